@@ -54,7 +54,7 @@ def attention_rows() -> list[dict[str, object]]:
     """Attention alone, 6 heads of 64, about 3,000 tokens a batch."""
     found = list(compare_paths("cpu", MEASURED_FORMATS, rounds=REPEATS))
     print(format_attention_results(found, propose_changes(found, "cpu")))
-    return [row(one.number_format, one.gradients, one.tokens, one.fused, one.open) for one in found]
+    return [row(one.precision, one.gradients, one.tokens, one.fused, one.open) for one in found]
 
 
 def model_row(name: str, batch: int) -> dict[str, object]:
@@ -89,7 +89,7 @@ def machine() -> dict[str, object]:
     clock = InterleavedTimer({name: bound.job for name, bound in bounds.items()})
     for _ in clock.warm_up():
         pass
-    for _ in clock.rounds(3):
+    for _ in clock.time_rounds(3):
         pass
     return {
         "cpu": cpu_name(),

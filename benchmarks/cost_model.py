@@ -89,7 +89,7 @@ def foretold(name: str, batch: str, number_format: str, optimizer: str) -> dict[
 
     config = shape(name)
     said: dict[str, Any] = {"number_format": number_format, "optimizer": optimizer}
-    asked = CostRequest(batch=int(batch), **said)
+    asked = CostRequest(batch_size=int(batch), **said)
     facts = estimate_cost(config, default_image_spec(config), asked)
     return {
         "step": facts["step"],
@@ -136,7 +136,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
             pass
         if warm:
             continue
-        for _ in clock.rounds(5):
+        for _ in clock.time_rounds(5):
             pass
         found |= {what: clock.timing(what).median for what in ("answers", "step")}
     return found

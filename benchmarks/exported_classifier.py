@@ -97,7 +97,7 @@ def pictures(count: int, size: tuple[int, int] | None) -> list[np.ndarray]:
     source, draw = open_source("fashion-mnist"), np.random.default_rng(0)
     found = []
     for row in source.splits["test"][:count]:
-        grey = Image.fromarray(np.asarray(source.pictures[row]).squeeze())
+        grey = Image.fromarray(np.asarray(source.images[row]).squeeze())
         height, width = size or draw.integers(20, 160, 2).tolist()
         found.append(np.array(grey.resize((width, height), Image.Resampling.BICUBIC).convert("RGB")))
     return found

@@ -86,7 +86,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
 def answerers(member: PredictorMember, pictures: np.ndarray, folder: Path) -> dict[str, Callable[[np.ndarray], object]]:
     """Everything that answers as one model does."""
     whole = write_and_reopen(member, "onnx", folder / "float32.onnx", resize=False)
-    facts = replace(whole.facts, number_format="int8")
+    facts = replace(whole.metadata, number_format="int8")
     quantize.quantize_onnx(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
     return {
         "PyTorch float32": eager(member),
@@ -111,12 +111,12 @@ def eager(member: PredictorMember) -> Callable[[np.ndarray], object]:
 
 def predicted(member: PredictorMember) -> Callable[[np.ndarray], object]:
     """The model as `vitrail predict` asks it."""
-    return lambda images: member.outputs(to_batch_tensor(images), torch.device("cpu"))
+    return lambda images: member.compute_outputs(to_batch_tensor(images), torch.device("cpu"))
 
 
 def agreements(run: Path) -> dict[str, object]:
     """How often the smaller files of a run decide as float32 does, and how fast they are."""
-    member = open_predictor(run, "cpu").alone()
+    member = open_predictor(run, "cpu").single_member()
     pictures, whose = load_comparison_images(run, member.spec, False, None, 500)
     calibration, fitted = load_calibration_images(run, member.spec, None, None)
     found: dict[str, object] = {"pictures": whose, "int8": fitted}
@@ -126,8 +126,8 @@ def agreements(run: Path) -> dict[str, object]:
             agreed = export_reduced_precision(member, kind, precision, out, pictures, calibration, force=True)
             print(agreed)
             found[f"{kind} {precision}"] = {
-                "pictures": agreed.pictures,
-                "same": agreed.same,
+                "pictures": agreed.num_images,
+                "same": agreed.same_fraction,
                 "largest_difference": agreed.difference,
                 "pictures_per_second": {way: round(rate, 2) for way, rate in agreed.rates.items()},
             }

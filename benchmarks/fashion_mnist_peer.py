@@ -98,8 +98,8 @@ class Case:
         torch.set_num_threads(plan.compute.threads or torch.get_num_threads())
         dataset = open_dataset(plan.data, plan.seed, RunFolder(ours))
         workers = plan.compute.workers
-        train = dataset.training_pictures(plan.image, None, workers)
-        return cls(plan, dataset, train, dataset.pictures("test", plan.image, workers))
+        train = dataset.load_training_images(plan.image, None, workers)
+        return cls(plan, dataset, train, dataset.load_images("test", plan.image, workers))
 
 
 def begun(folder: Path, minutes: float, seed: int) -> Case:
@@ -141,10 +141,10 @@ def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
     plan, optimizer = case.plan, optimizer_of(model, recipe)
     model.train()
     began = time.perf_counter()
-    batches = iter_batches(case.pictures, case.dataset.learnt("train"), recipe.batch, plan.seed)
+    batches = iter_batches(case.pictures, case.dataset.loss_targets("train"), recipe.batch, plan.seed)
     for step, epoch, batch in islice(batches, recipe.steps):
         for group in optimizer.param_groups:
-            group["lr"] = recipe.rate * recipe.rate_factor(step)
+            group["lr"] = recipe.rate * recipe.lr_factor(step)
         shown = augment_batch(batch, recipe, plan.seed, epoch)
         shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
@@ -181,7 +181,7 @@ def train_peer(case: Case, minutes: float, rate: float) -> tuple[nn.Module, Reci
 def trial(case: Case, minutes: float, rate: float) -> Row:
     """A short training of the peer, judged on the validation pictures."""
     model, recipe, _ = train_peer(case, minutes, rate)
-    valid = case.dataset.pictures("val", case.plan.image, case.plan.compute.workers)
+    valid = case.dataset.load_images("val", case.plan.image, case.plan.compute.workers)
     return {"val_accuracy": accuracy(model, case, "val", valid, TtaViews()), "steps": recipe.steps}
 
 
@@ -194,7 +194,7 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
         curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, TtaViews())])
     facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch}
     views = case.plan.recipe.views
-    seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.count}
+    seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.num_views}
     return {**ended(curve), **seen, **facts, **sizes(model)}
 
 
@@ -209,7 +209,7 @@ def measured_ours(case: Case, ours: Path) -> Row:
         model.load_state_dict(weights)
         at = seconds(int(folder.name.removeprefix("step-")))
         curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.views)])
-    facts = {"views": plan.recipe.views.count, "steps": plan.recipe.steps, "batch": plan.recipe.batch}
+    facts = {"views": plan.recipe.views.num_views, "steps": plan.recipe.steps, "batch": plan.recipe.batch}
     return {**ended(curve), **facts, **sizes(model)}
 
 

@@ -46,7 +46,7 @@ def main() -> None:
     print(f"{len(pairs):,} pictures\n{'method':11} {'accuracy':>8} {'mAP':>6} {'mIoU':>6}")
     for method in options.methods.split(","):
         one = merge_segmentation_scores(list(measured(found, pairs, method)))
-        print(f"{method:11} {one.accuracy:8.2%} {one.precision:6.2%} {one.overlap:6.2%}", flush=True)
+        print(f"{method:11} {one.accuracy:8.2%} {one.mean_average_precision:6.2%} {one.mean_iou:6.2%}", flush=True)
 
 
 def matched(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:

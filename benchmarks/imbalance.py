@@ -99,8 +99,8 @@ def imbalanced(targets: np.ndarray, pool: np.ndarray, largest: int, ratio: float
 
 def resident(source: Source, rows: np.ndarray) -> InMemoryImageStore:
     """Pictures in memory."""
-    assert isinstance(source.pictures, np.ndarray)
-    return InMemoryImageStore(torch.from_numpy(source.pictures[rows])[:, None], rows)
+    assert isinstance(source.images, np.ndarray)
+    return InMemoryImageStore(torch.from_numpy(source.images[rows])[:, None], rows)
 
 
 def figures(answers: np.ndarray, targets: np.ndarray, counts: np.ndarray) -> Row:

@@ -69,7 +69,7 @@ def main() -> None:
 def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     """Milliseconds of both, medians over interleaved rounds."""
     clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, least=least)
-    for _ in (*clock.warm_up(), *clock.rounds(rounds)):
+    for _ in (*clock.warm_up(), *clock.time_rounds(rounds)):
         pass
     used, unused = clock.timing("used"), clock.timing("unused")
     return {
@@ -93,7 +93,7 @@ def levers(wide: Shape, small: Shape) -> Iterator[Lever]:
     config = dataclasses.replace(config_from_name(wide[0]), outputs=10)
     model, images = create_model(config).eval(), pictures(config, wide[1])
     whole = copy.deepcopy(model)
-    whole.pool.reads = None
+    whole.pool.pool_tokens = None
     name = "last block for the class token alone, {}"
     yield Lever(name.format("answers"), wide, answers(model, images), answers(whole, images), True)
     yield Lever(name.format("training"), wide, steps(model, images), steps(whole, images), True)

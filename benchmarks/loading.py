@@ -250,7 +250,7 @@ class OneByOne(Dataset):
     """Pictures of an array as PIL pictures, each transformed by itself."""
 
     def __init__(self, source: Source, rows: np.ndarray, transform: Callable[[Image.Image], Tensor]):
-        self.pictures, self.targets, self.transform = source.pictures[rows], source.targets[rows], transform
+        self.pictures, self.targets, self.transform = source.images[rows], source.targets[rows], transform
 
     def __len__(self) -> int:
         return len(self.pictures)

@@ -75,7 +75,7 @@ def measured(name: str, originals: list[np.ndarray], all_known: bool) -> dict[st
     began = time.perf_counter()
     found = near_duplicates.find_near_duplicates(sketches)
     seconds = time.perf_counter() - began
-    pairs = {tuple(pair) for pair in found.places.tolist()}
+    pairs = {tuple(pair) for pair in found.indices.tolist()}
     wrong = {place for pair in pairs - set(planted) for place in pair}
     recall = {kind: _share([pair in pairs for pair, each in planted.items() if each == kind]) for kind in kinds}
     row: dict[str, object] = {
@@ -132,7 +132,7 @@ def seconds_for_many() -> float:
     began = time.perf_counter()
     pairs = near_duplicates.find_near_duplicates(sketches)
     seconds = round(time.perf_counter() - began, 1)
-    print(f"{MANY:,} sketches: {seconds} s, {len(pairs.places)} pairs")
+    print(f"{MANY:,} sketches: {seconds} s, {len(pairs.indices)} pairs")
     return seconds
 
 

@@ -117,7 +117,7 @@ def dealt(folder: Path, steps: int, seed: int) -> Row:
 
 def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationResult]:
     """The default method, and where its maps of held-out pictures lie."""
-    model = predictor.alone().model
+    model = predictor.single_member().model
     assert isinstance(model, ViT)
     method = default_method(model.config)
     held = LabelledImages(planted, planted.splits["test"], "test")
@@ -129,7 +129,7 @@ def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationRes
 
 def learnt(predictor: Predictor, given: LabelledImages) -> float:
     """Share of the pictures learnt from whose label, true or dealt out, is answered."""
-    said = predictor.predict([given.source.pictures[row] for row in given.rows.tolist()]).labels
+    said = predictor.predict([given.source.images[row] for row in given.rows.tolist()]).labels
     return float((said == given.source.targets[given.rows]).mean())
 
 
@@ -152,7 +152,7 @@ def shuffled(planted: Source, path: Path, seed: int) -> Path:
         targets = np.array(planted.targets[rows])
         if split != "test":
             np.random.default_rng(seed).shuffle(targets)
-        arrays |= {f"x_{split}": planted.pictures[rows], f"y_{split}": targets}
+        arrays |= {f"x_{split}": planted.images[rows], f"y_{split}": targets}
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)
     return path

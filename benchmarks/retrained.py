@@ -39,7 +39,7 @@ def main() -> None:
         print("Left out: two or more run folders of one plan with other seeds are needed (see --help).")
         return
     held = load_held_out(options.runs[0], "test")
-    pictures = [held.source.pictures[row] for row in held.rows[:PICTURES].tolist()]
+    pictures = [held.source.images[row] for row in held.rows[:PICTURES].tolist()]
     predictors = [Predictor.open(run) for run in options.runs]
     answers = predictors[0].predict(pictures).labels.tolist()
     print(f"{'method':11} rank correlation between {len(options.runs)} runs, {len(pictures)} pictures")
@@ -52,10 +52,10 @@ def main() -> None:
 
 def ranks(predictor: Predictor, pictures: list, method: str, answers: list[int]) -> np.ndarray:
     """The patches of every map by rank: [pictures, patches]."""
-    member = predictor.alone()
+    member = predictor.single_member()
     assert isinstance(member.model, ViT)
     images = normalize(torch.stack([preprocess_image(picture, member.spec) for picture in pictures]), member.spec)
-    of = answers if METHODS[method].of_class else None
+    of = answers if METHODS[method].class_specific else None
     steps = MethodOptions(steps=32) if method == "integrated" else MethodOptions()
     maps = np.concatenate(
         [METHODS[method].run(member.model, images[[i]], of and of[i], steps).values for i in range(len(images))]

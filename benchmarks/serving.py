@@ -136,7 +136,7 @@ def by_vitrail(model: Path, seconds: float) -> float:
     spec = predictor.spec
     images = torch.randint(0, 256, (64, spec.channels, *spec.size), dtype=torch.uint8)
     names = [ImageName("", "")] * len(images)
-    return len(images) * a_second(lambda: predictor.answer(names, images), seconds)
+    return len(images) * a_second(lambda: predictor.predict_prepared(names, images), seconds)
 
 
 ALONE = {"none, PyTorch": by_pytorch, "none, Vitrail": by_vitrail}

@@ -68,7 +68,7 @@ def pictures(path: Path, tag: bool, seed: int) -> Path:
     )
     for split, count in PARTS.items():
         rows = slice(start, start + count)
-        arrays |= {f"x_{split}": made.pictures[rows], f"y_{split}": made.targets[rows]}
+        arrays |= {f"x_{split}": made.images[rows], f"y_{split}": made.targets[rows]}
         start += count
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)

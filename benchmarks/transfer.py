@@ -198,8 +198,8 @@ def source_of(data: str, seed: int, options: argparse.Namespace) -> list[object]
     if not path.exists():
         digits = open_source("digits", DataSettings())
         train, test = few(digits.targets, int(data.removeprefix("digits-")), seed)
-        arrays = {"x_train": digits.pictures[train], "y_train": digits.targets[train]}
-        np.savez(path, x_test=digits.pictures[test], y_test=digits.targets[test], **arrays)
+        arrays = {"x_train": digits.images[train], "y_train": digits.targets[train]}
+        np.savez(path, x_test=digits.images[test], y_test=digits.targets[test], **arrays)
     plain = ["--recipe.flip", "false", "--recipe.mirror", "false"]  # a mirrored digit is another sign
     return [path, "--data.val_fraction", 0.2, *plain]
 
@@ -219,7 +219,7 @@ def nearest(run: Path) -> Row:
     dataset = open_dataset(plan.data, plan.seed, RunFolder(run))
     model = load(run / "model")
     features = {
-        split: features_of(model, dataset.pictures(split, plan.image, plan.compute.workers), rows, plan.image)
+        split: features_of(model, dataset.load_images(split, plan.image, plan.compute.workers), rows, plan.image)
         for split, rows in dataset.splits.items()
     }
     targets = {split: dataset.targets(split) for split in dataset.splits}

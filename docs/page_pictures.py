@@ -53,7 +53,7 @@ def planted() -> list[dict[str, Any]]:
     single, pairs = make_synthetic_images(8, SEED), make_synthetic_pairs(3, SEED)
     names = [f"{CLASSES[target]} {place}.png" for place, target in enumerate(single.targets.tolist())]
     both = [f"{CLASSES[one]} and {CLASSES[other]}.png" for one, other in pairs.targets.tolist()]
-    drawn = [*single.pictures, *pairs.pictures]
+    drawn = [*single.images, *pairs.images]
     return [as_file(name, Image.fromarray(one)) for name, one in zip([*names, *both], drawn, strict=True)]
 
 

@@ -33,9 +33,9 @@ BLANK = "img { filter: contrast(0); }"
 """All of a picture becomes the same grey."""
 LEFT_BEHIND = shutil.ignore_patterns("checkpoints", "history", "exports", "*.safetensors")
 INSPECTION = AudienceRequest(
-    reader="inspection", positive="defective", prevalence="0.01", parts_per_minute=180.0, hours=8.0
+    audience="inspection", positive="defective", prevalence="0.01", parts_per_minute=180.0, hours=8.0
 )
-RADIOLOGY = AudienceRequest(reader="radiology", prevalence="defective=0.02,poly=0.6")
+RADIOLOGY = AudienceRequest(audience="radiology", prevalence="defective=0.02,poly=0.6")
 
 
 class Shot(NamedTuple):

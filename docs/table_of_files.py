@@ -1,4 +1,4 @@
-"""Write the table of the package's files, with lines and purpose, into docs/architecture.md between its two markers."""
+"""Write the table of the package's files, with lines and purpose, into docs/files.md between its two markers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from markers import fill
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "files.md"
 
 
 def main() -> None:

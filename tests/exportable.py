@@ -17,7 +17,7 @@ from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 from vitrail.spec import ImageSpec
 
-BOTH = TtaViews(mirror=True, shift=1)
+BOTH = TtaViews(flip=True, shift=1)
 NAMES = ("cat", "dog", "fish")
 DECIDED = {
     "nothing": Decisions(),

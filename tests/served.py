@@ -63,9 +63,9 @@ def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated
     seen = np.random.default_rng(5).normal(size=(200, shape.width)).astype(np.float32)
     chosen = DECIDED[decided]
     return PredictorMember(
-        model=model, spec=spec_of(shape), classes=names, task=task, decided=chosen,
+        model=model, spec=spec_of(shape), classes=names, task=task, decisions=chosen,
         scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
-        familiar=fit_feature_stats(seen, None) if chosen.unlike is not None else None,
+        feature_stats=fit_feature_stats(seen, None) if chosen.unlike is not None else None,
     )  # fmt: skip
 
 
@@ -73,13 +73,13 @@ def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     """A bundle of a small member, with everything that it has decided."""
     found = found or reading()
     info = {
-        **found.views.notes(),
-        decisions.DECISIONS_KEY: config.write(found.decided),
-        "number_format": found.number_format,
+        **found.views.to_notes(),
+        decisions.DECISIONS_KEY: config.write(found.decisions),
+        "number_format": found.precision,
     }
     if found.scaling is not None:
         info[calibration.SCALING_KEY] = found.scaling.to_json()
-    tensors = None if found.familiar is None else found.familiar.tensors()
+    tensors = None if found.feature_stats is None else found.feature_stats.to_tensors()
     bundle.save_bundle(folder, found.model, found.spec, found.task, found.classes, info, tensors)
     return folder
 

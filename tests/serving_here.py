@@ -31,7 +31,7 @@ def serving_here(
 ) -> Iterator[Here]:
     """Ready to answer; everything is ended afterwards."""
     here, ready, problems = Here(), threading.Event(), []
-    limits = limits or ServerLimits(workers=1)
+    limits = limits or ServerLimits(decode_workers=1)
     _raise_file_limit()
     listener = bind_socket("127.0.0.1", 0)
     here.port = listener.getsockname()[1]

@@ -74,8 +74,8 @@ def gradients(engine: str, team: RankGroup) -> list[torch.Tensor]:
 
 def weights(learner: TrainState, asked: Plan, team: RankGroup) -> list[torch.Tensor]:
     whole = gather_train_state(learner, asked, team)
-    assert whole.average is not None
-    return [p.detach().clone() for p in whole.model.parameters()] + list(whole.average.weights.values())
+    assert whole.ema is not None
+    return [p.detach().clone() for p in whole.model.parameters()] + list(whole.ema.weights.values())
 
 
 def furthest(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
@@ -115,16 +115,16 @@ def resumed(team: RankGroup, folder: Path) -> dict[str, float]:
     for _ in range(10):
         next(steps)
     shares = checkpoint.make_sharded_save(learner, team)
-    if team.leads:
-        checkpoint.save_checkpoint(folder, 10, learner.model, learner.optimizers, learner.average, shares=shares)
+    if team.is_rank0:
+        checkpoint.save_checkpoint(folder, 10, learner.model, learner.optimizers, learner.ema, shares=shares)
         shares.close()
     else:
-        shares.help_leader()
-    team.told()
+        shares.help_rank0()
+    team.broadcast_object()
     found = {}
     for engine, who in (("fsdp", team), ("ddp", team), ("auto", SINGLE_PROCESS)):
         again = build_train_state(create_model(MODEL, seed=1), plan(engine), who)
-        start = checkpoint.load_checkpoint(folder / "step-00000010", again.model, again.optimizers, again.average)
+        start = checkpoint.load_checkpoint(folder / "step-00000010", again.model, again.optimizers, again.ema)
         list(train_steps(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, team=who))
         found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), unbroken)
     return found
@@ -144,14 +144,14 @@ def words(team: RankGroup) -> dict[str, object]:
         raise UsageError("Not here.")
 
     told = {
-        "told": team.told({"who": team.rank}),
-        "gathered": team.gathered(["rank", team.rank]),
-        "most": team.most(team.rank, 5 - team.rank),
-        "led": team.led(lambda: team.rank),
-        "refused": said(lambda: team.led(refuse)),
-        "same": said(lambda: team.same({"data": "abc", "code": f"version {team.rank}"})),
+        "told": team.broadcast_object({"who": team.rank}),
+        "gathered": team.all_gather_object(["rank", team.rank]),
+        "most": team.all_reduce_max(team.rank, 5 - team.rank),
+        "led": team.run_on_rank0(lambda: team.rank),
+        "refused": said(lambda: team.run_on_rank0(refuse)),
+        "same": said(lambda: team.check_identical({"data": "abc", "code": f"version {team.rank}"})),
     }
-    assert team.gathered(told["refused"]) == [told["refused"]] * 2
+    assert team.all_gather_object(told["refused"]) == [told["refused"]] * 2
     return told
 
 
@@ -173,11 +173,11 @@ def poisoned(team: RankGroup) -> dict[str, object]:
 
 def slow(team: RankGroup, seconds: float, patience: float = 60) -> str:
     """H5: rank 1 answers late."""
-    team._steps = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=patience))
+    team._step_group = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=patience))
     try:
         if team.rank == 1:
             time.sleep(seconds)
-        return repr(team.most(team.rank))
+        return repr(team.all_reduce_max(team.rank))
     except PeerError as error:
         return f"PartnerError: {error}"
 
@@ -195,7 +195,7 @@ def main() -> None:
     with join_group("cpu", 60) as team:  # once more in the same processes, as a program that trains twice
         found["slow"] = slow(team, 5)
         found["too slow"] = slow(team, 6, patience=3)
-    if team.leads:
+    if team.is_rank0:
         print(json.dumps(found))
 
 

@@ -275,7 +275,7 @@ def of_vit_pytorch(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
 
     return ViT(
         image_size=config.image_size[0], patch_size=config.patch[0], num_classes=config.outputs, dim=config.width,
-        depth=config.depth, heads=config.heads, mlp_dim=config.mlp_width, dim_head=config.head_numbers,
+        depth=config.depth, heads=config.heads, mlp_dim=config.mlp_width, dim_head=config.head_dim,
     )  # fmt: skip
 
 

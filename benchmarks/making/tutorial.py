@@ -20,7 +20,7 @@ class Tutorial:
 
     def __init__(self, model: Path):
         predictor = open_predictor(model)
-        self.network, self.spec = predictor.alone().model.eval(), predictor.spec
+        self.network, self.spec = predictor.single_member().model.eval(), predictor.spec
 
     def decoded(self, file: BinaryIO) -> Tensor:
         """[C, h, w], from -1 to 1."""

@@ -115,45 +115,45 @@ class ViTEstimator(BaseEstimator):
         drawn: str = estimator_html_repr(self)
         return f"{drawn}\n{render_run_card(self.run_.path)}" if hasattr(self, "run_") else drawn
 
-    def _needed(self, y: Any) -> Any:
+    def _require_targets(self, y: Any) -> Any:
         """The targets, which are there; the words are those that scikit-learn's checks look for."""
         if y is None:
             raise UsageError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _train(self, pictures: EstimatorImages, labels: NamedLabels, task: Task) -> None:
+    def _fit_run(self, pictures: EstimatorImages, labels: NamedLabels, task: Task) -> None:
         """A new run on these pictures; the one before is left, and if it was temporary, removed."""
         folder = EstimatorRunFolder(self.out)
         self.run_ = api.fit(
             (pictures, labels),
             model=self.model, weights=self.weights, minutes=self.minutes, epochs=self.epochs, steps=self.steps,
-            out=folder.path, seed=self.seed, image_size=self._read_at(),
+            out=folder.path, seed=self.seed, image_size=self._model_image_size(),
             channels=self.channels, device=self.device, task=task,
             loss=self.loss, augment=self.augment, settings=self._plan_settings(pictures), quiet=not self.verbose,
         )  # fmt: skip
         self._folder = folder
 
-    def _read_at(self) -> tuple[int, int] | None:
+    def _model_image_size(self) -> tuple[int, int] | None:
         """The size that pictures are to be read at, if that was said; of rows `image_size` says how they lie."""
-        return None if self._rows or self.image_size is None else parse_image_size(self.image_size)
+        return None if self._has_row_input or self.image_size is None else parse_image_size(self.image_size)
 
     def _plan_settings(self, pictures: EstimatorImages) -> dict[str, object]:
         """How scikit-learn's users part their pictures, what rows of numbers mean, and what was asked for by name."""
         own: dict[str, object] = {"data.val_fraction": self.validation_fraction, "data.test_fraction": 0.0}
-        if self._rows and isinstance(pictures, np.ndarray) and pictures.dtype != np.uint8:
+        if self._has_row_input and isinstance(pictures, np.ndarray) and pictures.dtype != np.uint8:
             low, high = infer_value_range(pictures)
             own |= {"image.low": low, "image.high": high}
-        if self._rows and self.image_size == ROW_IMAGE_SIZE:
+        if self._has_row_input and self.image_size == ROW_IMAGE_SIZE:
             own |= {"recipe.flip": "false", "recipe.mirror": "false"}
         return own | dict(self.settings or {})
 
-    def _answers(self, X: Any) -> TaskPredictions:
+    def _predict_images(self, X: Any) -> TaskPredictions:
         """The run's own answers to the pictures of X, in order."""
         check_is_fitted(self, "run_")
-        answers: TaskPredictions = self.run_.predict(list(self._pictures(X, fitting=False)))
+        answers: TaskPredictions = self.run_.predict(list(self._parse_images(X, fitting=False)))
         return answers
 
-    def _pictures(self, X: Any, fitting: bool) -> EstimatorImages:
+    def _parse_images(self, X: Any, fitting: bool) -> EstimatorImages:
         """X as pictures; `fitting` notes what later X must be like.
 
         Raises:
@@ -162,22 +162,22 @@ class ViTEstimator(BaseEstimator):
         found = as_image_list(X)
         axes = 1 if found is not None else count_axes(X)
         if fitting:
-            self._rows = axes == 2
+            self._has_row_input = axes == 2
             for name in ("n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
         if found is not None:
             return found
         fewest = 2 if fitting else 1
         if axes == 2:
-            return self._from_rows(validate_data(self, X, reset=fitting, ensure_min_samples=fewest), fitting)
+            return self._rows_to_images(validate_data(self, X, reset=fitting, ensure_min_samples=fewest), fitting)
         values: np.ndarray = check_array(X, allow_nd=True, ensure_min_samples=fewest, estimator=self, input_name="X")
         if fitting:
             self.n_features_in_ = int(np.prod(values.shape[1:]))
         return values
 
-    def _from_rows(self, rows: np.ndarray, fitting: bool) -> np.ndarray:
+    def _rows_to_images(self, rows: np.ndarray, fitting: bool) -> np.ndarray:
         """Rows of numbers [n, F] as grey pictures [n, H, W], those of later X within the range of the first."""
-        if not self._rows:
+        if not self._has_row_input:
             raise UsageError(
                 f"{type(self).__name__} was fitted on pictures, and this X has two axes, {list(rows.shape)}. "
                 "Give it as [n, height, width] or [n, height, width, channels]."
@@ -298,24 +298,24 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
             UsageError, DataError, ValueError: X holds no pictures, y other values, or they do not belong together.
             as `vitrail.fit`.
         """
-        pictures = self._pictures(X, fitting=True)
-        table = parse_label_table(self._needed(y))
+        pictures = self._parse_images(X, fitting=True)
+        table = parse_label_table(self._require_targets(y))
         check_consistent_length(pictures, table)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else [f"{k}" for k in range(table.shape[1])]
-        self._train(pictures, NamedLabels(table, tuple(names)), "labels")
+        self._fit_run(pictures, NamedLabels(table, tuple(names)), "labels")
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 
     def predict(self, X: Any) -> Int64[np.ndarray, "n K"]:
         """1 for each label that a picture is said to have, by the run's own thresholds."""
-        return self._told(X).labels.astype(np.int64)
+        return self._predict_labels(X).labels.astype(np.int64)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The calibrated probability of each label for itself."""
-        return self._told(X).probabilities
+        return self._predict_labels(X).probabilities
 
-    def _told(self, X: Any) -> MultilabelPredictions:
-        answers = self._answers(X)
+    def _predict_labels(self, X: Any) -> MultilabelPredictions:
+        answers = self._predict_images(X)
         assert isinstance(answers, MultilabelPredictions)
         return answers
 
@@ -366,8 +366,8 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
             UsageError, DataError, ValueError: X holds no pictures, y no classes, or they do not belong together.
             as `vitrail.fit`.
         """
-        pictures = self._pictures(X, fitting=True)
-        given = column_or_1d(self._needed(y), warn=True)
+        pictures = self._parse_images(X, fitting=True)
+        given = column_or_1d(self._require_targets(y), warn=True)
         check_consistent_length(pictures, given)
         assert_all_finite(given, input_name="y")
         check_classification_targets(given)
@@ -376,21 +376,21 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
             raise UsageError(
                 f"A classifier needs pictures of at least two classes. All {len(given):,} are of one class."
             )
-        self._train(pictures, NamedLabels(numbers.astype(np.int64), to_class_names(classes)), "classes")
+        self._fit_run(pictures, NamedLabels(numbers.astype(np.int64), to_class_names(classes)), "classes")
         self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
         """The answered class of each picture, by the run's own threshold where it has one."""
-        numbers = self._told(X).labels
+        numbers = self._predict_classes(X).labels
         return np.asarray(self.classes_[numbers])
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
         """The run's calibrated probabilities, in the order of `classes_`."""
-        return self._told(X).probabilities
+        return self._predict_classes(X).probabilities
 
-    def _told(self, X: Any) -> ClassificationPredictions:
-        answers = self._answers(X)
+    def _predict_classes(self, X: Any) -> ClassificationPredictions:
+        answers = self._predict_images(X)
         assert isinstance(answers, ClassificationPredictions)
         return answers
 
@@ -430,19 +430,19 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
             UsageError, DataError, ValueError: X holds no pictures, y no finite numbers, or they do not belong together.
             as `vitrail.fit`.
         """
-        pictures = self._pictures(X, fitting=True)
-        _, numbers = check_X_y(np.zeros((len(pictures), 1)), self._needed(y), multi_output=True, y_numeric=True)
+        pictures = self._parse_images(X, fitting=True)
+        _, numbers = check_X_y(np.zeros((len(pictures), 1)), self._require_targets(y), multi_output=True, y_numeric=True)
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
-        self._train(pictures, NamedLabels(table, get_target_names(y, table.shape[1])), "number")
-        self._flat = numbers.ndim == 1
+        self._fit_run(pictures, NamedLabels(table, get_target_names(y, table.shape[1])), "number")
+        self._has_single_target = numbers.ndim == 1
         return self
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n K"]:
         """The answer to each picture, [n] or [n, K] as y was."""
-        answers = self._answers(X)
+        answers = self._predict_images(X)
         assert isinstance(answers, RegressionPredictions)
         values = answers.values.astype(np.float64)
-        return values[:, 0] if self._flat else values
+        return values[:, 0] if self._has_single_target else values
 
 
 def get_target_names(y: Any, count: int) -> tuple[str, ...]:

@@ -50,11 +50,11 @@ class Run:
     ):
         self.path = Path(path)
         """The run folder."""
-        self.plan: Plan = RunFolder.existing(cross_validation.first_run_folder(self.path)).read_plan()
+        self.plan: Plan = RunFolder.open_existing(cross_validation.first_run_folder(self.path)).read_plan()
         """Every setting of the run; of several folds, of the first one."""
         self._trained_on = trained_on  # an object that only this program has
         self._device = device
-        self._brought = brought  # and functions that only it has
+        self._custom_functions = brought  # and functions that only it has
 
     @property
     def report(self) -> Path:
@@ -65,7 +65,7 @@ class Run:
     def folds(self) -> tuple[Run, ...]:
         """The runs of the single folds; none where the pictures were parted once."""
         return tuple(
-            Run(path, self._trained_on, self._device, self._brought)
+            Run(path, self._trained_on, self._device, self._custom_functions)
             for path in cross_validation.fold_folders(self.path)
         )
 
@@ -87,7 +87,7 @@ class Run:
         """
         asked = parse_images(pictures)
         answers = self.predictor.predict(asked, skip_bad=skip_bad)
-        return add_prediction_sets(answers, self.predictor.decided) if sets else answers
+        return add_prediction_sets(answers, self.predictor.decisions) if sets else answers
 
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
         """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
@@ -101,7 +101,7 @@ class Run:
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
         """
-        return self._measured(source, split, skip_bad)[1].metrics
+        return self._evaluate_predictions(source, split, skip_bad)[1].metrics
 
     def slices(
         self,
@@ -118,7 +118,7 @@ class Run:
         Raises:
             UsageError: a column that the source does not have.
         """
-        labelled, measured = self._measured(source, split, skip_bad)
+        labelled, measured = self._evaluate_predictions(source, split, skip_bad)
         return evaluation.evaluate_subgroups(labelled, measured.predictions, by)
 
     def shortcuts(
@@ -129,7 +129,7 @@ class Run:
         Args:
             source, split, skip_bad: as `evaluate`.
         """
-        labelled = self._warned(source, split)
+        labelled = self._select_images_and_warn(source, split)
         whole = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
         return evaluation.measure_shortcuts(self.predictor, labelled, whole, skip_bad)
 
@@ -148,7 +148,7 @@ class Run:
             most: how many pictures are disturbed. The others are as in `evaluate`.
         """
         return diagnostics.evaluate_corruptions(
-            self.predictor, self._warned(source, split), suite, most, skip_bad
+            self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
         ).robustness
 
     def suspects(
@@ -159,7 +159,7 @@ class Run:
         Args:
             source, split, skip_bad: as `evaluate`, but for all pictures unless said.
         """
-        labelled = diagnostics.keep_split_images(self.path, self._labelled(source, split))
+        labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split))
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
@@ -172,22 +172,22 @@ class Run:
         own = evaluation.warn_of_notes(evaluation.load_held_out(self.path, split, self._trained_on))
         return diagnostics.evaluate_ood(self.predictor, own, diagnostics.load_ood_source(other), skip_bad)
 
-    def _measured(
+    def _evaluate_predictions(
         self, source: object | None, split: str | None, skip_bad: bool
     ) -> tuple[evaluation.LabelledImages, evaluation.EvaluationResult]:
         if source is None and cross_validation.is_folds_folder(self.path):
             labelled, measured = evaluation.evaluate_out_of_fold(self.path, split, self._trained_on)
             return evaluation.warn_of_notes(labelled), measured
-        labelled = self._warned(source, split)
+        labelled = self._select_images_and_warn(source, split)
         return labelled, evaluation.evaluate_model(self.predictor, labelled, skip_bad)
 
-    def _labelled(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
+    def _select_images(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
         return evaluation.select_evaluation_images(
             self.path, self._trained_on, lambda: self.predictor.task, source, split
         )
 
-    def _warned(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
-        labelled = self._labelled(source, split)
+    def _select_images_and_warn(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
+        labelled = self._select_images(source, split)
         return evaluation.warn_of_notes(
             labelled if source is None else evaluation.note_seen_images(self.path, labelled)
         )
@@ -205,7 +205,7 @@ class Run:
             DataError: the models answer different tasks or names, or the other has learnt from all the pictures.
         """
         path = other.path if isinstance(other, Run) else Path(other)
-        labelled = self._labelled(source, split)
+        labelled = self._select_images(source, split)
         for model in (path,) if source is None else (self.path, path):
             labelled = evaluation.drop_seen_images(model, labelled)
         return evaluation.compare_models(self.predictor, open_predictor(path), labelled).comparison
@@ -238,7 +238,7 @@ class Run:
         """
         chosen = None if heads is None else tuple(heads)
         asked = explanation.ExplainRequest(
-            method=method, of=of, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
+            method=method, target=of, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
         )
         return explanation.explain_with_predictor(self.predictor, str(self.path), pictures, asked)
 
@@ -262,7 +262,7 @@ class Run:
         if source is not None and self.plan.data.source != MEMORY:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
         given = self._trained_on if source is None else source
-        brought = CustomFunctions(loss, augment) or self._brought
+        brought = CustomFunctions(loss, augment) or self._custom_functions
         go_on = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
         train_progress.follow_training(go_on(self.path, given, brought=brought), train_progress.choose_stream(quiet))
         return Run(self.path, given, self._device, brought)
@@ -293,7 +293,7 @@ class Run:
             )
         longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
         given = self._trained_on if source is None else source
-        brought = CustomFunctions(loss, augment) or self._brought
+        brought = CustomFunctions(loss, augment) or self._custom_functions
         events = training.resume_run(self.path, given, longer, brought=brought)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return Run(self.path, given, self._device, brought)
@@ -343,7 +343,7 @@ class Run:
             UsageError: another word, or a class token that the model does not have.
             DataError: as `predict`, or no picture is left.
         """
-        return Embedder.of(self.predictor).embed(
+        return Embedder.from_predictor(self.predictor).embed(
             parse_images(pictures, "embed"), embedding.parse_feature_kind(features), skip_bad
         )
 

@@ -90,6 +90,6 @@ class ImageSpec:
         return self.height, self.width
 
     @property
-    def cover(self) -> tuple[int, int]:
+    def resize_size(self) -> tuple[int, int]:
         """(height, width) that a picture must cover (crop) or has (squash) before the centre is cut out."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)

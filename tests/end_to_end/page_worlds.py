@@ -49,7 +49,7 @@ def digits(count: int = 12) -> World:
     rows = np.stack([spread(int(given.target[k]), chances[k]) for k in range(count)])
     names = tuple(pictures)
     table = ClassificationPredictions(
-        paths=names, ids=names, split="", targets=None, classes=DIGITS, probabilities=rows, abstained=tuple(whys)
+        paths=names, ids=names, split="", targets=None, classes=DIGITS, probabilities=rows, abstain_reasons=tuple(whys)
     )
     notes = {"unsure": "No class reaches 0.5.", "unlike": "It lies further from the training pictures than 99 in 100."}
     about = {**about_of("classes", DIGITS), "abstains_below": 0.5, "unlike": True}
@@ -63,7 +63,7 @@ def findings() -> World:
     names = tuple(pictures)
     answered = rows >= np.array([THRESHOLDS[name] for name in FINDINGS], np.float32)
     table = MultilabelPredictions(
-        paths=names, ids=names, split="", targets=None, classes=FINDINGS, probabilities=rows, answered=answered
+        paths=names, ids=names, split="", targets=None, classes=FINDINGS, probabilities=rows, predicted=answered
     )
     return world({**about_of("labels", FINDINGS), "thresholds": THRESHOLDS}, pictures, table, [[], []])
 

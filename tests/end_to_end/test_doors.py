@@ -129,10 +129,10 @@ def package(house: House) -> Told:
     """A torch.export file, asked by hand."""
     file = Pt2File(house.run / "exports" / "model.pt2")
     images = np.stack(
-        [preprocess_image(picture, file.facts.image).permute(1, 2, 0).numpy() for picture in house.pictures]
+        [preprocess_image(picture, file.metadata.image).permute(1, 2, 0).numpy() for picture in house.pictures]
     )
     names = tuple(house.words)
-    return rows(onnx_predictor.predictions_from_outputs(file.facts, file.run(images), names, names).records())
+    return rows(onnx_predictor.predictions_from_outputs(file.metadata, file.run(images), names, names).records())
 
 
 def server(house: House) -> Told:

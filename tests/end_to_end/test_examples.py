@@ -40,11 +40,11 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     (rank,) = (one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one)
     assert variables["RANK"] is None and rank == RANK
     group = group_from_env({**variables, "RANK": "3"})
-    assert (group.rank, group.world, group.local_rank, group.local_world) == (3, job["spec"]["completions"], 0, 1)
+    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (3, job["spec"]["completions"], 0, 1)
     name = job["metadata"]["name"]
     assert group.address == f"{name}-0.{spec['subdomain']}:29500"  # an indexed pod is called after its job and rank
     assert service["metadata"]["name"] == spec["subdomain"] and service["spec"]["selector"] == {"job-name": name}
-    assert job["spec"]["parallelism"] == group.world
+    assert job["spec"]["parallelism"] == group.world_size
     verb, *words = container["args"]
     assert parse_command(COMMANDS[verb], words).epochs == 100
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
@@ -68,7 +68,7 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert paths == ["/v2/health/ready", "/v2/health/ready", "/v2/health/live"]
     assert set(paths) <= asyncio.run(health_routes())
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert template["spec"]["terminationGracePeriodSeconds"] >= before + ServerLimits.drain + CLOSE_TIMEOUT
+    assert template["spec"]["terminationGracePeriodSeconds"] >= before + ServerLimits.drain_timeout + CLOSE_TIMEOUT
     assert container["env"][0]["name"] == TOKEN_VARIABLE
     assert float(container["resources"]["limits"]["cpu"]) > asked.threads > 0
     mounted = {mount["name"] for mount in container["volumeMounts"]}

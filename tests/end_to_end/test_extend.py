@@ -64,7 +64,7 @@ def test_the_rate_rises_to_where_a_run_planned_for_so_long_would_be_and_falls_to
     assert after[6:] == pytest.approx([risen * planned[6], *planned[7:]])
     recipe = RunFolder(extended).read_plan().recipe
     assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (12, 6, 0.0)
-    assert [recipe.rate_factor(step) for step in range(6, 12)] == after[6:], "the plan alone says it"
+    assert [recipe.lr_factor(step) for step in range(6, 12)] == after[6:], "the plan alone says it"
 
 
 def test_the_old_end_is_kept_beside_its_plan_and_can_still_be_asked(finished, extended, vitrail):

@@ -105,7 +105,7 @@ def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):
     sharded = checkpoint.CheckpointSaver.__new__(
         checkpoint.CheckpointSaver
     )  # which would wait in `save` for processes that evaluate nothing
-    sharded.whole = False
+    sharded.can_save_alone = False
     run = RunFolder(tmp_path / "run")
     told = str(trainer._evaluation_error(run, Plan(), sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
     assert told.startswith("The memory is full in the evaluation after step 7. Close other programs.")
@@ -153,7 +153,7 @@ def test_A8_a_decoding_thread_that_runs_out_of_memory_ends_the_run_saved(
     """There are no loader processes that could be killed: pictures are decoded by threads of the one process."""
     run = tmp_path / "run"
     monkeypatch.setattr(dataset, "RESIDENT_BYTES", 0)
-    fill = preprocess.Preprocessor.fill
+    fill = preprocess.Preprocessor.fill_batch
 
     def broken(self: preprocess.Preprocessor, *words: object):
         saved = (run / "checkpoints" / "LATEST").exists()

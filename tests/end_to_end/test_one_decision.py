@@ -112,14 +112,14 @@ def test_V4_a_door_that_left_one_of_them_out_would_decide_otherwise(name, task, 
 
     def without(**fields: object) -> list[dict]:
         (member,) = whole.members
-        return Predictor([replace(member, decided=replace(member.decided, **fields))]).predict(paths).records()
+        return Predictor([replace(member, decided=replace(member.decisions, **fields))]).predict(paths).records()
 
     assert np.abs(chances(without(temperature=())) - chances(rows)).max() > 0.005
     if name == "careful":
         assert {"unsure", "no"} <= {why for _, why in said(rows)}
         assert [why for _, why in said(rows)] != [why for _, why in said(without(sure=0.0))]
     else:
-        assert whole.decided.rule == "sensitivity 0.9" and all(whole.decided.chosen)
+        assert whole.decisions.rule == "sensitivity 0.9" and all(whole.decisions.chosen)
         plain = said(without(thresholds=(), positive=""))
         assert [label for label, _ in plain] != [label for label, _ in said(rows)]
 

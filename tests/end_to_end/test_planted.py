@@ -75,7 +75,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     assert main(["train", "planted", *SHAPE, "--steps", str(case.steps), *compute, "--out", str(run)]) == 0
     torch.set_num_threads(threads)  # a training sets its own
     predictor = Predictor.open(run)
-    assert default_method(predictor.alone().model.config) == "relevance" and not METHODS["rollout"].of_class
+    assert default_method(predictor.single_member().model.config) == "relevance" and not METHODS["rollout"].class_specific
     methods = {name: get_map_function(name) for name in ("relevance", "rollout")}
     return Measured(case, measure_faithfulness(predictor, load_held_out(run, "test"), methods, pictures=case.pictures))
 

@@ -21,10 +21,10 @@ def test_the_report_of_a_training_shows_maps_and_they_are_those_of_explain(run_f
     answers = read_predictions_csv(run_folder / "predictions" / "test.csv", "classes")
     run = package.open(run_folder)
     assert len(kept.rows) + len(kept.about.nothing) > 0
-    for row, of, values in zip(kept.rows.tolist(), kept.of.tolist(), kept.values, strict=True):
+    for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
         (one,) = run.explain(answers.paths[row], of=answers.classes[of])
-        np.testing.assert_allclose(one.found.values[0], values, atol=1e-6)
-        assert one.found.method == kept.about.method
+        np.testing.assert_allclose(one.heatmap.values[0], values, atol=1e-6)
+        assert one.heatmap.method == kept.about.method
 
 
 def test_a_run_whose_model_and_pictures_are_gone_reports_the_same_bytes(vitrail, tmp_path):
@@ -52,7 +52,7 @@ def test_of_folds_each_map_is_of_the_model_that_has_not_seen_the_picture(vitrail
     held = [
         set(read_predictions_csv(folder / f"fold-{k}" / "predictions" / "test.csv", "classes").ids) for k in range(2)
     ]
-    for row, of, values in zip(kept.rows.tolist(), kept.of.tolist(), kept.values, strict=True):
+    for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
         (fold,) = [k for k in range(2) if answers.ids[row] in held[k]]
         (one,) = package.open(folder / f"fold-{fold}").explain(Path(answers.paths[row]), of=answers.classes[of])
-        np.testing.assert_allclose(one.found.values[0], values, atol=1e-6)
+        np.testing.assert_allclose(one.heatmap.values[0], values, atol=1e-6)

@@ -52,7 +52,7 @@ def opened(browser: Browser, path: Path, size: tuple[int, int]):
 def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_scrolling(
     kind, reader, size, browser, runs
 ):
-    seen = opened(browser, page.build_report(runs[kind], AudienceRequest(reader=reader)), size)
+    seen = opened(browser, page.build_report(runs[kind], AudienceRequest(audience=reader)), size)
     cards = seen.locator(".card")
     assert cards.count() == 4
     for card in cards.all():
@@ -64,7 +64,7 @@ def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_
 
 @pytest.mark.parametrize("kind", ["classes", "labels"])
 def test_no_page_is_wider_than_a_phone(kind, browser, runs):
-    for asked in (None, *(AudienceRequest(reader=reader) for reader in READERS)):
+    for asked in (None, *(AudienceRequest(audience=reader) for reader in READERS)):
         seen = opened(browser, page.build_report(runs[kind], asked), PHONE)
         widths = seen.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1] == PHONE[0]

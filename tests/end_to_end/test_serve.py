@@ -146,15 +146,15 @@ def test_X17_explanations_are_the_arrays_of_every_other_door_and_features_are_gi
     (tmp_path / "a.png").write_bytes(picture)
     ours = Predictor.open(model)
     for method in (one["name"] for one in about["methods"]):
-        said = server.ask(f"/explain?method={method}&target={'dog' if METHODS[method].of_class else ''}", picture)
+        said = server.ask(f"/explain?method={method}&target={'dog' if METHODS[method].class_specific else ''}", picture)
         assert said.status == 200, said.body
         found = said.json
         assert (found["rows"], found["columns"], found["height"], found["width"]) == (4, 4, 32, 32)
-        asked_for = ExplainRequest(method=method, of="dog" if METHODS[method].of_class else None)
+        asked_for = ExplainRequest(method=method, target="dog" if METHODS[method].class_specific else None)
         (expected,) = explain_with_predictor(ours, str(model), tmp_path / "a.png", asked_for)
-        np.testing.assert_allclose(found["values"], expected.found.values[0], atol=1e-4)
+        np.testing.assert_allclose(found["values"], expected.heatmap.values[0], atol=1e-4)
         assert np.array(found["values"]).shape == (4, 4) and found["title"] and found["caption"]
-        assert found["target"] == ("dog" if METHODS[method].of_class else None)
+        assert found["target"] == ("dog" if METHODS[method].class_specific else None)
     assert server.ask("/explain", picture).json["method"] == "relevance"
     for wrong, why in (("method=magic", "no method 'magic'"), ("target=bird", "no output 'bird'")):
         said = server.ask(f"/explain?{wrong}", picture)
@@ -267,7 +267,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch, capsys, 
 def test_views_are_averaged_as_everywhere(tmp_path, capsys, picture, same_threads):
     import dataclasses
 
-    found = dataclasses.replace(reading(), views=TtaViews(mirror=True, shift=1))
+    found = dataclasses.replace(reading(), views=TtaViews(flip=True, shift=1))
     model = saved(tmp_path / "tiny", found)
     (tmp_path / "a.png").write_bytes(picture)
     assert main(["predict", str(model), str(tmp_path / "a.png"), "--json", "--device", "cpu"]) == 0

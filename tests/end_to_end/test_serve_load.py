@@ -23,23 +23,23 @@ HEAD = b"POST /predict HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % l
 
 def slowed(here: Here, seconds: float) -> list[int]:
     """Make the model take so long for a batch; the sizes of the batches are noted."""
-    true, sizes = here.opened.answer, []
+    true, sizes = here.opened.predict_batch, []
 
     def slow(names, images):
         sizes.append(len(names))
         time.sleep(seconds)
         return true(names, images)
 
-    here.opened.answer = slow
+    here.opened.predict_batch = slow
     return sizes
 
 
 def emptied(here: Here) -> None:
     """Nobody is inside any more; an answer is on its way a moment before its place is free."""
     until, admission = time.monotonic() + 10, here.service.admission
-    while (admission.inside or admission.waiting) and time.monotonic() < until:
+    while (admission.num_requests or admission.num_images) and time.monotonic() < until:
         time.sleep(0.02)
-    assert (admission.inside, admission.waiting) == (0, 0)
+    assert (admission.num_requests, admission.num_images) == (0, 0)
 
 
 def ask_at_once(port: int, count: int, host: str = "127.0.0.1") -> list[tuple[int, float, str]]:
@@ -64,7 +64,7 @@ def ask_at_once(port: int, count: int, host: str = "127.0.0.1") -> list[tuple[in
 
 def test_e6_64_clients_at_once_are_answered_in_few_batches():
     """E6."""
-    with serving_here(limits=ServerLimits(workers=2)) as here:
+    with serving_here(limits=ServerLimits(decode_workers=2)) as here:
         sizes = slowed(here, 0.2)
         found = ask_at_once(here.port, 64)
         assert {status for status, _, _ in found} == {200}
@@ -74,7 +74,7 @@ def test_e6_64_clients_at_once_are_answered_in_few_batches():
 
 def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
     """E7: the queue is bounded, one address cannot fill it, and nobody waits without end."""
-    limits = ServerLimits(workers=2, waiting=100, per_client=80, batch=32, pictures=32)
+    limits = ServerLimits(decode_workers=2, max_waiting_images=100, max_requests_per_client=80, max_batch_size=32, max_images=32)
     with serving_here(limits=limits) as here:
         slowed(here, 0.1)
         with ThreadPoolExecutor(5) as pool:
@@ -92,7 +92,7 @@ def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
 
 def test_e8_what_takes_longer_than_the_deadline_is_told_so_and_makes_room():
     """E8."""
-    with serving_here(limits=ServerLimits(workers=1, deadline=0.4, waiting=2, pictures=1)) as here:
+    with serving_here(limits=ServerLimits(decode_workers=1, deadline=0.4, max_waiting_images=2, max_images=1)) as here:
         sizes = slowed(here, 1.0)
         began = time.monotonic()
         said = asked(here.port, "/predict", PICTURE)
@@ -114,7 +114,7 @@ def test_e9_who_leaves_the_queue_is_never_computed():
             time.sleep(0.01)
         line = socket.create_connection(("127.0.0.1", here.port))
         line.sendall(HEAD + PICTURE)
-        while here.service.admission.waiting < 2:
+        while here.service.admission.num_images < 2:
             time.sleep(0.01)
         time.sleep(0.2)  # decoded, in the queue
         line.close()
@@ -140,14 +140,14 @@ def test_health_is_told_while_the_model_is_busy():
 
 def test_e10_a_decoder_that_is_killed_is_replaced_and_five_deaths_are_told():
     """E10."""
-    with serving_here(limits=ServerLimits(workers=1)) as here:
+    with serving_here(limits=ServerLimits(decode_workers=1)) as here:
         for number in range(5):
             assert asked(here.port, "/v2/health/ready").status == 200, number
-            before = here.service.pictures.processes
+            before = here.service.decode_pool.process_ids
             os.kill(before[0], signal.SIGKILL)
             assert asked(here.port, "/predict", PICTURE).status == 503
             began = time.monotonic()
-            while here.service.pictures.processes in (before, ()):
+            while here.service.decode_pool.process_ids in (before, ()):
                 time.sleep(0.01)
             assert asked(here.port, "/predict", PICTURE).status == 200 and time.monotonic() - began < 2
         said = asked(here.port, "/v2/health/ready")
@@ -170,18 +170,18 @@ def test_an_error_that_nobody_foresaw_is_told_without_its_insides(caplog):
         def broken(names, images):
             raise KeyError("/etc/passwd")
 
-        true, here.opened.answer = here.opened.answer, broken
+        true, here.opened.predict_batch = here.opened.predict_batch, broken
         said = asked(here.port, "/predict", PICTURE)
         assert said.status == 500 and said.json == {
             "error": "Something went wrong inside the server that nobody foresaw."
         }
-        here.opened.answer = true
+        here.opened.predict_batch = true
         assert asked(here.port, "/predict", PICTURE).status == 200
 
 
 def test_too_many_explanations_are_told_to_come_again():
-    with serving_here(limits=ServerLimits(workers=1, tasks=1)) as here:
-        with here.service.admission.task():
+    with serving_here(limits=ServerLimits(decode_workers=1, max_tasks=1)) as here:
+        with here.service.admission.admit_task():
             said = asked(here.port, "/explain", PICTURE)
             assert said.status == 503 and said.headers["retry-after"]
         assert asked(here.port, "/explain", PICTURE).status == 200

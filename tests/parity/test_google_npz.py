@@ -128,7 +128,7 @@ def test_what_stands_beside_the_model_is_left_aside_with_its_reason(tmp_path: Pa
     inside = {f"opt/target/{name}": tensor for name, tensor in weights().items()}
     more = {"opt/state/step": torch.ones(1), "opt/state/param_states/cls/grad_ema": torch.ones(1, 1, 16)}
     loaded = load_checkpoint(npz(tmp_path / "run.npz", {**inside, **more}))
-    assert loaded.audit.summary().endswith("42 tensors, 40 loaded, 2 dropped")
+    assert loaded.audit.format_summary().endswith("42 tensors, 40 loaded, 2 dropped")
     assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} == {"the optimizer's state"}
 
 

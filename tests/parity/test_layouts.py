@@ -164,7 +164,7 @@ def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tm
 def test_a_blog_file_cleaned_of_its_copies_and_unused_norms_loads(tmp_path: Path) -> None:
     _, tensors = written("blog-conv")
     clean = {name: t for name, t in tensors.items() if ".seq." not in name and not re.match(r"vit\.\d\.norm", name)}
-    assert load_checkpoint(save(tmp_path, clean), heads=3).audit.summary() == "layout blog-conv: 32 tensors, 32 loaded"
+    assert load_checkpoint(save(tmp_path, clean), heads=3).audit.format_summary() == "layout blog-conv: 32 tensors, 32 loaded"
 
 
 def test_another_position_table_in_an_explained_file_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_another_position_table_in_an_explained_file_is_an_error_that_names_it(t
 CONVENTIONS = {
     "exponents i counted from 0": RotaryConvention(first_exponent=0),
     "places counted from 0": RotaryConvention(first_place=0),
-    "rows and columns swapped": RotaryConvention(swapped=True),
-    r"half-split": RotaryConvention(halves=True),
+    "rows and columns swapped": RotaryConvention(swap_axes=True),
+    r"half-split": RotaryConvention(half_split=True),
     "exponents i counted from 0 and places counted from 0": RotaryConvention(first_exponent=0, first_place=0),
 }
 

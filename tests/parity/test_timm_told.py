@@ -52,7 +52,7 @@ def differing(name: str) -> dict[str, tuple[object, object]]:
     """What we say about an architecture and what timm builds, where they differ."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
-    told = LayoutHints(foreign={"architecture": name, "global_pool": model.global_pool})
+    told = LayoutHints(foreign_config={"architecture": name, "global_pool": model.global_pool})
     block = model.blocks[0]
     gated = type(getattr(block, "mlp", None)).__name__ in ("GluMlp", "SwiGLU")
     probe, rotary = model.attn_pool is not None, type(getattr(model, "rope", None)).__name__
@@ -115,18 +115,18 @@ def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
 )
 def test_a_description_that_makes_no_sense_is_refused(foreign: dict[str, object], message: str) -> None:
     with pytest.raises(DamagedFileError, match=message):
-        timm_config.read_architecture(LayoutHints(foreign=foreign))
-        timm_config.read_timm_image_size(LayoutHints(foreign=foreign))
+        timm_config.read_architecture(LayoutHints(foreign_config=foreign))
+        timm_config.read_timm_image_size(LayoutHints(foreign_config=foreign))
 
 
 def test_heads_that_contradict_the_description_are_refused() -> None:
-    told = LayoutHints(heads=4, foreign={"architecture": "vit_base_patch16_224"})
+    told = LayoutHints(heads=4, foreign_config={"architecture": "vit_base_patch16_224"})
     with pytest.raises(UsageError, match="heads=4 contradicts"):
         timm_config.read_timm_heads(told, 768, 12, 3072, gated=False)
 
 
 def test_an_unknown_activation_is_refused_by_name() -> None:
-    told = LayoutHints(foreign={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
+    told = LayoutHints(foreign_config={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
     with pytest.raises(UsageError, match="hard_mish"):
         timm_config.choose_activation(told, pre_norm=False, gated=False)
 
@@ -174,7 +174,7 @@ def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Pa
 )
 def test_the_name_with_its_tag_tells_the_authors(name: str, card: str) -> None:
     architecture, _, tag = name.partition(".")
-    told = LayoutHints(match="original", foreign={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
+    told = LayoutHints(match="original", foreign_config={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
     assert choose_timm_card(ViTConfig(), told) == card
 
 

@@ -187,5 +187,5 @@ def test_every_published_size_has_its_licence_and_its_pictures(
     torch.save(kept, tmp_path / file)
     loaded = load_checkpoint(tmp_path / file)
     assert loaded.licence.startswith(licence) and (" or " in loaded.licence) == (" or " in licence)
-    assert (loaded.spec.fit, loaded.spec.interpolation, loaded.spec.cover[0]) == ("crop", *ways)
+    assert (loaded.spec.fit, loaded.spec.interpolation, loaded.spec.resize_size[0]) == ("crop", *ways)
     assert any("lc_swag" in note for note in loaded.notes) == (" or " in licence)

@@ -32,8 +32,8 @@ STRONG = {
     Operation.SHEAR_Y: -0.21,
     Operation.TRANSLATE_X: 3.0,
     Operation.TRANSLATE_Y: -2.0,
-    Operation.POSTERISE: 3.0,
-    Operation.SOLARISE: 99.5,
+    Operation.POSTERIZE: 3.0,
+    Operation.SOLARIZE: 99.5,
 }
 
 

@@ -151,6 +151,6 @@ def test_another_grid_resamples_the_patches_by_the_configured_rule_and_keeps_the
     for rule in RULES:
         part = Positions(dataclasses.replace(TINY, resample=rule))
         torch.nn.init.normal_(part.table)
-        table = part.for_grid(Grid(5, 2))
+        table = part.table_for_grid(Grid(5, 2))
         assert torch.equal(table[0], part.table[0])
         assert torch.equal(table[1:], resample_table(part.table[1:], TINY.grid, Grid(5, 2), rule))

@@ -35,7 +35,7 @@ def test_damaged_shards_give_their_own_bytes_or_a_data_error(layout, changes, le
         path.write_bytes(data)
         try:
             source = open_source(path)
-            found = [picture.fetch() for picture in source.pictures]
+            found = [picture.fetch() for picture in source.images]
         except DataError as error:
             assert "a.tar" in str(error) or str(error).startswith(("a holds", "Column", "a has"))
         else:

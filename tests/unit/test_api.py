@@ -102,7 +102,7 @@ def test_an_object_is_fitted_and_measured_by_the_program_that_has_it(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
     labels = np.arange(20) % 2
     source = Source(
-        name="drawn", classes=("a", "b"), pictures=noise, targets=labels, ids=tuple(f"{row}" for row in range(20))
+        name="drawn", classes=("a", "b"), images=noise, targets=labels, ids=tuple(f"{row}" for row in range(20))
     )
     settings = {"compute.threads": 2, "recipe.batch": 8}
     run = vitrail.fit(

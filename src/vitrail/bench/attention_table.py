@@ -24,7 +24,7 @@ TableKey = tuple[str, str, bool]
 class AttentionTiming(NamedTuple):
     """Both paths of attention, timed in turn."""
 
-    number_format: str
+    precision: str
     gradients: bool
     tokens: int
     fused: Timing
@@ -71,7 +71,7 @@ def time_both_paths(
     clock = InterleavedTimer({path: _bind_path(run, path) for path in PATHS}, device, least)
     for _ in clock.warm_up():
         pass
-    for _ in clock.rounds(rounds):
+    for _ in clock.time_rounds(rounds):
         pass
     return clock.timing("fused"), clock.timing("open")
 
@@ -85,7 +85,7 @@ def propose_changes(
     """
     here, faster, lost = device_capability(device), dict[TableKey, int](), set[TableKey]()
     for row in found:
-        key = (here, row.number_format, row.gradients)
+        key = (here, row.precision, row.gradients)
         faster.setdefault(key, 0)
         if row.ratio <= 1:
             lost.add(key)

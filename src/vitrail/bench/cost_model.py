@@ -47,38 +47,38 @@ class Workload:
     """
 
     config: ViTConfig
-    batch: int = 256
+    batch_size: int = 256
     """Pictures in a step, of all devices together."""
-    devices: int = 1
-    number_format: Precision = "bfloat16"
+    num_devices: int = 1
+    precision: Precision = "bfloat16"
     optimizer: Optimizer = "adamw"
 
     def __post_init__(self) -> None:
-        if self.devices < 1 or self.batch < 1:
-            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch}.")
-        if self.batch % self.devices:
+        if self.num_devices < 1 or self.batch_size < 1:
+            raise UsageError(f"--devices and --batch must be at least 1. Got {self.num_devices} and {self.batch_size}.")
+        if self.batch_size % self.num_devices:
             raise UsageError(
-                f"--batch counts the pictures of all devices, so it must be a multiple of --devices {self.devices}. "
-                f"Got {self.batch}."
+                f"--batch counts the pictures of all devices, so it must be a multiple of --devices {self.num_devices}. "
+                f"Got {self.batch_size}."
             )
 
     @property
-    def each(self) -> int:
+    def batch_per_device(self) -> int:
         """Pictures of one device in a step."""
-        return self.batch // self.devices
+        return self.batch_size // self.num_devices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
     """The devices around a model: how much each holds, and how fast they tell each other."""
 
-    place: str
+    capability: str
     """As `model.attention.place` names it: cuda, AVX512 and so on."""
-    memory: float | None
+    memory_bytes: float | None
     """Bytes of each; None where that is no bound."""
-    link: float
+    link_bandwidth: float
     """Bytes a second."""
-    threads: int = 1
+    num_threads: int = 1
     """Of a processor; a GPU answers a batch as one."""
 
 
@@ -111,13 +111,13 @@ class CostEstimate:
 def estimate_workload_cost(wanted: Workload, seconds: StepSeconds, room: Hardware) -> CostEstimate:
     """From the seconds of a device's own batch to those of all of them together."""
     config = wanted.config
-    plan = _make_plan(wanted, "cuda" if room.place == "cuda" else "cpu")
+    plan = _make_plan(wanted, "cuda" if room.capability == "cuda" else "cpu")
     engine = _choose_strategy(plan, wanted, room)
-    shares = wanted.devices if engine == "fsdp" else 1
+    shares = wanted.num_devices if engine == "fsdp" else 1
     parameters = parameter_count(config)
     memory = cost_estimate.estimate_training_memory(plan, shares)
-    sent = count_sent_bytes(parameters, wanted.devices, engine)
-    waiting = estimate_communication_wait(sent, seconds.step, engine, room.link)
+    sent = count_sent_bytes(parameters, wanted.num_devices, engine)
+    waiting = estimate_communication_wait(sent, seconds.step, engine, room.link_bandwidth)
     step = seconds.step + waiting
     return CostEstimate(
         parameters=parameters,
@@ -126,12 +126,12 @@ def estimate_workload_cost(wanted: Workload, seconds: StepSeconds, room: Hardwar
         engine=engine,
         training_memory=memory,
         inference_memory=estimate_inference_memory(wanted, room),
-        fits=room.memory is None or memory <= room.memory,
+        fits=room.memory_bytes is None or memory <= room.memory_bytes,
         sent=sent,
         waiting=waiting,
         step=step,
-        training_rate=wanted.batch / step,
-        inference_rate=wanted.batch / seconds.forward,
+        training_rate=wanted.batch_size / step,
+        inference_rate=wanted.batch_size / seconds.forward,
     )
 
 
@@ -156,36 +156,36 @@ def estimate_inference_memory(wanted: Workload, room: Hardware) -> int:
     A processor answers the batch in parts, a few at a time. It keeps what it frees, in pieces that fit or do not: as
     much again as is in use, nearly, and some copies of its largest matrix (benchmarks/cost_model.py).
     """
-    config, b = wanted.config, 4 if wanted.number_format == "float32" else 2
+    config, b = wanted.config, 4 if wanted.precision == "float32" else 2
     every = parameter_count(config, fixed_tables=True)
     tokens, inner = config.tokens, config.attention_width
     numbers = 8 * config.width + b * (2 * config.width + 4 * inner)
-    path = choose_path(config.attention, room.place, wanted.number_format, tokens, gradients=False)
+    path = choose_path(config.attention, room.capability, wanted.precision, tokens, gradients=False)
     if path == "open" or config.relative:
         numbers += 2 * b * config.heads * tokens
     hidden = 8 * config.width + b * (2 if config.mlp == "plain" else 3) * config.mlp_width
     pixels = config.channels * config.image_size[0] * config.image_size[1]
-    weights = 4 * every + (0 if wanted.number_format == "float32" else 2 * every)
-    parts = num_parallel_parts_on(room.threads, config, wanted.each, wanted.number_format)
-    at_once = wanted.each * min(parts, room.threads, MAX_THREAD_TEAMS) / parts
-    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
-    if room.place in ("cuda", "mps"):
+    weights = 4 * every + (0 if wanted.precision == "float32" else 2 * every)
+    parts = num_parallel_parts_on(room.num_threads, config, wanted.batch_per_device, wanted.precision)
+    at_once = wanted.batch_per_device * min(parts, room.num_threads, MAX_THREAD_TEAMS) / parts
+    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.batch_per_device * pixels
+    if room.capability in ("cuda", "mps"):
         return round(cost_estimate.GPU_OVERHEAD * (weights + used))
-    kept = CPU_FRAGMENTATION_FLOAT32 if wanted.number_format == "float32" else CPU_FRAGMENTATION
+    kept = CPU_FRAGMENTATION_FLOAT32 if wanted.precision == "float32" else CPU_FRAGMENTATION
     return round(weights + kept * used + EXTRA_MATRIX_COPIES * 4 * config.width * config.mlp_width)
 
 
 def _choose_strategy(plan: Plan, wanted: Workload, room: Hardware) -> ParallelStrategy:
     """FSDP2 only where a whole copy does not fit."""
-    if wanted.devices == 1:
+    if wanted.num_devices == 1:
         return "alone"
-    return "ddp" if room.memory is None or cost_estimate.estimate_training_memory(plan) <= room.memory else "fsdp"
+    return "ddp" if room.memory_bytes is None or cost_estimate.estimate_training_memory(plan) <= room.memory_bytes else "fsdp"
 
 
 def _make_plan(wanted: Workload, device: str) -> Plan:
     config = wanted.config if wanted.config.outputs else dataclasses.replace(wanted.config, outputs=1000)
-    recipe = Recipe(steps=1, batch=wanted.each, optimizer=wanted.optimizer)
-    return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, number_format=wanted.number_format))
+    recipe = Recipe(steps=1, batch=wanted.batch_per_device, optimizer=wanted.optimizer)
+    return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, number_format=wanted.precision))
 
 
 # Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
@@ -213,8 +213,8 @@ def estimate_step_seconds(
     config: ViTConfig, batch: int, device: DeviceSpec, number_format: Precision, optimizer: Optimizer, reached: float
 ) -> StepSeconds:
     """By operations and bytes alone."""
-    rate = device.products[number_format] * reached
-    updated = count_optimizer_bytes(config, optimizer) / device.copies + count_optimizer_flops(config, optimizer) / rate
+    rate = device.flops_per_second[number_format] * reached
+    updated = count_optimizer_bytes(config, optimizer) / device.memory_bandwidth + count_optimizer_flops(config, optimizer) / rate
     return StepSeconds(
         forward=batch * flops.forward_flops(config) / rate,
         step=batch * flops.training_flops(config) / rate + updated,
@@ -246,7 +246,7 @@ def measure_step_seconds(
     clock = InterleavedTimer(made, device)
     for _ in clock.warm_up():
         pass
-    for _ in clock.rounds(rounds):
+    for _ in clock.time_rounds(rounds):
         pass
     found = {name: clock.timing(name).median for name in made}
     return StepSeconds(
@@ -322,22 +322,22 @@ class DeviceSpec:
     """Rates are a second, bytes are bytes: nothing is in thousands."""
 
     name: str
-    products: Mapping[Precision, float]
+    flops_per_second: Mapping[Precision, float]
     """Operations of dense matrix products, by number format."""
-    copies: float
+    memory_bandwidth: float
     """Bytes of its memory read and written."""
-    memory: float
+    memory_bytes: float
     """Bytes that it holds."""
-    together: int
+    devices_per_node: int
     """Devices in one machine."""
-    inside: float
+    intra_node_bandwidth: float
     """Bytes from one device to another of the same machine, each way."""
-    between: float
+    inter_node_bandwidth: float
     """Bytes that one device's share of the machine's network carries, each way."""
 
-    def link(self, devices: int) -> float:
+    def link_bandwidth(self, devices: int) -> float:
         """Bytes a second of the slowest way on a ring through so many devices."""
-        return self.inside if devices <= self.together else self.between
+        return self.intra_node_bandwidth if devices <= self.devices_per_node else self.inter_node_bandwidth
 
 
 # Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 as torch computes it unless
@@ -345,18 +345,18 @@ class DeviceSpec:
 DEVICES = {
     "h100": DeviceSpec(
         name="NVIDIA H100 SXM 80 GB",
-        products={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        copies=3.35e12, memory=80e9, together=8, inside=450e9, between=50e9,
+        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+        memory_bandwidth=3.35e12, memory_bytes=80e9, devices_per_node=8, intra_node_bandwidth=450e9, inter_node_bandwidth=50e9,
     ),
     "h200": DeviceSpec(
         name="NVIDIA H200 SXM 141 GB",
-        products={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        copies=4.8e12, memory=141e9, together=8, inside=450e9, between=50e9,
+        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+        memory_bandwidth=4.8e12, memory_bytes=141e9, devices_per_node=8, intra_node_bandwidth=450e9, inter_node_bandwidth=50e9,
     ),
     "a100": DeviceSpec(
         name="NVIDIA A100 SXM 80 GB",
-        products={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
-        copies=2.04e12, memory=80e9, together=8, inside=300e9, between=25e9,
+        flops_per_second={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
+        memory_bandwidth=2.04e12, memory_bytes=80e9, devices_per_node=8, intra_node_bandwidth=300e9, inter_node_bandwidth=25e9,
     ),
 }  # fmt: skip
 THIS_MACHINE = "here"

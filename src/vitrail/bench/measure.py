@@ -47,20 +47,20 @@ TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16":
 class SweepSettings:
     """What to measure, and how."""
 
-    whats: tuple[BenchmarkKind, ...] = BENCHMARK_KINDS
-    batches: tuple[int, ...] = (1, 8, 32)
+    kinds: tuple[BenchmarkKind, ...] = BENCHMARK_KINDS
+    batch_sizes: tuple[int, ...] = (1, 8, 32)
     device: str = "cpu"
-    number_format: Precision = "float32"
-    workers: int = 2
+    precision: Precision = "float32"
+    num_workers: int = 2
     """Threads that decode pictures."""
     optimizer: Literal["muon", "adamw"] = "muon"
     compile: bool = False
     rounds: int = 5
-    least: float = 0.2
+    min_seconds: float = 0.2
     """Seconds that everything is repeated for in a round."""
-    files: int = 64
+    num_files: int = 64
     """Pictures in files that are read."""
-    size: tuple[int, int] = (427, 640)
+    image_size: tuple[int, int] = (427, 640)
     """Their height and width."""
 
 
@@ -68,10 +68,10 @@ class SweepSettings:
 class SweepRow:
     """One thing that was measured at one batch; pictures a second, and what limits them."""
 
-    what: BenchmarkKind
-    batch: int
+    kind: BenchmarkKind
+    batch_size: int
     timing: Timing
-    pictures: int
+    num_images: int
     """Of one call."""
     flops: float
     """Of one call, in the model's matrix products; 0 where there are none."""
@@ -83,7 +83,7 @@ class SweepRow:
     @property
     def rate(self) -> float:
         """Pictures a second."""
-        return self.pictures / self.timing.median
+        return self.num_images / self.timing.median
 
     @property
     def utilisation(self) -> float | None:
@@ -101,76 +101,76 @@ class SweepRunner:
 
     def __init__(self, model: ViT, spec: ImageSpec, sweep: SweepSettings, folder: Path):
         self.model, self.spec, self.sweep, self.folder = model, spec, sweep, folder
-        self.left_out: list[str] = []
+        self.skip_reasons: list[str] = []
         self.rows: list[SweepRow] = []
-        self.large, self.copied = 0.0, 0.0
+        self.matmul_flops_per_second, self.copy_bytes_per_second = 0.0, 0.0
         self._memory: dict[str, int | None] = {}
 
     def run(self) -> Iterator[str]:
         """Measure everything, saying what is being done; afterwards `rows`, `large` and `copied` are there."""
         model = self.model.to(self.sweep.device)
         ready: dict[str, tuple[BenchmarkKind, int, BenchmarkJob, int]] = {}
-        for what in self.sweep.whats:
-            for batch, job, pictures in self._jobs(what, model):
+        for what in self.sweep.kinds:
+            for batch, job, pictures in self._make_jobs(what, model):
                 name = f"{what}, batch {batch}"
                 yield f"warming up {name}"
-                if not self._fits(name, job):
+                if not self._try_job(name, job):
                     break
                 ready[name] = (what, batch, job, pictures)
-        bounds = self._limits(ready)
+        bounds = self._make_limits(ready)
         every = {name: job for name, (_, _, job, _) in ready.items()}
         clock = InterleavedTimer(
-            every | {name: bound.job for name, bound in bounds.items()}, self.sweep.device, self.sweep.least
+            every | {name: bound.job for name, bound in bounds.items()}, self.sweep.device, self.sweep.min_seconds
         )
         for name in clock.warm_up():
             yield f"warming up {name}"
-        for number, name in clock.rounds(self.sweep.rounds):
+        for number, name in clock.time_rounds(self.sweep.rounds):
             yield f"round {number} of {self.sweep.rounds}, {name}"
         rates = {name: bound.amount / clock.timing(name).median for name, bound in bounds.items()}
-        self.large, self.copied = rates["one large product"], rates["copies"]
+        self.matmul_flops_per_second, self.copy_bytes_per_second = rates["one large product"], rates["copies"]
         self.rows = [
             SweepRow(
-                what, batch, clock.timing(name), pictures, self._flops(what, pictures),
+                what, batch, clock.timing(name), pictures, self._count_flops(what, pictures),
                 rates.get(f"products of {name}"), self._memory[name],
             )
             for name, (what, batch, _, pictures) in ready.items()
         ]  # fmt: skip
 
-    def _jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+    def _make_jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Batch by batch what to call, and the pictures of a call."""
         sweep, shape = self.sweep, self.model.config
         if what in ("training", "predicting") and not shape.outputs:
-            self.left_out.append(f"{what}: the model has no outputs, only features")
+            self.skip_reasons.append(f"{what}: the model has no outputs, only features")
         elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
-            self.left_out.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
+            self.skip_reasons.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
         elif what == "inference":
-            ready = cast_weights(model, sweep.number_format)
+            ready = cast_weights(model, sweep.precision)
             answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
-            for batch in sweep.batches:
-                yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.number_format), batch
+            for batch in sweep.batch_sizes:
+                yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.precision), batch
         elif what == "training":
-            learner = build_train_state(model, self.plan(1))
-            for batch in sweep.batches:
-                yield batch, make_training_job(learner, self.plan(batch)), batch
+            learner = build_train_state(model, self.make_plan(1))
+            for batch in sweep.batch_sizes:
+                yield batch, make_training_job(learner, self.make_plan(batch)), batch
         else:
-            yield from self._of_files(what, model)
+            yield from self._make_file_jobs(what, model)
 
-    def _of_files(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+    def _make_file_jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Files are read in batches of the sweep's largest: smaller ones say nothing new."""
-        sweep, batch = self.sweep, min(max(self.sweep.batches), self.sweep.files)
+        sweep, batch = self.sweep, min(max(self.sweep.batch_sizes), self.sweep.num_files)
         made = sorted(self.folder.glob("*/*.jpg")) or write_jpeg_files(
-            self.folder, sweep.files, sweep.size, self.spec.channels
+            self.folder, sweep.num_files, sweep.image_size, self.spec.channels
         )
         if what == "loading":
-            yield batch, make_loading_job(self.folder, self.spec, batch, sweep.workers), len(made) // batch * batch
+            yield batch, make_loading_job(self.folder, self.spec, batch, sweep.num_workers), len(made) // batch * batch
         else:
             yield (
                 batch,
-                make_prediction_job(model, self.spec, made, batch, sweep.device, sweep.number_format),
+                make_prediction_job(model, self.spec, made, batch, sweep.device, sweep.precision),
                 len(made),
             )
 
-    def _fits(self, name: str, job: BenchmarkJob) -> bool:
+    def _try_job(self, name: str, job: BenchmarkJob) -> bool:
         """Call a job once and note its memory; what does not fit is left out, and larger batches with it."""
         known = reset_peak_memory(self.sweep.device)
         try:
@@ -178,13 +178,13 @@ class SweepRunner:
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-            self.left_out.append(f"{name} and above: the memory is full")
+            self.skip_reasons.append(f"{name} and above: the memory is full")
             return False
         self._memory[name] = read_peak_memory(self.sweep.device) if known else None
         return True
 
-    def _limits(self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]) -> dict[str, HardwareLimit]:
-        device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.number_format]
+    def _make_limits(self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]) -> dict[str, HardwareLimit]:
+        device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.precision]
         found = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
         for name, (what, batch, _, _) in ready.items():
             if what in ("inference", "training"):
@@ -193,17 +193,17 @@ class SweepRunner:
                 )
         return found
 
-    def _flops(self, what: BenchmarkKind, pictures: int) -> float:
+    def _count_flops(self, what: BenchmarkKind, pictures: int) -> float:
         if what == "loading":
             return 0.0
         count = flops.training_flops if what == "training" else flops.forward_flops
         return float(pictures * count(self.model.config))
 
-    def plan(self, batch: int) -> Plan:
+    def make_plan(self, batch: int) -> Plan:
         """A training without end, as plain as the recipe's defaults are."""
         sweep = self.sweep
         compute = ComputeSettings(
-            device=sweep.device, number_format=sweep.number_format, compile=sweep.compile, workers=sweep.workers
+            device=sweep.device, number_format=sweep.precision, compile=sweep.compile, workers=sweep.num_workers
         )
         recipe = Recipe(steps=UNLIMITED_STEPS, batch=batch, optimizer=sweep.optimizer, warmup=0.0)
         return Plan(model=self.model.config, image=self.spec, recipe=recipe, compute=compute)
@@ -265,7 +265,7 @@ class InterleavedTimer:
     def __init__(self, jobs: Mapping[str, BenchmarkJob], device: str = "cpu", least: float = MIN_SECONDS):
         self.jobs = dict(jobs)
         self.device = device
-        self.least = least
+        self.min_seconds = least
         self._calls: dict[str, int] = {}
         self._seconds: dict[str, list[float]] = {name: [] for name in self.jobs}
 
@@ -274,22 +274,22 @@ class InterleavedTimer:
         for name, job in self.jobs.items():
             yield name
             job()
-            seconds = self._timed(job, 1)
-            self._calls[name] = min(MAX_CALLS, max(1, math.ceil(self.least / max(seconds, 1e-9))))
+            seconds = self._time_calls(job, 1)
+            self._calls[name] = min(MAX_CALLS, max(1, math.ceil(self.min_seconds / max(seconds, 1e-9))))
 
-    def rounds(self, count: int) -> Iterator[tuple[int, str]]:
+    def time_rounds(self, count: int) -> Iterator[tuple[int, str]]:
         """Time every job so many times, in turn; the number of the round from 1 and the name, before each."""
         for number in range(1, count + 1):
             for name, job in self.jobs.items():
                 yield number, name
-                self._seconds[name].append(self._timed(job, self._calls[name]) / self._calls[name])
+                self._seconds[name].append(self._time_calls(job, self._calls[name]) / self._calls[name])
 
     def timing(self, name: str) -> Timing:
         """What the rounds so far say of a job."""
         found = self._seconds[name]
         return Timing(statistics.median(found), min(found), max(found), len(found), self._calls[name])
 
-    def _timed(self, job: BenchmarkJob, calls: int) -> float:
+    def _time_calls(self, job: BenchmarkJob, calls: int) -> float:
         synchronize(self.device)
         began = time.perf_counter()
         for _ in range(calls):
@@ -350,7 +350,7 @@ def make_prediction_job(
 ) -> BenchmarkJob:
     """Answers for files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
-    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, number_format=number_format)], device)
+    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, precision=number_format)], device)
     return lambda: predictor.predict(files, batch).csv_bytes()
 
 

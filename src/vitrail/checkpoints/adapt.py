@@ -261,5 +261,5 @@ def build_model(config: ViTConfig, values: Mapping[str, Tensor]) -> ViT:
 
 def _compute_tensor(name: str, config: ViTConfig) -> Tensor:
     if name == "rotary.periods":
-        return dinov3_periods(config.head_numbers)
+        return dinov3_periods(config.head_dim)
     return fixed_table(config.positions, config.grid, config.width, config.table_prefix)

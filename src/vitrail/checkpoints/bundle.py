@@ -54,7 +54,7 @@ class Bundle:
     """What else the training noted, such as thresholds, the data's fingerprint, the attention path, the mirror."""
     audit: Audit
     """Every tensor of the weights file."""
-    familiar: Mapping[str, Tensor]
+    feature_stats: Mapping[str, Tensor]
     """What the training pictures look like to the model; empty where nobody has noted it."""
 
 
@@ -126,7 +126,7 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     state = build_on_meta(about.architecture).state_dict()
     own_names = Layout(
         name="bundle",
-        decisive=(),
+        required_names=(),
         rules=tuple(NameRule(name, name) for name in state),
         describe=lambda tensors, told: about.architecture,
     )
@@ -140,7 +140,7 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
         classes=about.classes,
         info=about.info,
         audit=audit,
-        familiar=load_feature_stats(folder),
+        feature_stats=load_feature_stats(folder),
     )
 
 

@@ -136,18 +136,18 @@ def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, 
 
 def _matches_layout(layout: Layout, names: Collection[str]) -> bool:
     forms = _name_forms(layout, names)
-    return all(_matches_any(want, forms) for want in layout.decisive) and not any(
-        _matches_any(n, forms) for n in layout.absent
+    return all(_matches_any(want, forms) for want in layout.required_names) and not any(
+        _matches_any(n, forms) for n in layout.forbidden_names
     )
 
 
 def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
     """What is wrong with names that are not of this layout, in words that follow "it"."""
     forms = _name_forms(layout, names)
-    lacking = [want for want in layout.decisive if not _matches_any(want, forms)]
+    lacking = [want for want in layout.required_names if not _matches_any(want, forms)]
     if lacking:
         return "lacks " + " and ".join(want + nearest_name_hint(want, forms) for want in lacking)
-    strange = [found for unwanted in layout.absent for found in forms if fnmatchcase(found, unwanted)]
+    strange = [found for unwanted in layout.forbidden_names for found in forms if fnmatchcase(found, unwanted)]
     return f"has {min(strange)}"
 
 

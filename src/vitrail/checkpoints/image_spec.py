@@ -26,11 +26,11 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
     there first, as `config.json` says.
     """
     size = {"height": spec.height, "width": spec.width}
-    whole = {"height": spec.cover[0], "width": spec.cover[1]}
+    whole = {"height": spec.resize_size[0], "width": spec.resize_size[1]}
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": min(spec.cover)} if spec.fit == "crop" else whole,
+        "size": {"shortest_edge": min(spec.resize_size)} if spec.fit == "crop" else whole,
         "resample": PILLOW_RESAMPLE[spec.interpolation],
         "do_center_crop": spec.fit == "crop" or spec.crop_fraction < 1,
         "crop_size": size,

@@ -34,7 +34,7 @@ class TensorClaim:
     """Our parameters; for `Same` their other name, for `Zero` and `Check` none."""
 
     @property
-    def loads(self) -> bool:
+    def fills_model(self) -> bool:
         """Whether our parameters come from it."""
         return isinstance(self.rule, NameRule | PartsRule)
 
@@ -52,9 +52,9 @@ def expand_rules(layout: Layout, state: TensorDict, config: ViTConfig, prefixed:
             known: Collection[str] = claims if isinstance(rule, CopyRule) else state
             if all(name in known for name in claim.ours):
                 assert claims.keys().isdisjoint(claim.theirs), f"{layout.key} has two rules for {claim.theirs}"
-                assert not claim.loads or placed.isdisjoint(claim.ours), f"{layout.key} fills {claim.ours} twice"
+                assert not claim.fills_model or placed.isdisjoint(claim.ours), f"{layout.key} fills {claim.ours} twice"
                 claims.update(dict.fromkeys(claim.theirs, claim))
-                placed.update(claim.ours if claim.loads else ())
+                placed.update(claim.ours if claim.fills_model else ())
     if left := [name for name in state if name not in placed and name not in computed_tensors(config)]:
         raise UsageError(
             f"The layout {layout.key} has no place for {len(left)} of the model's tensors: {', '.join(left[:3])}. "
@@ -76,13 +76,13 @@ def has_prefix(layout: Layout, names: Collection[str]) -> bool:
 
 def writes_prefix(layout: Layout, state: TensorDict, config: ViTConfig) -> bool:
     """Whether a file of this model has the prefix: only beside names that stand outside it, if there can be any."""
-    if not layout.outside:
+    if not layout.names_without_prefix:
         return bool(layout.prefix)
     bare = expand_rules(layout, state, config, prefixed=False)
     return any(
         name == filled
         for name in bare
-        for pattern in layout.outside
+        for pattern in layout.names_without_prefix
         for filled, *_ in _fill_placeholders(config.depth, pattern)
     )
 
@@ -106,9 +106,9 @@ def _make_claims(rule: Rule, layout: Layout, depth: int, prefixed: bool) -> Iter
     if isinstance(rule, IgnoreRule):
         return
     theirs, ours = _rule_names(rule)
-    inside = [layout.prefix if prefixed and name not in layout.outside else "" for name in theirs]
+    inside = [layout.prefix if prefixed and name not in layout.names_without_prefix else "" for name in theirs]
     if isinstance(rule, CopyRule):
-        ours = (layout.prefix + ours[0] if prefixed and ours[0] not in layout.outside else ours[0],)
+        ours = (layout.prefix + ours[0] if prefixed and ours[0] not in layout.names_without_prefix else ours[0],)
     for filled in _fill_placeholders(
         depth, *(prefix + name for prefix, name in zip(inside, theirs, strict=True)), *ours
     ):
@@ -122,7 +122,7 @@ def _rule_names(rule: Rule) -> tuple[tuple[str, ...], tuple[str, ...]]:
         case PartsRule():
             return rule.theirs, rule.ours
         case CopyRule():
-            return (rule.theirs,), (rule.partner,)
+            return (rule.theirs,), (rule.original,)
         case DropRule():
             return (rule.theirs,), (rule.like,)
         case ZeroRule() | CheckRule() | IgnoreRule():
@@ -276,7 +276,7 @@ class CopyRule:
     """Their tensor is a second copy of another of theirs, `partner`; the two must be equal. Written twice."""
 
     theirs: str
-    partner: str
+    original: str
     reason: str = "copies"
 
 
@@ -336,9 +336,9 @@ class Layout:
     """What people write after `layout=`. Several may share it, told apart by `variant`, `decisive` and `absent`."""
     variant: str = ""
     """Which of those it is, in a word for messages and the report."""
-    decisive: tuple[str, ...]
+    required_names: tuple[str, ...]
     """Names that a file must all have (without the prefix); `*` stands for anything."""
-    absent: tuple[str, ...] = ()
+    forbidden_names: tuple[str, ...] = ()
     """Names of which it must have none; `*` stands for anything."""
     model_types: tuple[str, ...] = ()
     """What the config.json of a folder of this kind says: a `model_type` of transformers (also the one inside
@@ -356,17 +356,17 @@ class Layout:
     published: frozenset[tuple[int, int]] | None = None
     """Width and depth of its published models, where the width alone tells the heads of a file that comes without a
     config.json; heads taken so for any other size are noted. None where no heads are guessed."""
-    doubts: Callable[[LayoutHints], tuple[str, ...]] | None = None
+    warnings: Callable[[LayoutHints], tuple[str, ...]] | None = None
     """What a person should know about whose numerics were taken, in sentences without a full stop."""
     prefix: str = ""
     """Stands before every name of a file, or of none. Written if one of `outside` is, or if there are none of those."""
-    outside: tuple[str, ...] = ()
+    names_without_prefix: tuple[str, ...] = ()
     """Names, as the rules write them, before which the prefix never stands."""
     clean: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
     """Repairs a file's tensors before the rules see them: unstacks, renumbers, adds what old files left out."""
-    settle: Callable[[dict[str, Tensor], LayoutHints], dict[str, Tensor]] | None = None
+    clean_with_hints: Callable[[dict[str, Tensor], LayoutHints], dict[str, Tensor]] | None = None
     """The same, after `clean`, where what is told beside the file decides what its tensors mean."""
-    express: Callable[[ViTConfig, dict[str, Tensor]], tuple[ViTConfig, dict[str, Tensor]]] | None = None
+    prepare_export: Callable[[ViTConfig, dict[str, Tensor]], tuple[ViTConfig, dict[str, Tensor]]] | None = None
     """The same function in values that this layout can hold, before writing; UsageError names what it cannot hold."""
 
     @property
@@ -397,7 +397,7 @@ class LayoutHints:
     """Whose numerics: the authors', or those that timm or transformers run; the layout's own where nobody said."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ViTConfig that the caller says; the engine lays them over what `describe` gives."""
-    foreign: Mapping[str, Any] = field(default_factory=dict)
+    foreign_config: Mapping[str, Any] = field(default_factory=dict)
     """The config.json beside the file, or nothing."""
 
     def numerics(self, name: str) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def load_from_tensors(
         match=said.match,
         settings=said.settings,
     )
-    folder = weight_files.ForeignFolder(path=Path(where), config=dict(said.foreign), preprocessor={})
+    folder = weight_files.ForeignFolder(path=Path(where), config=dict(said.foreign_config), preprocessor={})
     return _load_content(WeightsContent(tensors=tensors), where, wanted, folder)
 
 
@@ -170,8 +170,8 @@ def _load_content(
         told = _make_hints(wanted, family, folder)
         if family.clean is not None:
             content.tensors = family.clean(content.tensors)
-        if family.settle is not None:
-            content.tensors = family.settle(content.tensors, told)
+        if family.clean_with_hints is not None:
+            content.tensors = family.clean_with_hints(content.tensors, told)
         config = _describe_config(content.tensors, family, told)
         known = find_card_for_file(_choose_card(family, config, told), Path(where).name)
         reconcile(wanted.heads, config.heads, "heads", "its tensors and what stands beside them")
@@ -186,7 +186,7 @@ def _load_content(
     notes = (*folder.notes, *_shape_warnings(config, wanted), *_guess_warnings(config, family, told), *content.notes)
     state = build_on_meta(config).state_dict()
     values, audit = load_with_layout(content.tensors, state, config, family, where, wanted.allow_nonfinite)
-    notes = (*notes, *audit.doubts)
+    notes = (*notes, *audit.warnings)
     if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
         notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
     draft = _adapt_draft(ModelDraft(config=config, values=values, audit=audit, notes=notes), wanted)
@@ -206,7 +206,7 @@ def _make_hints(wanted: LoadOptions, family: Layout, folder: weight_files.Foreig
         pool=wanted.pool,
         match=wanted.match or family.match,
         settings=wanted.settings,
-        foreign=folder.config,
+        foreign_config=folder.config,
     )
 
 
@@ -232,10 +232,10 @@ def _shape_warnings(config: ViTConfig, wanted: LoadOptions) -> tuple[str, ...]:
 
 def _guess_warnings(config: ViTConfig, family: Layout, told: LayoutHints) -> tuple[str, ...]:
     """What neither the file nor anybody said, and was taken to be as in published models."""
-    notes = family.doubts(told) if family.doubts is not None else ()
+    notes = family.warnings(told) if family.warnings is not None else ()
     # torchvision's files are as silent as those of the original repositories
     known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
-    said = told.foreign or told.heads is not None or "heads" in told.settings
+    said = told.foreign_config or told.heads is not None or "heads" in told.settings
     if known is None or said or (config.width, config.depth) in known:
         return notes
     theirs = f"heads={config.heads} is that of the published model of this width"
@@ -275,7 +275,7 @@ def _load_bundle(path: Path, wanted: LoadOptions) -> LoadedModel:
     spec = image_spec.resize_spec(reorder_spec_channels(opened.spec, wanted.policy), draft.config)
     licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
     classes = opened.classes if draft.config.outputs == config.outputs else ()
-    return _make_loaded_model(draft, spec, opened.task, classes, licence, repository, opened.audit.doubts)
+    return _make_loaded_model(draft, spec, opened.task, classes, licence, repository, opened.audit.warnings)
 
 
 def _adapt_draft(draft: ModelDraft, wanted: LoadOptions) -> ModelDraft:

@@ -52,11 +52,11 @@ class NumericsCard:
         Raises:
             UsageError: `match` has no implementation of this family that the card knows.
         """
-        return {name: value for name, value in self._merged(match).items() if name in _MODEL_FIELDS}
+        return {name: value for name, value in self._merge_tables(match).items() if name in _MODEL_FIELDS}
 
     def preprocessing(self, match: str | None = None) -> dict[str, Any]:
         """Fields of ImageSpec: mean, std, interpolation, fit."""
-        return {name: _as_tuple(value) for name, value in self._merged(match).items() if name in _IMAGE_FIELDS}
+        return {name: _as_tuple(value) for name, value in self._merge_tables(match).items() if name in _IMAGE_FIELDS}
 
     def crop(self, match: str | None = None, size: tuple[int, int] | None = None) -> float:
         """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to.
@@ -64,11 +64,11 @@ class NumericsCard:
         Args:
             size: (height, width) in pixels of the pictures that the model reads.
         """
-        table = self._merged(match)
+        table = self._merge_tables(match)
         usual = table.get("crop", 1.0)
         return float(table.get("crop_384", usual) if size == (384, 384) else usual)
 
-    def _merged(self, match: str | None) -> dict[str, Any]:
+    def _merge_tables(self, match: str | None) -> dict[str, Any]:
         if match is not None and match not in self.tables:
             raise UsageError(
                 f'match="{match}" is not known for {self.name}. Name one that its card knows: {", ".join(self.tables)}.'

@@ -142,10 +142,10 @@ def load_with_layout(
     values: dict[str, Tensor] = {}
     for claim in _unique_claims(claims):
         found = [tensors.pop(name) for name in claim.theirs if name in tensors]
-        if claim.loads:
+        if claim.fills_model:
             values.update(zip(claim.ours, _read_claim(found, claim, state, config), strict=True))
     tensors.clear()
-    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows, doubts=doubts)
+    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows, warnings=doubts)
 
 
 def write_with_layout(
@@ -159,8 +159,8 @@ def write_with_layout(
     Raises:
         UsageError: the layout cannot say what this model is, so that reading it back would give another one.
     """
-    if layout.express is not None:
-        config, state = layout.express(config, dict(state))
+    if layout.prepare_export is not None:
+        config, state = layout.prepare_export(config, dict(state))
     claims = expand_rules(layout, state, config, writes_prefix(layout, state, config))
     tensors: dict[str, Tensor] = {}
     for claim in _unique_claims(claims):
@@ -187,7 +187,7 @@ def _check_round_trip(
         settings=settings,
     )
     read_back = layout.describe(bare, told)
-    placed = {name for claim in claims.values() if claim.loads for name in claim.ours}
+    placed = {name for claim in claims.values() if claim.fills_model for name in claim.ours}
     for setting in fields(config):
         name = setting.name
         theirs, ours = settings.get(name, getattr(read_back, name)), getattr(config, name)

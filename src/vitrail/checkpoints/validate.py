@@ -267,7 +267,7 @@ def check_model_size(config: ViTConfig, where: str) -> None:
         "width": (config.width, 65_536),
         "depth": (config.depth, 256),
         "heads": (config.heads, 1_024),
-        "head_width": (config.head_numbers, 65_536),
+        "head_width": (config.head_dim, 65_536),
         "mlp_width": (config.mlp_width, 1_048_576),
         "outputs": (config.outputs, 10_000_000),
         "registers": (config.registers, 1_024),
@@ -296,7 +296,7 @@ def _estimate_parameters(config: ViTConfig) -> int:
     mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
     blocks = config.depth * (4 * config.width * config.attention_width + mlp)
     table = config.table_rows * config.width if config.positions != "none" else 0
-    return blocks + table + config.patch_numbers * config.width + config.pooled_width * config.outputs
+    return blocks + table + config.patch_dim * config.width + config.pooled_width * config.outputs
 
 
 # What became of every tensor of a file: the load report that `vitrail inspect FILE` prints.
@@ -328,18 +328,18 @@ class Audit:
     """Which of the layouts of that name."""
     rows: tuple[AuditRow, ...]
     """One row a tensor."""
-    doubts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     """What is wrong with the numbers, where the caller allowed it."""
 
-    def table(self) -> str:
+    def format_table(self) -> str:
         """The report as text: a line a tensor, and the sums at the end."""
         lines = [("in the file", "shape", "", "in vitrail")]
         lines += [(row.theirs, "x".join(map(str, row.shape)) or "()", row.action, row.ours) for row in self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(3)]
         text = ["  ".join([*(word.ljust(n) for word, n in zip(line, widths, strict=False)), line[3]]) for line in lines]
-        return "\n".join([*text, self.summary()])
+        return "\n".join([*text, self.format_summary()])
 
-    def summary(self) -> str:
+    def format_summary(self) -> str:
         """The sums on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
         counts = Counter(row.action for row in self.rows)
         tensors = "1 tensor" if len(self.rows) == 1 else f"{len(self.rows)} tensors"

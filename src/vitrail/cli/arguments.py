@@ -44,10 +44,10 @@ CommandT = TypeVar("CommandT", bound=Command)
 class _ParsedWords:
     """What was on the command line, as text."""
 
-    free: list[str] = dataclasses.field(default_factory=list)
+    positionals: list[str] = dataclasses.field(default_factory=list)
     flags: dict[str, str] = dataclasses.field(default_factory=dict)
     dotted: dict[str, str] = dataclasses.field(default_factory=dict)
-    behind: dict[str, str] = dataclasses.field(default_factory=dict)
+    switch_before: dict[str, str] = dataclasses.field(default_factory=dict)
     """Of free words right behind a flag without a value: which flag that is."""
 
 
@@ -87,11 +87,11 @@ def _split_words(command: type[Command], line: list[str]) -> _ParsedWords:
     while line:
         word = line.pop(0)
         if word == "--":
-            found.free += line
+            found.positionals += line
             break
         if not word.startswith("-") or word == "-":
-            found.free.append(word)
-            found.behind |= {word: alone} if alone else {}
+            found.positionals.append(word)
+            found.switch_before |= {word: alone} if alone else {}
             alone = ""
             continue
         flag, equals, value = word.partition("=")
@@ -154,7 +154,7 @@ def _set_flag_value(asked: CommandT, name: str, text: str, kind: Any) -> Command
 def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], found: _ParsedWords) -> dict[str, Any]:
     """Words without a flag, to the fields that want them."""
     values: dict[str, Any] = {}
-    free = found.free
+    free = found.positionals
     for name in command.POSITIONAL:
         if not _is_text(kinds[name]):
             values[name], free = free, []
@@ -164,7 +164,7 @@ def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], found:
             raise UsageError(f"{name.upper()} is missing. See vitrail {command.__name__.lower()} --help.")
     if free:
         takes = " ".join(name.upper() for name in command.POSITIONAL) or "no words without a flag"
-        hint = _no_value_message(found.behind[free[0]], command) if free[0] in found.behind else ""
+        hint = _no_value_message(found.switch_before[free[0]], command) if free[0] in found.switch_before else ""
         raise UsageError(f"{free[0]!r} is one word too many. {command.__name__} takes {takes}.{hint}")
     return values
 

@@ -15,7 +15,7 @@ class CompactStrings(Sequence[str]):
     def __init__(self, texts: Iterable[str]):
         parts = [text.encode("utf-8", "surrogateescape") for text in texts]
         self._ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-        self._letters = b"".join(parts)
+        self._utf8 = b"".join(parts)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -29,12 +29,12 @@ class CompactStrings(Sequence[str]):
             return [self[row] for row in range(*index.indices(len(self)))]
         row = range(len(self))[index]  # negative ones count from the end, and one beyond raises IndexError
         start = int(self._ends[row - 1]) if row else 0
-        return self._letters[start : int(self._ends[row])].decode("utf-8", "surrogateescape")
+        return self._utf8[start : int(self._ends[row])].decode("utf-8", "surrogateescape")
 
     def __iter__(self) -> Iterator[str]:
         start = 0
         for end in self._ends.tolist():
-            yield self._letters[start:end].decode("utf-8", "surrogateescape")
+            yield self._utf8[start:end].decode("utf-8", "surrogateescape")
             start = end
 
 

@@ -44,7 +44,7 @@ class Batch:
     """Which copy of its picture each is; None where none is repeated."""
 
     @property
-    def keys(self) -> Int64[np.ndarray, " B"]:
+    def random_keys(self) -> Int64[np.ndarray, " B"]:
         """What the randomness of each picture is keyed by: its row, and another number for each further copy."""
         return self.indices if self.copies is None else make_random_keys(self.indices, self.copies)
 
@@ -80,32 +80,32 @@ class InMemoryImageStore:
     ):
         self.images = images
         self.indices = np.arange(len(images)) if indices is None else indices
-        self._cut = cut
+        self._random_crop = cut
         self._interpolation = interpolation
         self._antialias = antialias
         # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16.
         self._values = images.numpy() if images.device.type == "cpu" else None
-        self._places = _position_table(self.indices)
+        self._positions = _position_table(self.indices)
 
     def to(self, device: str) -> InMemoryImageStore:
         """The same pictures in the memory of a device, where their batches are then gathered and cut."""
-        return InMemoryImageStore(self.images.to(device), self.indices, self._cut, self._interpolation, self._antialias)
+        return InMemoryImageStore(self.images.to(device), self.indices, self._random_crop, self._interpolation, self._antialias)
 
     def take(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> UInt8[Tensor, "B C H W"]:
-        images = self._gathered(self._places[indices])
-        if self._cut is None:
+        images = self._gather_images(self._positions[indices])
+        if self._random_crop is None:
             return images
         size = (images.shape[2], images.shape[3])
         drawn_by = indices if copies is None else make_random_keys(indices, copies)
-        boxes = self._cut.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
+        boxes = self._random_crop.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
         cut = resized_crop(images, boxes, size, self._interpolation, self._antialias)
-        mirrored = torch.from_numpy(self._cut.mirrored(drawn_by, epoch)).to(cut.device)
+        mirrored = torch.from_numpy(self._random_crop.draw_flips(drawn_by, epoch)).to(cut.device)
         cut[mirrored] = cut[mirrored].flip(-1)
         return cut
 
-    def _gathered(self, places: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
+    def _gather_images(self, places: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
         if self._values is not None:
             return torch.from_numpy(self._values.take(places, axis=0))
         return self.images[torch.from_numpy(places).to(self.images.device)]
@@ -145,7 +145,7 @@ class StreamingImageStore:
         self.indices = indices
         self.lost: list[tuple[int, str]] = []
         """(row, reason) of every picture that could no longer be read when its turn came, in the order of the steps."""
-        self._maker = Preprocessor(source, spec, cut, training)
+        self._preprocessor = Preprocessor(source, spec, cut, training)
         self._shape = (spec.channels, spec.height, spec.width)
         self._workers = Workers(workers)
 
@@ -153,7 +153,7 @@ class StreamingImageStore:
         return self.begin(indices, epoch)()
 
     def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
-        begun = self._begin(indices, indices, epoch)
+        begun = self._start_chunks(indices, indices, epoch)
 
         def whole() -> Tensor:
             images, failed = begun()
@@ -163,7 +163,7 @@ class StreamingImageStore:
 
         return whole
 
-    def begin_readable(
+    def start_readable_batch(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> Callable[[], tuple[Tensor, Int64[np.ndarray, " b"]]]:
         """As `begin`, without the pictures that cannot be read any more: those left, and their places in `indices`.
@@ -173,14 +173,14 @@ class StreamingImageStore:
         Raises:
             DataError: (by the result) ten pictures are lost, and more than 0.1 % of all.
         """
-        begun = self._begin(indices, indices if copies is None else make_random_keys(indices, copies), epoch)
+        begun = self._start_chunks(indices, indices if copies is None else make_random_keys(indices, copies), epoch)
 
         def readable() -> tuple[Tensor, np.ndarray]:
             images, failed = begun()
             if not failed:
                 return images, np.arange(len(indices))
             for place in sorted(failed):
-                self._lose(int(indices[place]), str(failed[place]))
+                self._record_lost(int(indices[place]), str(failed[place]))
             kept = np.setdiff1d(np.arange(len(indices)), list(failed))
             return images[torch.from_numpy(kept)], kept
 
@@ -190,7 +190,7 @@ class StreamingImageStore:
         """End the threads and drop what was begun; asking for pictures again starts new ones."""
         self._workers.close()
 
-    def _begin(
+    def _start_chunks(
         self, indices: Int64[np.ndarray, " B"], drawn_by: Int64[np.ndarray, " B"], epoch: int
     ) -> Callable[[], tuple[Tensor, dict[int, DataError]]]:
         images = torch.empty(len(indices), *self._shape, dtype=torch.uint8)
@@ -198,7 +198,7 @@ class StreamingImageStore:
         places = range(len(indices))
         chunk = max(1, min(CHUNK, -(-len(indices) // max(1, self._workers.threads))))
         parts = [
-            self._workers.begin(self._maker.fill, values, places[start : start + chunk], indices, drawn_by, epoch)
+            self._workers.begin(self._preprocessor.fill_batch, values, places[start : start + chunk], indices, drawn_by, epoch)
             for start in places[::chunk]
         ]
 
@@ -210,7 +210,7 @@ class StreamingImageStore:
 
         return wait
 
-    def _lose(self, row: int, reason: str) -> None:
+    def _record_lost(self, row: int, reason: str) -> None:
         if any(row == other for other, _ in self.lost):
             return
         self.lost.append((row, reason))
@@ -247,15 +247,15 @@ def load_images(
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
         return StreamingImageStore(source, indices, spec, workers, cut, training)
     images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
-    if isinstance(source.pictures, np.ndarray):
+    if isinstance(source.images, np.ndarray):
         for start in range(0, len(indices), IMAGES_PER_STACK):
             images[start : start + IMAGES_PER_STACK] = preprocess_stack(
-                source.pictures[indices[start : start + IMAGES_PER_STACK]], spec
+                source.images[indices[start : start + IMAGES_PER_STACK]], spec
             )
         return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
     maker, values = Preprocessor(source, spec, training=training or cut is not None), images.numpy()
     chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
-    for failed in map_in_order(lambda places: maker.fill(values, places, indices, indices, 0), chunks, workers):
+    for failed in map_in_order(lambda places: maker.fill_batch(values, places, indices, indices, 0), chunks, workers):
         for place in sorted(failed):
             raise failed[place]
     return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
@@ -310,7 +310,7 @@ def _start_batch(pictures: ImageStore, share: StepIndices) -> Callable[[], tuple
     """Start on a batch; what is asked for waits for its pictures and says which places of the share they have."""
     rows = pictures.indices[share.places]
     if isinstance(pictures, StreamingImageStore):
-        return pictures.begin_readable(rows, share.epoch, share.copies)
+        return pictures.start_readable_batch(rows, share.epoch, share.copies)
     if isinstance(pictures, InMemoryImageStore):
         begun = pictures.begin(rows, share.epoch, share.copies)
     else:

@@ -35,7 +35,7 @@ class CropBox(NamedTuple):
     left: int
     height: int
     width: int
-    mirrored: bool = False
+    is_flipped: bool = False
     """Whether the resized part is mirrored left to right."""
 
 
@@ -48,13 +48,13 @@ class Preprocessor:
     """
 
     def __init__(self, source: Source, spec: ImageSpec, cut: RandomResizedCrop | None = None, training: bool = False):
-        self._pictures = source.pictures
+        self._images = source.images
         self._spec = spec
-        self._cut = cut
+        self._random_crop = cut
         self._training = training or cut is not None
-        self._marks = np.zeros(len(source) if self._training else 0, np.uint64)  # what each row's file was at first
+        self._checksums = np.zeros(len(source) if self._training else 0, np.uint64)  # what each row's file was at first
 
-    def fill(
+    def fill_batch(
         self,
         images: UInt8[np.ndarray, "B C h w"],
         places: range,
@@ -71,83 +71,83 @@ class Preprocessor:
         encoded: dict[int, ReducibleJpeg] = {}
         for place in places:
             try:
-                found = self._open(int(rows[place]))
+                found = self._open_image(int(rows[place]))
                 if isinstance(found, ReducibleJpeg):
                     encoded[place] = found
                 elif isinstance(found, Tensor):
                     images[place] = found.numpy()
                 else:
-                    box = self._boxes(keys[[place]], epoch, [(found.shape[0], found.shape[1])])[0]
-                    images[place] = self._finished(found, box)
+                    box = self._draw_boxes(keys[[place]], epoch, [(found.shape[0], found.shape[1])])[0]
+                    images[place] = self._crop_and_resize(found, box)
             except DataError as error:
                 failed[place] = error
         sizes = [(jpeg.height, jpeg.width) for jpeg in encoded.values()]
-        boxes = self._boxes(keys[list(encoded)], epoch, sizes)  # in one call, which costs as much as for one picture
+        boxes = self._draw_boxes(keys[list(encoded)], epoch, sizes)  # in one call, which costs as much as for one picture
         for (place, jpeg), box in zip(encoded.items(), boxes, strict=True):
             try:
-                images[place] = self._reduced(jpeg, box, self._pictures[int(rows[place])])
+                images[place] = self._decode_reduced(jpeg, box, self._images[int(rows[place])])
             except DataError as error:
                 failed[place] = error
         return failed
 
-    def _open(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
+    def _open_image(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
         """Ready already if this is no training; else a JPEG with its pixels still encoded, or decoded values."""
-        picture = self._pictures[row]
+        picture = self._images[row]
         if not self._training:
             return preprocess_image(picture, self._spec)
         if isinstance(picture, np.ndarray):
             return decode_image(picture, self._spec)
         content = read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
         if isinstance(content, bytes):
-            self._remember(row, content, picture)
+            self._check_unchanged(row, content, picture)
             jpeg = open_reducible_jpeg(content, self._spec.max_pixels)
             if jpeg is not None:
                 return jpeg
         return _decode_values(content, self._spec, picture)
 
-    def _remember(self, row: int, content: bytes, picture: ImageInput) -> None:
+    def _check_unchanged(self, row: int, content: bytes, picture: ImageInput) -> None:
         """Refuse a file that is not what it was when it was first read: its label may belong to the other one."""
         mark = np.uint64(len(content) << 32 | crc32(content[-CHECKSUM_TAIL_BYTES:]))
-        if self._marks[row] not in (0, mark):
-            before = int(self._marks[row]) >> 32
+        if self._checksums[row] not in (0, mark):
+            before = int(self._checksums[row]) >> 32
             raise DataError(
                 f"{_image_name(picture)}: was changed while it was being trained on ({before:,} bytes before, "
                 f"{len(content):,} now)."
             )
-        self._marks[row] = mark
+        self._checksums[row] = mark
 
-    def _boxes(
+    def _draw_boxes(
         self, keys: Int64[np.ndarray, " n"], epoch: int, sizes: list[tuple[int, int]]
     ) -> list[CropBox] | list[None]:
-        if self._cut is None or not sizes:
+        if self._random_crop is None or not sizes:
             return [None] * len(sizes)
-        boxes = self._cut.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()
+        boxes = self._random_crop.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()
         return [
             CropBox(*box)._replace(mirrored=way)
-            for box, way in zip(boxes, self._cut.mirrored(keys, epoch).tolist(), strict=True)
+            for box, way in zip(boxes, self._random_crop.draw_flips(keys, epoch).tolist(), strict=True)
         ]
 
-    def _reduced(self, jpeg: ReducibleJpeg, box: CropBox | None, picture: ImageInput) -> UInt8[np.ndarray, "C h w"]:
+    def _decode_reduced(self, jpeg: ReducibleJpeg, box: CropBox | None, picture: ImageInput) -> UInt8[np.ndarray, "C h w"]:
         """The JPEG decoded no larger than needed, cut and resized."""
         by = choose_reduction(_oversampling(jpeg, box, self._spec))
         try:
             values = jpeg.decode(by)
         except ValueError:  # the exact decoder knows whether it can be used
-            return self._finished(_decode_values(jpeg.data, self._spec, picture), box)
+            return self._crop_and_resize(_decode_values(jpeg.data, self._spec, picture), box)
         if box is not None:
             box = scale_box(box, by)
             values = values[box.top : box.top + box.height, box.left : box.left + box.width]
-            box = CropBox(0, 0, box.height, box.width, box.mirrored)
-        return self._finished(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, picture), box)
+            box = CropBox(0, 0, box.height, box.width, box.is_flipped)
+        return self._crop_and_resize(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, picture), box)
 
-    def _finished(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
+    def _crop_and_resize(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
         """Decoded values as the model reads them: the box resized, or all of it fitted."""
         if box is None:
             return fit_array_to_tensor(values, self._spec).numpy()
         cut = values[box.top : box.top + box.height, box.left : box.left + box.width]
         spec = self._spec
         resized = resize_batch(to_channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
-        return resized[..., ::-1] if box.mirrored else resized
+        return resized[..., ::-1] if box.is_flipped else resized
 
 
 def scale_box(box: CropBox, by: int) -> CropBox:
@@ -155,7 +155,7 @@ def scale_box(box: CropBox, by: int) -> CropBox:
     top, left, bottom, right = (
         (2 * edge + by) // (2 * by) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
-    return CropBox(top, left, bottom - top, right - left, box.mirrored)
+    return CropBox(top, left, bottom - top, right - left, box.is_flipped)
 
 
 def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> float:
@@ -164,7 +164,7 @@ def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> 
         return 1.0
     if box is not None:
         return min(box.height / spec.height, box.width / spec.width)
-    rooms = jpeg.height / spec.cover[0], jpeg.width / spec.cover[1]
+    rooms = jpeg.height / spec.resize_size[0], jpeg.width / spec.resize_size[1]
     return max(rooms) if spec.fit == "pad" else min(rooms)
 
 
@@ -230,10 +230,10 @@ def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tenso
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
     if spec.fit == "squash":
-        return _center_crop(resize_batch(images, spec.cover, spec.interpolation, spec.antialias), spec)
+        return _center_crop(resize_batch(images, spec.resize_size, spec.interpolation, spec.antialias), spec)
     height, width = images.shape[-2:]
     if spec.fit == "crop":
-        cover = spec.cover
+        cover = spec.resize_size
         scale = max(cover[0] / height, cover[1] / width)
         inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
         return _center_crop(resize_batch(images, inner, spec.interpolation, spec.antialias), spec)
@@ -253,9 +253,9 @@ def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float
     if spec.fit == "squash":
         if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
             return float(spec.height), float(spec.width)
-        return height * spec.height / spec.cover[0], width * spec.width / spec.cover[1]
+        return height * spec.height / spec.resize_size[0], width * spec.width / spec.resize_size[1]
     if spec.fit == "crop":
-        scale = max(spec.cover[0] / height, spec.cover[1] / width)
+        scale = max(spec.resize_size[0] / height, spec.resize_size[1] / width)
     else:
         scale = min(spec.height / height, spec.width / width)
     return spec.height / scale, spec.width / scale

@@ -21,9 +21,9 @@ def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, in
     """(height, width) that a picture is resized to before its centre is cut out, or a border is laid around it."""
     height, width = size
     if spec.fit == "squash":
-        return spec.cover
+        return spec.resize_size
     if spec.fit == "crop":
-        cover = spec.cover
+        cover = spec.resize_size
         scale = max(cover[0] / height, cover[1] / width)
         return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
     scale = min(spec.height / height, spec.width / width)

@@ -45,17 +45,17 @@ class RandomResizedCrop:
         """(top, left, height, width) per picture, of the pictures' (height, width); it depends on its index alone."""
         keys = uniform(self.seed, "cut", epoch, indices, CROP_DRAWS)
         sides, found = first_fitting_size(keys, sizes, sizes, self.scale, self.ratio)
-        sides = np.where(found[:, None], sides, self._largest(sizes))
+        sides = np.where(found[:, None], sides, self._fallback_size(sizes))
         corners = np.where(found[:, None], draw_positions(keys, sizes - sides), (sizes - sides) // 2)
         return np.concatenate([corners, sides], axis=1)
 
-    def mirrored(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
+    def draw_flips(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
         """Which pictures are mirrored in this epoch; it depends on a picture's index alone."""
         if not self.mirror:
             return np.zeros(len(indices), dtype=bool)
         return uniform(self.seed, "mirror", epoch, indices, 1)[:, 0] < 0.5
 
-    def _largest(self, sizes: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
+    def _fallback_size(self, sizes: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
         heights, widths = sizes.T
         lowest, highest = self.ratio
         tall, wide = widths / heights < lowest, widths / heights > highest

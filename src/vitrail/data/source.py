@@ -66,7 +66,7 @@ def parse_task(word: str) -> Task:
 class Example:
     """One row of a source."""
 
-    picture: ImageInput
+    image: ImageInput
     target: np.ndarray | np.generic
     id: str
     group: object | None
@@ -86,7 +86,7 @@ class Source:
     """classes: one of K; labels: any of K; number: regression."""
     classes: tuple[str, ...]
     """Names of the K outputs (of labels and number columns too), in order; always text, never guessed to be numbers."""
-    pictures: Sequence[ImageInput] | np.ndarray
+    images: Sequence[ImageInput] | np.ndarray
     """One picture per row; pictures of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
     """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
@@ -107,7 +107,7 @@ class Source:
     """What a person should know about how the data was read, one sentence each."""
 
     def __post_init__(self) -> None:
-        n = len(self.pictures)
+        n = len(self.images)
         columns = {"targets": len(self.targets), "ids": len(self.ids)}
         if self.groups is not None:
             columns["groups"] = len(self.groups)
@@ -121,16 +121,16 @@ class Source:
         self._check_splits()
 
     @property
-    def soft(self) -> bool:
+    def has_soft_labels(self) -> bool:
         """Whether targets are probabilities over the classes rather than one class each."""
         return self.task == "classes" and self.targets.ndim == 2
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Example:
         group = None if self.groups is None else self.groups[index]
-        return Example(self.pictures[index], self.targets[index], self.ids[index], group)
+        return Example(self.images[index], self.targets[index], self.ids[index], group)
 
     def fingerprint(self) -> str:
         """SHA-256 over names, targets, groups and splits, and over the pixels of arrays or the sizes of files.
@@ -139,12 +139,12 @@ class Source:
         missing is hashed as missing.
         """
         digest = hashlib.sha256()
-        for part in self._parts():
+        for part in self._fingerprint_parts():
             digest.update(len(part).to_bytes(8, "little"))  # so that "ab" + "c" differs from "a" + "bc"
             digest.update(part)
         return digest.hexdigest()
 
-    def _parts(self) -> Iterator[bytes]:
+    def _fingerprint_parts(self) -> Iterator[bytes]:
         for text in (self.name, self.task, *self.classes, *self.ids):
             yield text.encode("utf-8", "surrogateescape")
         yield np.ascontiguousarray(self.targets).tobytes()
@@ -153,15 +153,15 @@ class Source:
         for split in sorted(self.splits):
             yield split.encode()
             yield np.asarray(self.splits[split], dtype="<i8").tobytes()
-        if isinstance(self.pictures, np.ndarray):
-            yield f"{self.pictures.dtype} {self.pictures.shape}".encode()
+        if isinstance(self.images, np.ndarray):
+            yield f"{self.images.dtype} {self.images.shape}".encode()
             for start in range(0, len(self), CHUNK):  # a mapped file is never whole in memory
-                yield self.pictures[start : start + CHUNK].tobytes()
+                yield self.images[start : start + CHUNK].tobytes()
         else:
-            yield from map(_fingerprint_image, self.pictures)
+            yield from map(_fingerprint_image, self.images)
 
     def _check_targets(self) -> None:
-        if self.task == "classes" and not self.soft:
+        if self.task == "classes" and not self.has_soft_labels:
             wrong = (self.targets < 0) | (self.targets >= len(self.classes))
             rule = f"must lie in 0..{len(self.classes) - 1}, one number per class"
         else:

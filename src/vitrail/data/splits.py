@@ -346,7 +346,7 @@ def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.nd
             if targets.shape[1] == 1
             else np.concatenate([_quantile_one_hot(c) for c in targets.T], axis=1)
         )
-    return targets.argmax(1) if source.soft else targets.astype(np.int64, copy=False)
+    return targets.argmax(1) if source.has_soft_labels else targets.astype(np.int64, copy=False)
 
 
 def _quantile_bins(numbers: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:

@@ -34,7 +34,7 @@ class Temperature:
 
     values: tuple[float, ...]
 
-    def logits(self, outputs: Float[np.ndarray, "n K"]) -> Float64[np.ndarray, "n K"]:
+    def scale_logits(self, outputs: Float[np.ndarray, "n K"]) -> Float64[np.ndarray, "n K"]:
         """Logits of the model, calibrated."""
         return outputs.astype(np.float64) / np.array(self.values)
 
@@ -98,9 +98,9 @@ def _sigmoid_nll(logits: np.ndarray, targets: np.ndarray) -> Callable[[float], f
 class CalibrationBin(NamedTuple):
     """Pictures of similar probability."""
 
-    chance: float
+    mean_probability: float
     """Their mean probability."""
-    share: float
+    observed_rate: float
     """How many of them came true."""
     interval: Interval
     """95 % Wilson interval of that share."""
@@ -186,11 +186,11 @@ class TargetScaling:
     deviation: tuple[float, ...]
     """1 for a column that never changes, so that nothing is divided by 0."""
 
-    def standardised(self, targets: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
+    def standardize(self, targets: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Targets as the loss wants them, float32; NaN stays NaN."""
         return ((targets.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
 
-    def values(self, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
+    def unstandardize(self, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """A model's outputs in the user's units, float32."""
         return (outputs.astype(np.float64) * self.deviation + self.mean).astype(np.float32)
 
@@ -246,12 +246,12 @@ class RiskCoverageCurve:
     """Mean error of those."""
 
     @property
-    def area(self) -> float:
+    def aurc(self) -> float:
         """Mean risk over all coverages (AURC); the lower the better."""
         return float(self.risk.mean())
 
     @property
-    def excess(self) -> float:
+    def excess_aurc(self) -> float:
         """That area less what the best order of the same errors would have (E-AURC): 0 if confidence knows its errors.
 
         Source: Geifman, Uziel and El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers".
@@ -259,7 +259,7 @@ class RiskCoverageCurve:
         n = len(self.risk)
         wrong = round(float(self.risk[-1]) * n)  # errors of 0 and 1, which is what this is for
         best = np.maximum(0, np.arange(1, n + 1) - (n - wrong)) / np.arange(1, n + 1)
-        return self.area - float(best.mean())
+        return self.aurc - float(best.mean())
 
     def coverage_at(self, risk: float) -> float:
         """The largest share of pictures that can be answered with at most this mean error; 0 if none can."""

@@ -45,7 +45,7 @@ class MetricDifference:
     """The same for all questions of the comparison together (Holm)."""
 
     @property
-    def told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether chance is an unlikely explanation."""
         return self.adjusted < SIGNIFICANCE_LEVEL
 
@@ -69,7 +69,7 @@ class Comparison:
 
     def verdict(self, first: str, second: str) -> str:
         """What can be said, in a sentence or two."""
-        told = [one for one in self.differences if one.told]
+        told = [one for one in self.differences if one.is_significant]
         if not told:
             return f"No evidence of a difference between {first} and {second} on these {self.n:,} pictures."
         better = [one.name for one in told if (one.difference > 0) == one.higher_is_better]
@@ -87,7 +87,7 @@ class Comparison:
             span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
             lines.append(
                 f"{one.name:<{width}}  {one.first:>8.4f}  {one.second:>8.4f}  {one.difference:>+10.4f}  {span:>20}  "
-                f"{_format_p_value(one.p_value):>6}  {_format_p_value(one.adjusted):>7}{'  *' if one.told else ''}"
+                f"{_format_p_value(one.p_value):>6}  {_format_p_value(one.adjusted):>7}{'  *' if one.is_significant else ''}"
             )
         return "\n".join(lines)
 

@@ -18,16 +18,16 @@ from ..errors import DataError, UsageError
 class ConformalSets:
     """From probabilities to sets of classes."""
 
-    miss: float
+    alpha: float
     """Share of pictures whose class may be missing from their set."""
-    cuts: tuple[float, ...]
+    thresholds: tuple[float, ...]
     """The probability from which each class belongs to a set."""
-    own: tuple[bool, ...]
+    has_own_threshold: tuple[bool, ...]
     """Which classes have a cut of their own; the others share that of all."""
 
-    def of(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
+    def predict_sets(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
         """Which classes each set holds; it may hold none, where nothing is likely enough."""
-        return probabilities.astype(np.float64) >= np.array(self.cuts)
+        return probabilities.astype(np.float64) >= np.array(self.thresholds)
 
 
 def fit_conformal_sets(

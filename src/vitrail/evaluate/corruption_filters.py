@@ -148,7 +148,7 @@ def glass_blur(values: ImageValues, severity: int, draws: CorruptionRandom) -> I
 def motion_blur(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
     """Every point becomes a streak that fades, up to 45 degrees from the horizontal."""
     reach, deviation = MOTION_LEVELS[severity - 1]
-    scale, angle = relative_scale(values), draws.between(-math.pi / 4, math.pi / 4, "angle")
+    scale, angle = relative_scale(values), draws.uniform_between(-math.pi / 4, math.pi / 4, "angle")
     return convolve(values, motion_kernel(2 * reach * scale, deviation * scale, angle))
 
 
@@ -326,11 +326,11 @@ class CorruptionRandom:
 
         return np.asarray(ndtri(np.maximum(self.uniform(purpose, *shape), 2.0**-54)))
 
-    def between(self, low: float, high: float, purpose: str) -> float:
+    def uniform_between(self, low: float, high: float, purpose: str) -> float:
         """One number."""
         return low + (high - low) * float(self.uniform(purpose, 1)[0])
 
-    def either(self, purpose: str) -> int:
+    def random_sign(self, purpose: str) -> int:
         """-1 or 1, as a toss says."""
         return 1 if float(self.uniform(purpose, 1)[0]) < 0.5 else -1
 

@@ -57,7 +57,7 @@ def overexposure(values: ImageValues, severity: int, draws: CorruptionRandom) ->
 
 def gamma(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
     """Other middle tones between the same black and white: darker in half of the pictures, lighter in the others."""
-    return values ** (GAMMA_LEVELS[severity - 1] ** draws.either("direction"))
+    return values ** (GAMMA_LEVELS[severity - 1] ** draws.random_sign("direction"))
 
 
 def sensor_noise(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
@@ -73,7 +73,7 @@ def lens_blur(values: ImageValues, severity: int, draws: CorruptionRandom) -> Im
 
 def rotation(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
     """Turned about its middle, to either side; the edge goes on beyond it."""
-    angle = math.radians(ROTATION_LEVELS[severity - 1]) * draws.either("direction")
+    angle = math.radians(ROTATION_LEVELS[severity - 1]) * draws.random_sign("direction")
     (rows, columns), (row, column) = pixel_grid(values), image_center(values)
     down, right = rows - row, columns - column
     turned = (math.cos(angle) * down - math.sin(angle) * right, math.sin(angle) * down + math.cos(angle) * right)
@@ -83,7 +83,7 @@ def rotation(values: ImageValues, severity: int, draws: CorruptionRandom) -> Ima
 def shift(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
     """Cut out elsewhere, in any direction, also between pixels; the edge goes on beyond it."""
     reach = SHIFT_LEVELS[severity - 1] * min(values.shape[1:])
-    angle = draws.between(0, 2 * math.pi, "direction")
+    angle = draws.uniform_between(0, 2 * math.pi, "direction")
     rows, columns = pixel_grid(values)
     return sample_bilinear(values, rows + reach * math.sin(angle), columns + reach * math.cos(angle), "nearest")
 
@@ -108,9 +108,9 @@ def marker(values: ImageValues, severity: int, draws: CorruptionRandom) -> Image
     ink = render_text(first + digits, max(GLYPH_ROWS, round(share * min(H, W))))[:H, :W]
     edge = min(H, W) // 28
     top, left = min(edge, H - ink.shape[0]), min(edge, W - ink.shape[1])
-    if draws.either("top or bottom") < 0:
+    if draws.random_sign("top or bottom") < 0:
         top = H - ink.shape[0] - top
-    if draws.either("left or right") < 0:
+    if draws.random_sign("left or right") < 0:
         left = W - ink.shape[1] - left
     marked = values.copy()
     below = marked[:, top : top + ink.shape[0], left : left + ink.shape[1]]

@@ -136,7 +136,7 @@ LUMA_WEIGHTS = np.array([0.299, 0.587, 0.114])
 def snow(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
     """Two layers of falling flakes, one the other turned around, before a whitened picture."""
     mean, deviation, size, least, reach, trail, kept = SNOW_LEVELS[severity - 1]
-    scale, angle = relative_scale(values), draws.between(math.pi / 4, 3 * math.pi / 4, "angle")
+    scale, angle = relative_scale(values), draws.uniform_between(math.pi / 4, 3 * math.pi / 4, "angle")
     layer = make_flakes(values.shape[1], values.shape[2], mean, SNOW_ZOOM * deviation, size * scale, least, draws)
     layer = motion_blur_layer(layer, 2 * reach * scale, trail * scale, angle)
     whitened = np.maximum(values, 1.5 * _to_grayscale(values) + 0.5)

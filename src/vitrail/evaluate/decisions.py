@@ -50,12 +50,12 @@ class Decisions:
     reach: tuple[float, ...] = ()
     """How far each number may lie from its answer, in its unit; none where validation pictures were too few."""
 
-    def probabilities(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
+    def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Calibrated, of classes or labels."""
-        logits = Temperature(self.temperature).logits(outputs) if self.temperature else outputs
+        logits = Temperature(self.temperature).scale_logits(outputs) if self.temperature else outputs
         return softmax(logits) if task == "classes" else sigmoid(logits)
 
-    def classes(self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]) -> Int64[np.ndarray, " n"]:
+    def predict_classes(self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]) -> Int64[np.ndarray, " n"]:
         """The answered class of each picture."""
         likeliest = probabilities.argmax(1).astype(np.int64) if len(probabilities) else np.zeros(0, np.int64)
         if not (self.positive and self.thresholds):
@@ -63,11 +63,11 @@ class Decisions:
         positive = names.index(self.positive)
         return np.where(probabilities[:, positive] >= self.thresholds[0], positive, 1 - positive)
 
-    def labels(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
+    def predict_labels(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
         """Which labels are answered."""
         return probabilities >= np.array(self.thresholds or (DEFAULT_THRESHOLD,), np.float64)
 
-    def abstained(
+    def abstain_reasons(
         self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
     ) -> tuple[str, ...]:
         """Why each picture is not answered, empty for one that is; nothing where every picture is answered.
@@ -108,10 +108,10 @@ def fit_decisions(
     )
     if task == "number":
         return replace(basis, reach=_fit_range_radii(outputs, targets, settings.miss))
-    probabilities = basis.probabilities(task, outputs)
+    probabilities = basis.predict_proba(task, outputs)
     if task == "labels":
         found = _fit_label_thresholds(settings.rule, probabilities, targets)
-        values, chosen = tuple(one.value for one in found), tuple(one.chosen for one in found)
+        values, chosen = tuple(one.value for one in found), tuple(one.is_fitted for one in found)
         return replace(basis, rule=settings.rule, thresholds=values, chosen=chosen)
     return _fit_class_decisions(basis, settings, classes, probabilities, targets)
 
@@ -131,9 +131,9 @@ def _fit_class_decisions(
         return found
     positive = classes.index(settings.positive)
     cut = thresholds.choose_threshold(
-        ThresholdRule.read(settings.rule), targets[known] == positive, probabilities[known, positive]
+        ThresholdRule.parse(settings.rule), targets[known] == positive, probabilities[known, positive]
     )
-    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.chosen,))
+    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.is_fitted,))
 
 
 def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
@@ -142,14 +142,14 @@ def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndar
     for chances, truth in zip(probabilities.T, targets.T, strict=True):
         known = ~np.isnan(truth)
         found.append(
-            thresholds.choose_threshold(ThresholdRule.read(rule), truth[known] >= DEFAULT_THRESHOLD, chances[known])
+            thresholds.choose_threshold(ThresholdRule.parse(rule), truth[known] >= DEFAULT_THRESHOLD, chances[known])
         )
     return found
 
 
 def _fit_set_thresholds(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
     return (
-        conformal.fit_conformal_sets(probabilities, targets, miss).cuts
+        conformal.fit_conformal_sets(probabilities, targets, miss).thresholds
         if len(targets) >= conformal.min_calibration_size(miss)
         else ()
     )

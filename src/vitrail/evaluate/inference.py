@@ -171,7 +171,7 @@ def _forward_views(
     dtype = DTYPES[number_format]
     x = normalize(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-        itself, *others = views.of_each(x)
+        itself, *others = views.iter_views(x)
         features = None
         if seen:
             assert isinstance(model, ViT)
@@ -283,8 +283,8 @@ def run_in_parallel(
 class _ThreadPoolCache(threading.local):
     """The teams of a thread, for so many threads of this process: one that was forked off has none of them."""
 
-    whose: tuple[int, int] = (0, 0)
-    teams: ThreadPoolExecutor | None = None
+    owner: tuple[int, int] = (0, 0)
+    executor: ThreadPoolExecutor | None = None
 
 
 _THREAD_POOLS = _ThreadPoolCache()
@@ -293,11 +293,11 @@ _THREAD_POOLS = _ThreadPoolCache()
 def _get_thread_pool(threads: int) -> ThreadPoolExecutor:
     """The calling thread's teams, kept until it asks for another number of threads."""
     whose = (os.getpid(), threads)
-    if _THREAD_POOLS.teams is None or _THREAD_POOLS.whose != whose:
-        if _THREAD_POOLS.teams is not None:
-            _THREAD_POOLS.teams.shutdown(wait=False)
-        _THREAD_POOLS.whose, _THREAD_POOLS.teams = whose, _start_thread_pool(min(threads, MAX_THREAD_TEAMS), threads)
-    return _THREAD_POOLS.teams
+    if _THREAD_POOLS.executor is None or _THREAD_POOLS.owner != whose:
+        if _THREAD_POOLS.executor is not None:
+            _THREAD_POOLS.executor.shutdown(wait=False)
+        _THREAD_POOLS.owner, _THREAD_POOLS.executor = whose, _start_thread_pool(min(threads, MAX_THREAD_TEAMS), threads)
+    return _THREAD_POOLS.executor
 
 
 def _start_thread_pool(teams: int, threads: int) -> ThreadPoolExecutor:
@@ -328,5 +328,5 @@ class FeatureExtractor(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
         x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
-        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_reach))
+        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_span))
         return pooled

@@ -39,15 +39,15 @@ class LabelErrorCandidates:
     """Places of the pictures in what was given."""
     outputs: Int64[np.ndarray, " m"]
     """Of labels and numbers the column; 0 for classes."""
-    given: Float64[np.ndarray, " m"]
+    given_label: Float64[np.ndarray, " m"]
     """What the cell says: a class number, 1 or 0 for with and without the label, or a number."""
-    suggested: Float64[np.ndarray, " m"]
+    suggested_label: Float64[np.ndarray, " m"]
     """What the answers say instead."""
     scores: Float64[np.ndarray, " m"]
     """Of classes and labels 0..1, above one half where the suggestion is likelier; of numbers robust deviations."""
     flagged: Bool[np.ndarray, " m"]
     """Which cells are likely to be wrong."""
-    chances: Float64[np.ndarray, "m 2"]
+    probabilities: Float64[np.ndarray, "m 2"]
     """Probability of what is given and of what is suggested; NaN for numbers."""
 
     def __len__(self) -> int:
@@ -163,11 +163,11 @@ def _sort_candidates(
     return LabelErrorCandidates(
         rows=rows[order].astype(np.int64),
         outputs=outputs[order].astype(np.int64),
-        given=given[order].astype(np.float64),
-        suggested=suggested[order].astype(np.float64),
+        given_label=given[order].astype(np.float64),
+        suggested_label=suggested[order].astype(np.float64),
         scores=scores[order].astype(np.float64),
         flagged=flagged[order],
-        chances=chances[order].astype(np.float64),
+        probabilities=chances[order].astype(np.float64),
     )
 
 
@@ -280,10 +280,10 @@ def _make_label_error(
     source: Source, rows: np.ndarray, found: LabelErrorCandidates, place: int, judges: str
 ) -> LabelError:
     row, output = int(rows[found.rows[place]]), int(found.outputs[place])
-    given, suggested = (_describe_label(source, output, float(cell[place])) for cell in (found.given, found.suggested))
+    given, suggested = (_describe_label(source, output, float(cell[place])) for cell in (found.given_label, found.suggested_label))
     return LabelError(
         id=source.ids[row],
-        path=image_path(source.pictures[row]),
+        path=image_path(source.images[row]),
         given=given,
         suggested=suggested,
         score=float(found.scores[place]),
@@ -306,5 +306,5 @@ def _describe_reason(
 ) -> str:
     if source.task == "number":
         return f"{found.scores[place]:.1f} robust deviations from what {judges} expect that have not seen it"
-    own, other = found.chances[place].tolist()
+    own, other = found.probabilities[place].tolist()
     return f"{judges} that have not seen it give {given} {own:.0%}, {suggested} {other:.0%}"

@@ -104,7 +104,7 @@ class ClassificationMetrics:
         where = f"on {self.n:,} held-out pictures ({self.split})"
         return f"Accuracy {where}: {self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
 
-    def doubt(self) -> str:
+    def describe_doubt(self) -> str:
         """A sentence where these pictures do not show that the model is better than guessing; empty where they do.
 
         Told by kappa and AUROC, which guessing does not raise: both intervals reach what it gets, 0 and 0.5.
@@ -143,10 +143,10 @@ class ClassificationMetrics:
         lines[0] = lines[0].removesuffix(")") + f", {n})"
         for name, (number, span) in numbers.items():
             lines += [] if number is None else [f"{name:<17} {number:6.4f}{_format_number_interval(span)}"]
-        doubt = self.doubt()
-        return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class()])
+        doubt = self.describe_doubt()
+        return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class_lines()])
 
-    def _per_class(self) -> list[str]:
+    def _per_class_lines(self) -> list[str]:
         width = max(5, *(len(one.name) for one in self.per_class))
         lines = [f"{'class':<{width}}  {'n':>6}  precision  {'recall':>7}  {'F1':>7}   AUROC"]
         for one in self.per_class:

@@ -102,13 +102,13 @@ class MultilabelMetrics:
         """The figure a person asks for first, in a sentence without its full stop."""
         where = f"on {self.n:,} held-out pictures ({self.split})"
         if self.auroc is None or self.auroc_interval is None:
-            return f"Log loss {where}: {self.log_loss:.4f}; {self.left_out()}"
+            return f"Log loss {where}: {self.log_loss:.4f}; {self.describe_rare_labels()}"
         low, high = self.auroc_interval
         mean = f"mean of {self.counted} labels, " if len(self.per_label) > 1 else ""
-        rest = f"; {self.left_out()}" if self.rare else ""
+        rest = f"; {self.describe_rare_labels()}" if self.rare else ""
         return f"AUROC {where}: {self.auroc:.4f} ({mean}95 % interval {low:.4f} to {high:.4f}){rest}"
 
-    def left_out(self) -> str:
+    def describe_rare_labels(self) -> str:
         """Which labels the means leave out and why; empty if none."""
         if not self.rare:
             return ""
@@ -137,7 +137,7 @@ class MultilabelMetrics:
                 f"{_format_4_digits(one.sensitivity):>11}  "
                 f"{_format_4_digits(one.specificity):>11}"
             )
-        return "\n".join([*lines, *([f"({self.left_out()})"] if self.rare else [])])
+        return "\n".join([*lines, *([f"({self.describe_rare_labels()})"] if self.rare else [])])
 
 
 def compute_multilabel_metrics(
@@ -166,7 +166,7 @@ def compute_multilabel_metrics(
     chances, answers = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
     groups = None if groups is None else groups[rows]
     labels = [
-        RankedLabel.of(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], answers[:, k])
+        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], answers[:, k])
         for k in range(len(predictions.classes))
     ]
     common = np.array([not _is_rare(one) for one in labels])
@@ -177,7 +177,7 @@ def compute_multilabel_metrics(
         """[1 + 2 + labels * FIGURES]: log loss, two means, and every figure of every label."""
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
-        each = np.array([one.figures(counts) for one in labels])  # [labels, FIGURES]
+        each = np.array([one.compute_metrics_for_counts(counts) for one in labels])  # [labels, FIGURES]
         means = each[common].mean(0) if common.any() else np.full(len(RANKING_METRICS), np.nan)
         return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
@@ -191,7 +191,7 @@ def compute_multilabel_metrics(
     whole: dict[str, Any] = {}
     for place, name in enumerate(("log_loss", *RANKING_METRICS[:NUM_MEANS])):
         whole |= metric_fields(name, values[place], spans[place])
-    ranks = [one.area(groups) for one, mine in zip(labels, common, strict=True) if mine]
+    ranks = [one.compute_auc(groups) for one, mine in zip(labels, common, strict=True) if mine]
     return MultilabelMetrics(
         split=predictions.split,
         n=len(targets),
@@ -215,12 +215,12 @@ def _compute_label_metrics(
     name: str, label: RankedLabel, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
 ) -> PerLabelMetrics:
     """One label over the pictures of which it is known; `values` and `spans` begin with its figures."""
-    rare, rank = _is_rare(label), label.area(groups)
+    rare, rank = _is_rare(label), label.compute_auc(groups)
     figures: dict[str, Any] = {}
     for figure, value, span in zip(RANKING_METRICS, values, spans, strict=False):
         figures |= metric_fields(figure, value, None if rare else span)
     for figure, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
-        right = (label.answered == label.positive)[kind]
+        right = (label.predicted == label.positive)[kind]
         own = None if groups is None else groups[label.rows][kind]
         figures |= {f"{figure}_interval": proportion_interval(right, own, spans[RANKING_METRICS.index(figure)])}
     if rank is not None:
@@ -232,7 +232,7 @@ def _compute_label_metrics(
         positives=label.positives,
         rare=rare,
         prevalence=label.positives / n if n else None,
-        calibration_error=label.calibration_error() if n else None,
+        calibration_error=label.compute_calibration_error() if n else None,
         **figures,
     )
 
@@ -262,13 +262,13 @@ class RankedLabel:
     positive: Bool[np.ndarray, " m"]
     """Which of them have it."""
     scores: Float64[np.ndarray, " m"]
-    answered: Bool[np.ndarray, " m"]
+    predicted: Bool[np.ndarray, " m"]
     """Which are answered so."""
-    last: Int64[np.ndarray, " s"]
+    last_of_tie: Int64[np.ndarray, " s"]
     """Where each run of equal scores ends."""
 
     @classmethod
-    def of(
+    def from_scores(
         cls,
         known: Bool[np.ndarray, " n"],
         positive: Bool[np.ndarray, " n"],
@@ -291,13 +291,13 @@ class RankedLabel:
         """Known pictures without it."""
         return int((~self.positive).sum())
 
-    def figures(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " figures"]:
+    def compute_metrics_for_counts(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " compute_metrics_for_counts"]:
         """FIGURES where each picture of the table is there `counts` times; NaN for what these cannot show."""
         weights = counts[self.rows]
         ups, downs = weights * self.positive, weights * ~self.positive
         P, N = ups.sum(), downs.sum()
-        found, alarms = (ups * self.answered).sum(), (downs * self.answered).sum()
-        hits, wrong = np.cumsum(ups)[self.last], np.cumsum(downs)[self.last]  # answering from each score on
+        found, alarms = (ups * self.predicted).sum(), (downs * self.predicted).sum()
+        hits, wrong = np.cumsum(ups)[self.last_of_tie], np.cumsum(downs)[self.last_of_tie]  # answering from each score on
         with np.errstate(invalid="ignore", divide="ignore"):
             precision = hits / np.maximum(hits + wrong, 1)
             average_precision = (np.diff(hits, prepend=0) * precision).sum() / P
@@ -306,7 +306,7 @@ class RankedLabel:
             best = (allowed[-1] if len(allowed) else 0) / P
             return np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
 
-    def area(self, groups: np.ndarray | None) -> RocAuc | None:
+    def compute_auc(self, groups: np.ndarray | None) -> RocAuc | None:
         """Under the ROC curve; None where all known pictures are of one kind."""
         if not (self.positives and self.negatives):
             return None
@@ -314,7 +314,7 @@ class RankedLabel:
         known[self.rows], positive[self.rows], scores[self.rows] = True, self.positive, self.scores
         return roc_auc_with_influence(positive, scores, known, groups)
 
-    def calibration_error(self) -> float:
+    def compute_calibration_error(self) -> float:
         """Of the probability of the label."""
         return debiased_calibration_error(self.scores, self.positive)
 

@@ -38,7 +38,7 @@ class FeatureStats:
     bank: Float32[np.ndarray, "n D"]
     """Training pictures, for the distance to neighbours."""
 
-    def tensors(self) -> dict[str, Tensor]:
+    def to_tensors(self) -> dict[str, Tensor]:
         """As a bundle keeps them."""
         return {
             "means": torch.from_numpy(self.means),
@@ -47,7 +47,7 @@ class FeatureStats:
         }
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], width: int, where: str) -> FeatureStats | None:
+    def from_tensors(cls, tensors: Mapping[str, Tensor], width: int, where: str) -> FeatureStats | None:
         """What a bundle has kept for a model of this width; None if it has kept nothing.
 
         Raises:
@@ -66,7 +66,7 @@ class FeatureStats:
             )
         return cls(*(tensors[name].float().numpy() for name in ("means", "whitening", "bank")))
 
-    def distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
+    def mahalanobis_distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
         """The Mahalanobis distance to the nearest mean, squared.
 
         Source: Lee et al. 2018, "A simple unified framework for detecting out-of-distribution samples"; on features of
@@ -77,7 +77,7 @@ class FeatureStats:
         squares = np.square(white).sum(1)[:, None] + np.square(centres).sum(1) - 2 * white @ centres.T
         return np.asarray(np.maximum(squares, 0).min(1))
 
-    def remoteness(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
+    def knn_distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
         """1 less the cosine to the k-th most similar training picture, k being 50 or fewer where those are few.
 
         Source: Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors".
@@ -228,8 +228,8 @@ def compare_ood(
     """
     both, foreign = np.concatenate([own, others]), np.arange(len(own) + len(others)) >= len(own)
     belong = None if all(one is None for one in groups) else _disjoint_groups(groups, (len(own), len(others)))
-    distances = known.distances(both)
-    scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, known.remoteness(both)))
+    distances = known.mahalanobis_distances(both)
+    scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, known.knn_distances(both)))
     found = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
     return OodComparison(
         source=names[0],

@@ -47,20 +47,20 @@ def predictions_from_outputs(
     if task == "number":
         return RegressionPredictions(
             paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
-            values=outputs if scaling is None else scaling.values(outputs),
-            abstained=by.abstained(None, distances, len(rows)),
+            values=outputs if scaling is None else scaling.unstandardize(outputs),
+            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
         )  # fmt: skip
-    probabilities = by.probabilities(task, outputs)
+    probabilities = by.predict_proba(task, outputs)
     if task == "labels":
         return MultilabelPredictions(
             paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-            probabilities=probabilities, answered=by.labels(probabilities),
-            abstained=by.abstained(None, distances, len(rows)),
+            probabilities=probabilities, predicted=by.predict_labels(probabilities),
+            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
         )  # fmt: skip
     return ClassificationPredictions(
         paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-        probabilities=probabilities, answered=by.classes(probabilities, names),
-        abstained=by.abstained(probabilities, distances, len(rows)),
+        probabilities=probabilities, predicted=by.predict_classes(probabilities, names),
+        abstain_reasons=by.abstain_reasons(probabilities, distances, len(rows)),
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def average_predictions(tables: Sequence[TaskPredictions], decided: Decisions) -
     first, *rest = tables
     if not rest:
         return first
-    said = [np.array([why == UNLIKE for why in one.told()], np.float64) for one in tables]
+    said = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
     unlike = np.asarray(np.mean(said, axis=0) >= 0.5)
     if isinstance(first, RegressionPredictions):
         values = np.asarray(np.mean([one.values for one in tables if isinstance(one, RegressionPredictions)], axis=0))
@@ -166,10 +166,10 @@ def average_predictions(tables: Sequence[TaskPredictions], decided: Decisions) -
     probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
     if isinstance(first, MultilabelPredictions):
         told = _merge_abstain_reasons(unlike, np.zeros(len(first), bool))
-        return replace(first, probabilities=probabilities, answered=decided.labels(probabilities), abstained=told)
+        return replace(first, probabilities=probabilities, answered=decided.predict_labels(probabilities), abstained=told)
     assert isinstance(first, ClassificationPredictions)
     unsure = probabilities.max(1) < decided.sure if len(first) else np.zeros(0, bool)
-    answered = decided.classes(probabilities, first.classes)
+    answered = decided.predict_classes(probabilities, first.classes)
     return replace(
         first, probabilities=probabilities, answered=answered, abstained=_merge_abstain_reasons(unlike, unsure)
     )
@@ -216,7 +216,7 @@ def add_prediction_sets(answers: TaskPredictions, decided: Decisions) -> TaskPre
     """
     if isinstance(answers, ClassificationPredictions):
         require_sets_support("classes", decided)
-        return replace(answers, sets=ConformalSets(decided.miss, decided.cuts, ()).of(answers.probabilities))
+        return replace(answers, sets=ConformalSets(decided.miss, decided.cuts, ()).predict_sets(answers.probabilities))
     if isinstance(answers, RegressionPredictions):
         require_sets_support("number", decided)
         around = np.array([-1.0, 1.0]) * np.array(decided.reach)[:, None]  # [K, 2]

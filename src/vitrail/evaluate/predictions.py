@@ -50,15 +50,15 @@ class ClassificationPredictions(PredictionTable):
     """float32 [n, K], rows sum to 1."""
     classes: tuple[str, ...]
     """The K class names, in the order of the model's outputs."""
-    answered: np.ndarray | None = None
+    predicted: np.ndarray | None = None
     """int64 [n]: the class that each picture is said to be of; the most probable one if nothing else is given."""
     sets: np.ndarray | None = None
     """bool [n, K]: which classes hold the truth together as often as was promised; None if nobody asked."""
 
     def __post_init__(self) -> None:
         check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
-        if self.answered is not None and self.answered.shape != (len(self.ids),):
-            raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.answered)}.")
+        if self.predicted is not None and self.predicted.shape != (len(self.ids),):
+            raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.predicted)}.")
         if self.targets is not None and len(self.targets) != len(self.ids):
             raise UsageError(f"One target per picture is needed, {len(self.ids)}. Got {len(self.targets)}.")
         object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
@@ -66,8 +66,8 @@ class ClassificationPredictions(PredictionTable):
     @property
     def labels(self) -> np.ndarray:
         """int64 [n]: the class that each picture is said to be of."""
-        if self.answered is not None:
-            return self.answered
+        if self.predicted is not None:
+            return self.predicted
         return self.probabilities.argmax(1) if len(self) else np.zeros(0, np.int64)
 
     @property
@@ -75,7 +75,7 @@ class ClassificationPredictions(PredictionTable):
         """float32 [n]: the probability of that class."""
         return self.probabilities[np.arange(len(self)), self.labels]
 
-    def header(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """Target, label, its probability, and that of every class; the set, if there are sets."""
         return [
             *TARGET_COLUMNS,
@@ -83,7 +83,7 @@ class ClassificationPredictions(PredictionTable):
             *([] if self.sets is None else [SET_COLUMN]),
         ]
 
-    def cells(self) -> Iterator[list[str]]:
+    def format_cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         names = [escape_cell(name) for name in self.classes]
         sets = self._set_cells()
@@ -100,7 +100,7 @@ class ClassificationPredictions(PredictionTable):
         names = [escape_name(name) for name in self.classes]
         return [[escape_cell(format_label_cell(row, names))] for row in self.sets.astype(float).tolist()]
 
-    def own_columns(self) -> dict[str, TypedColumn]:
+    def typed_columns(self) -> dict[str, TypedColumn]:
         """As `Table` says; a set is the names that it holds."""
         targets = [UNKNOWN_CLASS] * len(self) if self.targets is None else self.targets.tolist()
         chances = {
@@ -134,9 +134,9 @@ def concat_class_predictions(parts: Sequence[ClassificationPredictions]) -> Clas
         targets=concat_targets([(part.targets, np.full(len(part), UNKNOWN_CLASS, np.int64)) for part in parts]),
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
-        answered=np.concatenate([part.labels for part in parts]),
+        predicted=np.concatenate([part.labels for part in parts]),
         sets=concat_optional([part.sets for part in parts]),
-        abstained=concat_abstain_reasons(parts),
+        abstain_reasons=concat_abstain_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -163,9 +163,9 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
         targets=known if (known != UNKNOWN_CLASS).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
-        answered=np.array(said, dtype=np.int64),
+        predicted=np.array(said, dtype=np.int64),
         sets=_read_sets(table, classes) if with_sets else None,
-        abstained=table.abstained,
+        abstain_reasons=table.abstain_reasons,
     )
 
 
@@ -213,15 +213,15 @@ class MultilabelPredictions(PredictionTable):
     """float32 [n, K], each for itself."""
     classes: tuple[str, ...]
     """The K names, in the order of the model's outputs; none is empty or there twice."""
-    answered: np.ndarray | None = None
+    predicted: np.ndarray | None = None
     """bool [n, K]: which labels each picture is said to have; those from one half on if nothing else is given."""
 
     def __post_init__(self) -> None:
         check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
         if self.targets is not None and self.targets.shape != self.probabilities.shape:
             raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
-        if self.answered is not None and self.answered.shape != self.probabilities.shape:
-            raise UsageError(f"Answers must have shape {self.probabilities.shape}. Got {self.answered.shape}.")
+        if self.predicted is not None and self.predicted.shape != self.probabilities.shape:
+            raise UsageError(f"Answers must have shape {self.probabilities.shape}. Got {self.predicted.shape}.")
         if len({*self.classes, ""}) <= len(self.classes):
             raise UsageError(f"Every label needs a name of its own. Got {self.classes}.")
         object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
@@ -231,18 +231,18 @@ class MultilabelPredictions(PredictionTable):
     @property
     def labels(self) -> np.ndarray:
         """bool [n, K]: which labels each picture is said to have."""
-        return self.probabilities >= LABEL_THRESHOLD if self.answered is None else self.answered
+        return self.probabilities >= LABEL_THRESHOLD if self.predicted is None else self.predicted
 
     @property
     def known(self) -> np.ndarray:
         """bool [n, K]: of which labels the target is known."""
         return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
-    def header(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """Targets, labels, the highest probability, and that of every label."""
         return [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
 
-    def cells(self) -> Iterator[list[str]]:
+    def format_cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         names = [escape_name(name) for name in self.classes]
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
@@ -255,18 +255,18 @@ class MultilabelPredictions(PredictionTable):
             ]
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
 
-    def own_columns(self) -> dict[str, TypedColumn]:
+    def typed_columns(self) -> dict[str, TypedColumn]:
         """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
         said = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
         return {
-            "target": TypedColumn(self.classes, [self._shown(target) for target in targets.tolist()]),
+            "target": TypedColumn(self.classes, [self._target_as_dict(target) for target in targets.tolist()]),
             "label": TypedColumn("names", said),
             "probability": TypedColumn("number", self.probabilities.max(1)),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
 
-    def _shown(self, target: list[float]) -> dict[str, float | None] | None:
+    def _target_as_dict(self, target: list[float]) -> dict[str, float | None] | None:
         told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
         return None if all(t is None for t in told.values()) else told
 
@@ -286,8 +286,8 @@ def concat_label_predictions(parts: Sequence[MultilabelPredictions]) -> Multilab
         targets=concat_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
-        answered=np.concatenate([part.labels for part in parts]),
-        abstained=concat_abstain_reasons(parts),
+        predicted=np.concatenate([part.labels for part in parts]),
+        abstain_reasons=concat_abstain_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -313,8 +313,8 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
         targets=None if np.isnan(known).all() else known,
         probabilities=np.array(rows, dtype=np.float32).reshape(shape),
         classes=classes,
-        answered=np.array(said, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
-        abstained=table.abstained,
+        predicted=np.array(said, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
+        abstain_reasons=table.abstain_reasons,
     )
 
 
@@ -352,32 +352,32 @@ class RegressionPredictions(PredictionTable):
         """bool [n, K]: which targets are known."""
         return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
-    def header(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """The targets, then the answers; their ranges, if there are any."""
         targets, values = ([f"{what}_{name}" for name in self.columns] for what in ("target", "value"))
-        return [*targets, *values, *self._ends()]
+        return [*targets, *values, *self._range_columns()]
 
-    def cells(self) -> Iterator[list[str]]:
+    def format_cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         told = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
         for target, value, ends in told:
             known = ["" if number != number else format_float32(number) for number in target]
             yield [*known, *map(format_float32, value), *map(format_float32, ends)]
 
-    def own_columns(self) -> dict[str, TypedColumn]:
+    def typed_columns(self) -> dict[str, TypedColumn]:
         """As `Table` says."""
         known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
-        ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._ends())).T
+        ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._range_columns())).T
         return {
             **{
                 f"target_{name}": TypedColumn("number", column)
                 for name, column in zip(self.columns, known, strict=True)
             },
             **{f"value_{name}": TypedColumn("number", self.values[:, k]) for k, name in enumerate(self.columns)},
-            **{name: TypedColumn("number", column) for name, column in zip(self._ends(), ends, strict=True)},
+            **{name: TypedColumn("number", column) for name, column in zip(self._range_columns(), ends, strict=True)},
         }
 
-    def _ends(self) -> list[str]:
+    def _range_columns(self) -> list[str]:
         return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in RANGE_ENDS]
 
     def _flat_ranges(self) -> list[list[float]]:
@@ -407,7 +407,7 @@ def concat_regression_predictions(parts: Sequence[RegressionPredictions]) -> Reg
         values=np.concatenate([part.values for part in parts]),
         ranges=concat_optional([part.ranges for part in parts]),
         columns=parts[0].columns,
-        abstained=concat_abstain_reasons(parts),
+        abstain_reasons=concat_abstain_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -437,5 +437,5 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
         values=np.array(values, dtype=np.float32).reshape(len(values), K),
         ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
         columns=columns,
-        abstained=table.abstained,
+        abstain_reasons=table.abstain_reasons,
     )

@@ -35,7 +35,7 @@ class LinearProbe:
     c: float
     """The C that it was fitted with."""
 
-    def outputs(self, features: Float32[np.ndarray, "n P"]) -> Float32[np.ndarray, "n K"]:
+    def predict_outputs(self, features: Float32[np.ndarray, "n P"]) -> Float32[np.ndarray, "n K"]:
         """Logits, or numbers as they were learnt."""
         return np.asarray(features @ self.weight.T + self.bias)
 
@@ -172,7 +172,7 @@ def predict_out_of_fold(
         raise DataError(f"Probes need pictures of at least two classes to tell apart. Got {len(np.unique(targets))}.")
     fold = assign_folds(targets, task, folds, groups, seed)
     scaling = fit_scaling(targets) if task == "number" else None
-    aims = targets if scaling is None else scaling.standardised(targets)
+    aims = targets if scaling is None else scaling.standardize(targets)
     strengths = OOF_STRENGTHS if scaling is None else PROBE_STRENGTHS  # those of numbers cost nothing
     answers = np.empty((len(strengths), len(features), outputs), np.float32)
     judged = np.zeros((len(features), outputs), bool)
@@ -181,9 +181,9 @@ def predict_out_of_fold(
         judged[asked] = learnable_mask(aims[shown], aims[asked], task, outputs)
         some = _subsample_rows(shown, features.shape[1], seed)
         for place, linear in enumerate(fit_probe_path(features[some], aims[some], task, outputs, strengths)):
-            answers[place, asked] = linear.outputs(features[asked])
+            answers[place, asked] = linear.predict_outputs(features[asked])
     best = answers[_select_strength(answers, aims, task)]
-    return np.where(judged, best if scaling is None else scaling.values(best), np.float32(np.nan))
+    return np.where(judged, best if scaling is None else scaling.unstandardize(best), np.float32(np.nan))
 
 
 def assign_folds(

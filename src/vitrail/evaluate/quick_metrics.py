@@ -18,7 +18,7 @@ class QuickMetrics(NamedTuple):
 
     name: str
     """accuracy, AUROC or R2: `val_accuracy`, `val_auroc` or `val_r2` in metrics.jsonl."""
-    figure: float | None
+    value: float | None
     """None where the sample cannot show it, as an AUROC without both kinds of pictures."""
     loss: float
     """What training minimises, without smoothing."""

@@ -80,41 +80,41 @@ class RobustnessReport:
     def headline(self) -> str:
         """What a person asks for first, in a sentence without its full stop."""
         worst = ", ".join(
-            f"{_kind_as_words(one.kind)} ({self._shown(one.mean).strip()})" for one in self.worst[:NUM_WORST]
+            f"{_kind_as_words(one.kind)} ({self._format_value(one.mean).strip()})" for one in self.worst[:NUM_WORST]
         )
         name = self.figure[0].upper() + self.figure[1:]
         split = f" ({self.split})" if self.split else ""
         return (
-            f"{name} on {self.n:,} pictures{split}: {self._told(self.clean, self.clean_interval)}; disturbed in "
+            f"{name} on {self.n:,} pictures{split}: {self._format_with_interval(self.clean, self.clean_interval)}; disturbed in "
             f"{len(self.disturbances)} ways of {len(SEVERITIES)} severities "
-            f"{self._told(self.mean, self.mean_interval)} in the mean; worst: {worst}"
+            f"{self._format_with_interval(self.mean, self.mean_interval)} in the mean; worst: {worst}"
         )
 
     def table(self) -> str:
         """The headline and one line per kind, for the terminal."""
         width = max(len(one.kind) for one in self.disturbances)
-        told = [self._span(one.mean_interval) for one in self.disturbances]
+        told = [self._format_interval(one.mean_interval) for one in self.disturbances]
         wide = max(len("95 % interval"), *map(len, told))
         heads = "".join(f"  {severity:>8}" for severity in (*SEVERITIES, "mean"))
         lines = [f"{self.headline()}.", "", f"{'severity':<{width}}{heads}  {'95 % interval':>{wide}}  {'change':>8}"]
         for one, span in zip(self.disturbances, told, strict=True):
-            cells = "".join(f"  {self._shown(value)}" for value in one.by_severity)
-            change = self._shown(one.mean - self.clean)
+            cells = "".join(f"  {self._format_value(value)}" for value in one.by_severity)
+            change = self._format_value(one.mean - self.clean)
             lines.append(
-                f"{_kind_as_words(one.kind):<{width}}{cells}  {self._shown(one.mean)}  {span:>{wide}}  {change}"
+                f"{_kind_as_words(one.kind):<{width}}{cells}  {self._format_value(one.mean)}  {span:>{wide}}  {change}"
             )
         return "\n".join(lines)
 
-    def _told(self, value: float, span: Span | None) -> str:
-        return self._shown(value).strip() + ("" if span is None else f" ({self._span(span)})")
+    def _format_with_interval(self, value: float, span: Span | None) -> str:
+        return self._format_value(value).strip() + ("" if span is None else f" ({self._format_interval(span)})")
 
-    def _span(self, span: Span | None) -> str:
+    def _format_interval(self, span: Span | None) -> str:
         if span is None:
             return "-"
-        low, high = (self._shown(bound).strip() for bound in span)
+        low, high = (self._format_value(bound).strip() for bound in span)
         return f"{low.removesuffix(' %')} to {high}"
 
-    def _shown(self, value: float) -> str:
+    def _format_value(self, value: float) -> str:
         if self.figure == ACCURACY:
             return f"{100 * value:6.2f} %"
         return f"{value:8.4f}" if "AUROC" in self.figure else f"{value:8.4g}"

@@ -35,7 +35,7 @@ class TypedColumn(NamedTuple):
     values: Sequence[object] | np.ndarray
     """float32 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
 
-    def plain(self) -> list[object]:
+    def to_list(self) -> list[object]:
         """The same without numpy."""
         found: list[object] = self.values.tolist() if isinstance(self.values, np.ndarray) else list(self.values)
         return found
@@ -53,36 +53,36 @@ class PredictionTable(ABC):
     """Which part of the source: train, val, test, or empty when nobody said."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(path, reason) of pictures that could not be read and were left out on purpose; not part of the file."""
-    abstained: tuple[str, ...] = ()
+    abstain_reasons: tuple[str, ...] = ()
     """Why each picture is not answered, empty for one that is; nothing at all where every picture is answered."""
 
     @property
-    def silent(self) -> np.ndarray:
+    def abstained_mask(self) -> np.ndarray:
         """bool [n]: which pictures are not answered."""
-        return np.array([bool(why) for why in self.abstained] or [False] * len(self), bool)
+        return np.array([bool(why) for why in self.abstain_reasons] or [False] * len(self), bool)
 
     @abstractmethod
-    def header(self) -> list[str]:
+    def column_names(self) -> list[str]:
         """The names of the columns between `split` and `abstain`."""
 
     @abstractmethod
-    def cells(self) -> Iterator[list[str]]:
+    def format_cells(self) -> Iterator[list[str]]:
         """What stands below them, row by row; cells with words are guarded."""
 
     @abstractmethod
-    def own_columns(self) -> dict[str, TypedColumn]:
+    def typed_columns(self) -> dict[str, TypedColumn]:
         """The same columns with their types, by their names."""
 
-    def all_columns(self) -> dict[str, TypedColumn]:
+    def all_typed_columns(self) -> dict[str, TypedColumn]:
         """All columns of the file with their types, by their names."""
         before = (self.paths, self.ids, (self.split,) * len(self))
         names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
-        return {**names, **self.own_columns(), **{name: TypedColumn("text", self.told()) for name in TRAILING_COLUMNS}}
+        return {**names, **self.typed_columns(), **{name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}}
 
     def records(self) -> list[dict[str, object]]:
         """The rows as dictionaries with the columns of the file; None where a cell is empty."""
-        columns = self.all_columns()
-        cells = [column.plain() for column in columns.values()]
+        columns = self.all_typed_columns()
+        cells = [column.to_list() for column in columns.values()]
         return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 
     def __len__(self) -> int:
@@ -107,19 +107,19 @@ class PredictionTable(ABC):
         """The same table as the bytes of a file, for standard output."""
         return "".join(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
-    def csv_head(self) -> bytes:
+    def csv_header_bytes(self) -> bytes:
         """The first of those bytes, which name the columns."""
         return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
-        yield [*LEADING_COLUMNS, *self.header(), *TRAILING_COLUMNS]
+        yield [*LEADING_COLUMNS, *self.column_names(), *TRAILING_COLUMNS]
         split = escape_cell(self.split)
-        for path, id, middle, why in zip(self.paths, self.ids, self.cells(), self.told(), strict=True):
+        for path, id, middle, why in zip(self.paths, self.ids, self.format_cells(), self.abstain_column(), strict=True):
             yield [escape_cell(path), escape_cell(id), split, *middle, why]
 
-    def told(self) -> list[str]:
+    def abstain_column(self) -> list[str]:
         """The column `abstain`: why a picture is not answered, or "no"."""
-        return [why or NOT_ABSTAINED for why in self.abstained] or [NOT_ABSTAINED] * len(self)
+        return [why or NOT_ABSTAINED for why in self.abstain_reasons] or [NOT_ABSTAINED] * len(self)
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class RawTable:
     """The columns between `split` and `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
     """Where each row stands, for messages, and its cells below that header."""
-    abstained: tuple[str, ...]
+    abstain_reasons: tuple[str, ...]
     """As in `Table`."""
 
 
@@ -206,9 +206,9 @@ def check_concatenable(parts: Sequence[PredictionTable], names: Sequence[tuple[s
 
 def concat_abstain_reasons(parts: Sequence[PredictionTable]) -> tuple[str, ...]:
     """Why the pictures of all parts are not answered."""
-    if not any(part.abstained for part in parts):
+    if not any(part.abstain_reasons for part in parts):
         return ()
-    return tuple(why for part in parts for why in part.abstained or ("",) * len(part))
+    return tuple(why for part in parts for why in part.abstain_reasons or ("",) * len(part))
 
 
 def concat_optional(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
@@ -240,8 +240,8 @@ def check_prediction_shape(table: PredictionTable, answers: np.ndarray, names: t
             f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
             f"paths. Got {answers.shape} and {len(table.paths)} paths."
         )
-    if table.abstained and len(table.abstained) != len(table.ids):
-        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstained)}.")
+    if table.abstain_reasons and len(table.abstain_reasons) != len(table.ids):
+        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstain_reasons)}.")
 
 
 def parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
@@ -326,7 +326,7 @@ def to_valid_utf8(name: str) -> str:
 
 def _write_csv(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
     for number, table in enumerate(tables):
-        file.write(table.csv_bytes()[len(table.csv_head()) if number else 0 :])
+        file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
 
 
 def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
@@ -376,7 +376,7 @@ def _to_arrow_table(table: PredictionTable) -> Any:
     """The table in Arrow's types."""
     import pyarrow
 
-    columns = table.all_columns()
+    columns = table.all_typed_columns()
     schema = pyarrow.schema([(to_valid_utf8(name), _arrow_type(column.kind)) for name, column in columns.items()])
     arrays = [
         pyarrow.array(_arrow_values(column), kind) for column, kind in zip(columns.values(), schema.types, strict=True)
@@ -400,7 +400,7 @@ def _arrow_values(column: TypedColumn) -> Any:
     """The values of a column with all words as text."""
     if column.kind == "number":
         return column.values
-    return [_texts_to_utf8(value) for value in column.plain()]
+    return [_texts_to_utf8(value) for value in column.to_list()]
 
 
 def _texts_to_utf8(value: object) -> object:

@@ -28,9 +28,9 @@ class MetricRow(NamedTuple):
     """One figure. Its value is None where it is a range and no number; the ends are those of the range or interval."""
 
     split: str
-    of: str
+    scope: str
     """The class, label or column that it is of; empty for the whole split."""
-    figure: str
+    metric: str
     value: float | None
     low: float | None
     high: float | None
@@ -72,7 +72,7 @@ def _is_range(value: Any) -> bool:
 
 def _format_row(row: MetricRow) -> list[str]:
     numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
-    return [escape_cell(row.split), escape_cell(row.of), row.figure, *numbers, str(row.n)]
+    return [escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)]
 
 
 # The figures of any table of answers, by its task.

@@ -35,7 +35,7 @@ class ThresholdRule:
     value: float | None = None
 
     @classmethod
-    def read(cls, text: str) -> ThresholdRule:
+    def parse(cls, text: str) -> ThresholdRule:
         """A rule as a person writes it.
 
         Raises:
@@ -68,29 +68,29 @@ class Threshold(NamedTuple):
     sensitivity_interval: Interval
     specificity: float | None
     specificity_interval: Interval
-    chosen: bool
+    is_fitted: bool
     """Whether the rule was followed; there were too few pictures otherwise."""
 
 
 class RocPoints(NamedTuple):
     """Every way to cut the scores of n pictures in two, from answering nobody to answering everybody."""
 
-    values: Float64[np.ndarray, " m"]
+    thresholds: Float64[np.ndarray, " m"]
     """Thresholds, falling; each lies half-way between two scores, so that rounding does not move a picture over it."""
-    found: Int64[np.ndarray, " m"]
+    true_positives: Int64[np.ndarray, " m"]
     """Pictures with the label that are answered."""
-    alarms: Int64[np.ndarray, " m"]
+    false_positives: Int64[np.ndarray, " m"]
     """Pictures without it that are answered."""
 
     @property
     def sensitivity(self) -> Float64[np.ndarray, " m"]:
         """Share of the pictures with the label that are answered."""
-        return self.found / self.found[-1]
+        return self.true_positives / self.true_positives[-1]
 
     @property
     def specificity(self) -> Float64[np.ndarray, " m"]:
         """Share of the others that are not."""
-        return 1 - self.alarms / self.alarms[-1]
+        return 1 - self.false_positives / self.false_positives[-1]
 
 
 def compute_roc_points(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> RocPoints:
@@ -103,9 +103,9 @@ def compute_roc_points(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarr
     values = (ends[:-1] + ends[1:]) / 2
     values[0] = max(values[0], np.nextafter(scores[0], 2))  # answers nobody, also where the highest score is 1
     return RocPoints(
-        values=values,
-        found=np.concatenate([[0], np.cumsum(ups)]),
-        alarms=np.concatenate([[0], np.cumsum(downs)]),
+        thresholds=values,
+        true_positives=np.concatenate([[0], np.cumsum(ups)]),
+        false_positives=np.concatenate([[0], np.cumsum(downs)]),
     )
 
 
@@ -138,7 +138,7 @@ def evaluate_threshold(
         sensitivity_interval=wilson_interval(found, n),
         specificity=left / others if others else None,
         specificity_interval=wilson_interval(left, others),
-        chosen=chosen,
+        is_fitted=chosen,
     )
 
 
@@ -146,13 +146,13 @@ def _best_threshold(rule: ThresholdRule, points: RocPoints) -> float:
     sensitivity, specificity = points.sensitivity, points.specificity
     if rule.kind == "sensitivity":
         assert rule.value is not None
-        return float(points.values[int(np.argmax(sensitivity >= rule.value - 1e-12))])
+        return float(points.thresholds[int(np.argmax(sensitivity >= rule.value - 1e-12))])
     if rule.kind == "specificity":
         assert rule.value is not None
-        return float(points.values[int(np.flatnonzero(specificity >= rule.value - 1e-12)[-1])])
+        return float(points.thresholds[int(np.flatnonzero(specificity >= rule.value - 1e-12)[-1])])
     worth = _rule_objective(rule, points)
     best = np.flatnonzero(worth >= worth.max() - 1e-12)
-    return float(points.values[best[np.argmin(np.abs(points.values[best] - DEFAULT_THRESHOLD))]])
+    return float(points.thresholds[best[np.argmin(np.abs(points.thresholds[best] - DEFAULT_THRESHOLD))]])
 
 
 def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
@@ -160,8 +160,8 @@ def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
         return points.sensitivity + points.specificity
     if rule.kind == "cost":
         assert rule.value is not None
-        return -(rule.value * (points.found[-1] - points.found) + points.alarms).astype(np.float64)
-    return 2 * points.found / (points.found[-1] + points.found + points.alarms)
+        return -(rule.value * (points.true_positives[-1] - points.true_positives) + points.false_positives).astype(np.float64)
+    return 2 * points.true_positives / (points.true_positives[-1] + points.true_positives + points.false_positives)
 
 
 # What a person may say about answers: the [answers] table of a plan.
@@ -186,12 +186,12 @@ class PredictionSettings:
     """The classes stand in an order, such as grades, so that a near miss is better than a far one."""
 
     def __post_init__(self) -> None:
-        ThresholdRule.read(self.rule)
+        ThresholdRule.parse(self.rule)
         conformal.min_calibration_size(self.miss)
         if not 0 <= self.reject < 1:
             raise UsageError(f"answers.reject must lie in 0..1. Got {self.reject}.")
 
-    def check(self, task: Task, classes: tuple[str, ...]) -> None:
+    def check_task(self, task: Task, classes: tuple[str, ...]) -> None:
         """Refuse what this task cannot follow; nothing is ignored.
 
         Raises:

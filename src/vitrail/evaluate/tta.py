@@ -25,7 +25,7 @@ class TtaViews:
     Source: Krizhevsky et al. 2012, section 4.1, who averaged over crops and their mirror images.
     """
 
-    mirror: bool = False
+    flip: bool = False
     """Every view's mirror image too."""
     shift: int = 0
     """The picture moved left and right by so many pixels too, its edge repeated; 0 moves nothing."""
@@ -35,7 +35,7 @@ class TtaViews:
             raise UsageError(f"A shift must be 0 or more pixels. Got {self.shift}.")
 
     @classmethod
-    def of(cls, info: Mapping[str, object], where: str) -> TtaViews:
+    def from_notes(cls, info: Mapping[str, object], where: str) -> TtaViews:
         """The views that the notes of a bundle speak of.
 
         Raises:
@@ -46,27 +46,27 @@ class TtaViews:
             raise DamagedFileError(f"{where} notes a shift of {shift!r}; expected a whole number of pixels, 0 or more.")
         return cls(bool(info.get(MIRROR_KEY, False)), shift)
 
-    def notes(self) -> dict[str, object]:
+    def to_notes(self) -> dict[str, object]:
         """What `of` reads."""
-        return {MIRROR_KEY: self.mirror, SHIFT_KEY: self.shift}
+        return {MIRROR_KEY: self.flip, SHIFT_KEY: self.shift}
 
     @property
-    def count(self) -> int:
+    def num_views(self) -> int:
         """How many there are."""
-        return (2 if self.mirror else 1) * (3 if self.shift else 1)
+        return (2 if self.flip else 1) * (3 if self.shift else 1)
 
-    def of_each(self, images: Tensor) -> Iterator[Tensor]:
+    def iter_views(self, images: Tensor) -> Iterator[Tensor]:
         """Pictures [B, C, H, W] as they are, then each other view of all of them, one after another.
 
         Raises:
             UsageError: a shift of the whole width or more.
         """
-        for moved in (images, *self._moved(images)):
+        for moved in (images, *self._shifted_images(images)):
             yield moved
-            if self.mirror:
+            if self.flip:
                 yield moved.flip(-1)
 
-    def _moved(self, images: Tensor) -> tuple[Tensor, ...]:
+    def _shifted_images(self, images: Tensor) -> tuple[Tensor, ...]:
         import torch.nn.functional as F
 
         if not self.shift:

@@ -38,7 +38,7 @@ def attention_map(
         method="attention",
         layer=where + which,
         unit="share of attention",
-        line="Where the model looks, not why: the same for every class.",
+        description="Where the model looks, not why: the same for every class.",
     )
 
 
@@ -84,7 +84,7 @@ def attention_rollout(
         share, mixing = _mean_attention_per_block(model, images, start)
         reached = torch.zeros_like(share)
         for i in range(config.depth - 1, start - 1, -1):
-            reached = reached + share / config.pool_blocks if config.pools(i) else reached
+            reached = reached + share / config.pool_blocks if config.is_pooled_block(i) else reached
             before = (reached[:, None] @ mixing[i - start])[:, 0]  # [B, T]
             reached = (reached + before) / 2 if residual else before
     return AttributionMap(
@@ -92,25 +92,25 @@ def attention_rollout(
         method="rollout",
         layer=describe_block_range(model, start) + ("" if residual else ", without the residual stream"),
         unit="share of attention",
-        line="Attention multiplied through the blocks, not why: the same for every class.",
+        description="Attention multiplied through the blocks, not why: the same for every class.",
     )
 
 
 def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
     """What the answer is read from, and the mean attention [B, T, T] of each block from `start` on."""
     x, places = model.embed(images)
-    x = model.encoder.enter(x)
+    x = model.encoder.prepare_tokens(x)
     last: list[Tensor] = []
     mixing: list[Tensor] = []
     for i, block in enumerate(model.encoder.blocks):
         assert isinstance(block, Block)
         if i < start:
-            x = model.encoder.through(block, x, places)
+            x = model.encoder.run_block(block, x, places)
         else:
-            x, weights = block.opened(x, places, None, None)
+            x, weights = block.forward_with_attention(x, places, None, None)
             mixing.append(weights.mean(1))
-        last = [*last, x][-model.config.pool_reach :]
-    return token_weights(model, model.encoder.normed(last)), mixing
+        last = [*last, x][-model.config.pool_span :]
+    return token_weights(model, model.encoder.apply_final_norm(last)), mixing
 
 
 def _probe_attention(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:

@@ -31,11 +31,11 @@ class AttributionMap:
     """The method's name in `methods.METHODS`."""
     layer: str
     """Which part of the model was looked at, for people: such as "block 11"."""
-    line: str
+    description: str
     """What the picture shows and what it does not, in one honest sentence."""
     unit: str
     """What its numbers count, in a few words: the name beside a scale of colours."""
-    of: tuple[int, ...] | None = None
+    targets: tuple[int, ...] | None = None
     """The output that each picture's map explains; None if the method is blind to classes."""
     scale: MapScale = "positive"
     """How to read the numbers. positive: from 0; signed: for and against, around 0; cosine: -1 to 1; range: only their
@@ -91,7 +91,7 @@ def token_weights(model: ViT, read: Float[Tensor, "B T P"]) -> Float[Tensor, "B 
     B, T, _ = read.shape
     kind, prefix = model.pool.kind, model.config.prefix
     if kind == "attention":
-        return model.pool.opened(read)[1].mean(1)[:, 0].detach()
+        return model.pool.forward_with_attention(read)[1].mean(1)[:, 0].detach()
     found = torch.zeros(B, T, device=read.device, dtype=read.dtype)
     if kind == "class":
         found[:, 0] = 1

@@ -80,10 +80,10 @@ def integrated_gradients(
         values=sum_by_patch(pixels, model.config.patch, patch_grid_of(model, images)).numpy(force=True),
         pixels=pixels.numpy(force=True),
         method="integrated",
-        of=target_list(target),
+        targets=target_list(target),
         layer="pixels",
         unit="added to the score",
-        line="What each patch adds to this score, or takes from it, on the way from an empty picture.",
+        description="What each patch adds to this score, or takes from it, on the way from an empty picture.",
         scale="signed",
         notes=tuple(_completeness_note(*pair, count) for pair in zip(gap.tolist(), change.tolist(), strict=True)),
     )
@@ -150,19 +150,19 @@ def relevance_map(
         carried, flow = share, torch.zeros_like(opened.tokens[-1])
         for i in range(depth - 1, start - 1, -1):
             flow = flow + gradients.pop() if gradients else flow
-            block = opened.block(i)
-            wanted = (block.weights, block.before) if i > start else (block.weights,)
+            block = opened.record_block(i)
+            wanted = (block.attention, block.before) if i > start else (block.attention,)
             to_weights, *to_before = torch.autograd.grad(block.after, wanted, flow)
-            passed = (to_weights * block.weights.detach()).clamp(min=0).mean(1)  # [B, T, T]
+            passed = (to_weights * block.attention.detach()).clamp(min=0).mean(1)  # [B, T, T]
             carried = carried + (carried[:, None] @ passed)[:, 0]
             flow = to_before[0] if to_before else flow
     return AttributionMap(
         values=tokens_to_grid(carried - share, model, patch_grid_of(model, images)).numpy(force=True),
         method="relevance",
-        of=target_list(target),
+        targets=target_list(target),
         layer=describe_block_range(model, start),
         unit="relevance, no unit",
-        line="Attention that raises this score. It shows what the model reacts to, not where a thing ends.",
+        description="Attention that raises this score. It shows what the model reacts to, not where a thing ends.",
     )
 
 
@@ -170,8 +170,8 @@ def _output_gradients(
     model: ViT, opened: BlockRecorder, of: Targets
 ) -> tuple[Float[Tensor, "B T"], list[Tensor], Tensor]:
     """What the answer is read from, the gradients of the score by what the last blocks give, and the outputs meant."""
-    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_reach :]]
-    read = model.encoder.normed(last)
+    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_span :]]
+    read = model.encoder.apply_final_norm(last)
     outputs = model.head(model.pool(read))
     target = resolve_targets(outputs, of)
     gradients = torch.autograd.grad(target_scores(outputs, target).sum(), last, materialize_grads=True)
@@ -207,7 +207,7 @@ def legrad(
     with gradient_mode(model):
         opened = BlockRecorder(model, images, depth if probe else start, room)
         with torch.no_grad():
-            target = resolve_targets(model.head(model.pool(opened.read_after(depth - 1))), of)
+            target = resolve_targets(model.head(model.pool(opened.readout_after(depth - 1))), of)
         found = torch.zeros(opened.tokens[0].shape[:2], device=images.device)  # [B, T]
         for i in range(start, depth):
             gradient = (
@@ -217,22 +217,22 @@ def legrad(
     return AttributionMap(
         values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
         method="legrad",
-        of=target_list(target),
+        targets=target_list(target),
         layer=describe_block_range(model, start) + (", through the pooling's probe" if probe else ""),
         unit="score per unit of attention",
-        line="Where more attention would raise this score. It shows what the model reacts to, not where a thing ends.",
+        description="Where more attention would raise this score. It shows what the model reacts to, not where a thing ends.",
     )
 
 
 def _block_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A T T"]:
-    block = opened.block(i)
-    outputs = model.head(model.pool(opened.read_after(i, block.after)))
-    (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), block.weights)
+    block = opened.record_block(i)
+    outputs = model.head(model.pool(opened.readout_after(i, block.after)))
+    (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), block.attention)
     return gradient
 
 
 def _probe_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A 1 T"]:
-    pooled, weights = model.pool.opened(opened.read_after(i).detach().requires_grad_())
+    pooled, weights = model.pool.forward_with_attention(opened.readout_after(i).detach().requires_grad_())
     (gradient,) = torch.autograd.grad(target_scores(model.head(pooled), target).sum(), weights)
     return gradient
 
@@ -269,10 +269,10 @@ def gradcam(
     return AttributionMap(
         values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
         method="grad-cam",
-        of=target_list(target),
+        targets=target_list(target),
         layer=f"block {number}, after its first norm",
         unit="weighted features, no unit",
-        line="Features that raise this score, where they lie; what speaks against it is cut off.",
+        description="Features that raise this score, where they lie; what speaks against it is cut off.",
     )
 
 
@@ -280,13 +280,13 @@ def _forward_from_norm(
     model: ViT, opened: BlockRecorder, number: int
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K"]]:
     """What block `number` reads after its first norm, and the outputs that follow from it, in one graph."""
-    reach = model.config.pool_reach
+    reach = model.config.pool_span
     block = model.encoder.blocks[number]
     assert isinstance(block, Block)
     normal = block.norm1(opened.tokens[number]).detach().requires_grad_()
-    x = block.from_normal(opened.tokens[number], normal, opened.places)
+    x = block.forward_from_norm(opened.tokens[number], normal, opened.places)
     last = [*opened.tokens[1 : number + 1], x][-reach:]
     for block in model.encoder.blocks[number + 1 :]:
-        x = model.encoder.through(block, x, opened.places)
+        x = model.encoder.run_block(block, x, opened.places)
         last = [*last, x][-reach:]
-    return normal, model.head(model.pool(model.encoder.normed(last)))
+    return normal, model.head(model.pool(model.encoder.apply_final_norm(last)))

@@ -38,7 +38,7 @@ class MethodOptions:
     """Patches are taken out instead of covered."""
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def given_names(self) -> tuple[str, ...]:
         """The names of those that are not left to the method."""
         return tuple(field.name for field in fields(self) if self.__dict__[field.name] is not None)
 
@@ -48,11 +48,11 @@ class AttributionMethod:
     """One way of explaining."""
 
     run: Callable[[ViT, Tensor, Targets, MethodOptions], AttributionMap]
-    uses: tuple[str, ...]
+    option_names: tuple[str, ...]
     """The options that it knows."""
-    of_class: bool
+    class_specific: bool
     """Whether it explains an output; the others draw the same for every class."""
-    empty: str
+    empty_reason: str
     """What it means where its map is zero everywhere."""
 
 
@@ -79,13 +79,13 @@ def explain_images(
     if name not in METHODS:
         raise UsageError(f"There is no method {name!r}. The methods are {', '.join(METHODS)}.")
     found = METHODS[name]
-    if superfluous := [option for option in asked.said if option not in found.uses]:
-        uses = f"It knows {', '.join(found.uses)}." if found.uses else "It knows no options."
+    if superfluous := [option for option in asked.given_names if option not in found.option_names]:
+        uses = f"It knows {', '.join(found.option_names)}." if found.option_names else "It knows no options."
         raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
-    if of is not None and not found.of_class:
-        of_class = ", ".join(other for other, one in METHODS.items() if one.of_class)
+    if of is not None and not found.class_specific:
+        of_class = ", ".join(other for other, one in METHODS.items() if one.class_specific)
         raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
-    return require_nonempty_map(found.run(model, images, of, asked), found.empty)
+    return require_nonempty_map(found.run(model, images, of, asked), found.empty_reason)
 
 
 def default_method(config: ViTConfig) -> str:
@@ -114,9 +114,9 @@ def _layer_method(
     """A method of a class that can be told nothing but the block."""
     return AttributionMethod(
         run=lambda model, images, of, asked: explained(model, images, of, asked.layer),
-        uses=("layer",),
-        of_class=True,
-        empty=empty,
+        option_names=("layer",),
+        class_specific=True,
+        empty_reason=empty,
     )
 
 
@@ -127,28 +127,28 @@ METHODS: dict[str, AttributionMethod] = {
     "grad-cam": _layer_method(gradcam, "every patch speaks against this score, and what does is cut off"),
     "integrated": AttributionMethod(
         run=lambda model, images, of, asked: integrated_gradients(model, images, of, asked.cover, asked.steps),
-        uses=("cover", "steps"),
-        of_class=True,
-        empty="no pixel changes this score",
+        option_names=("cover", "steps"),
+        class_specific=True,
+        empty_reason="no pixel changes this score",
     ),
     "occlusion": AttributionMethod(
-        run=_run_occlusion, uses=("window", "cover", "drop"), of_class=True, empty="no patch changes this score"
+        run=_run_occlusion, option_names=("window", "cover", "drop"), class_specific=True, empty_reason="no patch changes this score"
     ),
     "lens": _layer_method(patch_lens, "the head gives 0 for every patch"),
     "attention": AttributionMethod(
         run=lambda model, images, of, asked: attention_map(model, images, asked.layer, asked.heads),
-        uses=("layer", "heads"),
-        of_class=False,
-        empty=NO_ATTENTION,
+        option_names=("layer", "heads"),
+        class_specific=False,
+        empty_reason=NO_ATTENTION,
     ),
     "rollout": AttributionMethod(
         run=lambda model, images, of, asked: attention_rollout(model, images, asked.layer),
-        uses=("layer",),
-        of_class=False,
-        empty=NO_ATTENTION,
+        option_names=("layer",),
+        class_specific=False,
+        empty_reason=NO_ATTENTION,
     ),
     "similarity": AttributionMethod(
-        run=_run_similarity, uses=("patch", "layer"), of_class=False, empty="the token of this patch is zero"
+        run=_run_similarity, option_names=("patch", "layer"), class_specific=False, empty_reason="the token of this patch is zero"
     ),
 }
 """By name; the first is the default nearly everywhere."""

@@ -68,10 +68,10 @@ def occlusion_map(
     return AttributionMap(
         values=found.numpy(force=True),
         method="occlusion",
-        of=target_list(target),
+        targets=target_list(target),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
         unit="fall of the score",
-        line="How far this score falls without the patch. What two patches say together, one alone may not lose.",
+        description="How far this score falls without the patch. What two patches say together, one alone may not lose.",
         scale="signed",
     )
 

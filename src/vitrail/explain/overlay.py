@@ -325,7 +325,7 @@ class SheetPanel(NamedTuple):
     """One method's part of the page."""
 
     name: str
-    line: str
+    description: str
     """The honest line, or why there is no map."""
     heat: Float[np.ndarray, "rows columns"] | None
     """None where there is no map: the picture stands there as it is."""
@@ -389,7 +389,7 @@ def plot_sheet(
         hide_axes(axes)
         below = top - wide / aspect - 0.06
         draw_text_lines(figure, [panel.name], left, below, SHEET_NAME_SIZE, bold=True)
-        lines = wrap_lines((_describe_range(panel), panel.line), SHEET_PANEL_WIDTH, SHEET_TEXT_SIZE)[
+        lines = wrap_lines((_describe_range(panel), panel.description), SHEET_PANEL_WIDTH, SHEET_TEXT_SIZE)[
             :SHEET_DESCRIPTION_LINES
         ]
         draw_text_lines(figure, lines, left, below - LINE_SPACING * SHEET_NAME_SIZE, SHEET_TEXT_SIZE)

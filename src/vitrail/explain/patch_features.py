@@ -98,15 +98,15 @@ def patch_lens(
     number = resolve_block(model, layer, -1)
     with gradient_mode(model), torch.no_grad():
         opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.read_after(model.config.depth - 1))), of)
+        target = resolve_targets(model.head(model.pool(opened.readout_after(model.config.depth - 1))), of)
         (found,) = _lens_scores(model, opened, (number,), target)
     return AttributionMap(
         values=found.unflatten(-1, tuple(patch_grid_of(model, images))).numpy(force=True),
         method="lens",
-        of=target_list(target),
+        targets=target_list(target),
         layer=f"after block {number}",
         unit="score of the patch alone",
-        line="The score that each patch's token would give alone. The model was not trained to answer from patches.",
+        description="The score that each patch's token would give alone. The model was not trained to answer from patches.",
         scale="range",
     )
 
@@ -123,7 +123,7 @@ def patch_lens_per_block(
     last = resolve_block(model, None, -1)
     with gradient_mode(model), torch.no_grad():
         opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.read_after(last))), of)
+        target = resolve_targets(model.head(model.pool(opened.readout_after(last))), of)
         found = _lens_scores(model, opened, range(last + 1), target)
     return torch.stack(found).unflatten(-1, tuple(patch_grid_of(model, images)))
 
@@ -133,7 +133,7 @@ def _lens_scores(
 ) -> list[Float[Tensor, "B N"]]:
     found = []
     for i in blocks:
-        patches = opened.read_after(i)[:, model.config.prefix :]  # [B, N, P]
+        patches = opened.readout_after(i)[:, model.config.prefix :]  # [B, N, P]
         alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # each prefix token is it, too
         outputs = model.head(model.pool(alone)).unflatten(0, patches.shape[:2])  # [B, N, K]
         found.append(outputs.gather(2, target[:, None, None].expand(-1, patches.shape[1], 1))[..., 0])
@@ -169,6 +169,6 @@ def patch_similarity(
         method="similarity",
         layer="after the final norm" if layer is None else f"after block {layer}",
         unit="cosine of the angle",
-        line=f"How alike each patch is to patch {patch} (row {row + 1}, column {column + 1}), whatever the class.",
+        description=f"How alike each patch is to patch {patch} (row {row + 1}, column {column + 1}), whatever the class.",
         scale="cosine",
     )

@@ -21,7 +21,7 @@ class RecordedBlock(NamedTuple):
     """One block: what it read, how much its tokens looked at each other, and what it gave, in one graph."""
 
     before: Float[Tensor, "B T D"]
-    weights: Float[Tensor, "B A T T"]
+    attention: Float[Tensor, "B A T T"]
     after: Float[Tensor, "B T D"]
 
 
@@ -36,7 +36,7 @@ class BlockRecorder:
         self.model = model
         with torch.no_grad():
             x, self.places = model.embed(images)
-            x = model.encoder.enter(x)
+            x = model.encoder.prepare_tokens(x)
         self.tokens: list[Tensor] = [x]
         """What each block reads, and last what the last one gives."""
         self._kept: dict[int, RecordedBlock] = {}
@@ -44,33 +44,33 @@ class BlockRecorder:
         keeps = weights * (model.config.depth - first) <= room
         for i, block in enumerate(model.encoder.blocks):
             if keeps and i >= first:
-                self._kept[i] = self._open(i)
+                self._kept[i] = self._run_block(i)
                 x = self._kept[i].after.detach()
             else:
                 with torch.no_grad():
-                    x = model.encoder.through(block, x, self.places)
+                    x = model.encoder.run_block(block, x, self.places)
             self.tokens.append(x)
 
-    def block(self, i: int) -> RecordedBlock:
+    def record_block(self, i: int) -> RecordedBlock:
         """Block `i` with a fresh graph; it is handed over, not kept."""
         kept = self._kept.pop(i, None)
-        return self._open(i) if kept is None else kept
+        return self._run_block(i) if kept is None else kept
 
-    def read_after(self, i: int, after: Float[Tensor, "B T D"] | None = None) -> Float[Tensor, "B T P"]:
+    def readout_after(self, i: int, after: Float[Tensor, "B T D"] | None = None) -> Float[Tensor, "B T P"]:
         """What the pooling would read if block `i` were the last one.
 
         Args:
             after: what block `i` gives, if it is to be part of a graph.
         """
-        reach = self.model.config.pool_reach
+        reach = self.model.config.pool_span
         window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-reach:]
-        return self.model.encoder.normed([window[0]] * (reach - len(window)) + window)
+        return self.model.encoder.apply_final_norm([window[0]] * (reach - len(window)) + window)
 
-    def _open(self, i: int) -> RecordedBlock:
+    def _run_block(self, i: int) -> RecordedBlock:
         block = self.model.encoder.blocks[i]
         assert isinstance(block, Block)
         before = self.tokens[i].detach().requires_grad_()
-        after, weights = block.opened(before, self.places, None, None)
+        after, weights = block.forward_with_attention(before, self.places, None, None)
         return RecordedBlock(before, weights, after)
 
 

@@ -98,19 +98,19 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     if rotary is not None:
         note = f"{config.rotary}: cosines and sines that turn queries and keys, both numbers of a pair by one angle"
         yield _make_step("rotary", model.rotary, rotary.cos, note)
-    x = model.encoder.enter(x)
+    x = model.encoder.prepare_tokens(x)
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
         yield TraceStep("pre-norm", _source_file(type(model.encoder)), tuple(x.shape), note)
     places, last = TokenPositions(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
-        last = [*last, x][-config.pool_reach :]
+        last = [*last, x][-config.pool_span :]
         yield _make_step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
-    x = model.encoder.normed(last)
+    x = model.encoder.apply_final_norm(last)
     if config.final_norm or config.pool_blocks > 1:
         words = [f"{config.norm} over the {config.width} numbers"] * config.final_norm
-        read = ", ".join(str(i) for i in range(config.depth) if config.pools(i))
+        read = ", ".join(str(i) for i in range(config.depth) if config.is_pooled_block(i))
         words += [f"those after blocks {read} side by side"] * (config.pool_blocks > 1)
         yield TraceStep("norm", _source_file(type(model.encoder)), tuple(x.shape), ", ".join(words))
     x = model.pool(x)
@@ -124,7 +124,7 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
 
 def _patches_note(model: ViT, grid: Grid) -> str:
     height, width = model.config.patch
-    numbers = model.config.patch_numbers
+    numbers = model.config.patch_dim
     return (
         f"{grid.patches} patches ({grid.rows} rows of {grid.columns}) "
         f"of {height}x{width}x{model.config.channels} = {numbers} numbers"
@@ -135,13 +135,13 @@ def _tokens_note(model: ViT, grid: Grid) -> str:
     how = "a convolution" if model.config.patches == "conv" else "a matrix"
     if model.config.patches in T2T_PATCHES:
         how = "three soft splits with attention between them"
-    first = f"{model.config.prefix_words} and " if model.config.prefix else ""
+    first = f"{model.config.describe_prefix} and " if model.config.prefix else ""
     return f"{first}{grid.patches} patches, projected to {model.config.width} by {how}"
 
 
 def _block_note(model: ViT, tokens: int) -> str:
     config = model.config
-    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.head_numbers} wide"
+    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.head_dim} wide"
     return f"{attention}; then an MLP {config.mlp_width} wide"
 
 

@@ -68,7 +68,7 @@ def write_onnx(program: ExportedProgram, facts: ExportMetadata, path: Path) -> N
         )  # fmt: skip
     assert made is not None
     ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
-    made.model.metadata_props.update(facts.notes())
+    made.model.metadata_props.update(facts.to_metadata())
     weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
     made.save(path, external_data=weights > MAX_EMBEDDED_BYTES)
 
@@ -144,19 +144,19 @@ class Pt2File:
             raise DamagedFileError(
                 f"{path} is no package of torch.export that Vitrail has written: {error}."
             ) from error
-        self.facts = exported.parse_metadata(said, str(path))
+        self.metadata = exported.parse_metadata(said, str(path))
         self.module = program.module()
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name."""
         with torch.inference_mode():
             found = self.module(torch.from_numpy(np.ascontiguousarray(images)))
-        return {name: output.numpy() for name, output in zip(self.facts.outputs, found, strict=True)}
+        return {name: output.numpy() for name, output in zip(self.metadata.outputs, found, strict=True)}
 
 
 def write_pt2(program: ExportedProgram, facts: ExportMetadata, path: Path) -> None:
     """Write a graph with its notes."""
-    torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(facts.notes())})
+    torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(facts.to_metadata())})
 
 
 # One exported file: captured, written beside its place, opened again, compared with the run, and only then kept.
@@ -188,8 +188,8 @@ def export_file(
     exact = replace(member, number_format="float32")
     with make_draft(out) as place:
         file = write_and_reopen(exact, kind, place, resize)
-        proof = verify_file(file.run, file.facts, exact, preprocess_decoded(decoded, exact.spec))
-        resizing = verify_resizing(file.run, file.facts, exact, decoded) if resize else None
+        proof = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))
+        resizing = verify_resizing(file.run, file.metadata, exact, decoded) if resize else None
         commit_draft(place, out)
     return proof, resizing
 
@@ -247,7 +247,7 @@ def capture_graph(answering: ExportModule) -> ExportedProgram:
         program = torch.export.export(
             answering.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch"), **sides}}, strict=False
         )
-    if answering.number_format == "float32":
+    if answering.precision == "float32":
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch copies its own trees in a way that it warns of
@@ -264,8 +264,8 @@ def make_metadata(answering: ExportModule, member: PredictorMember) -> ExportMet
         classes=member.classes,
         image=member.spec,
         size="model" if answering.resizing is None else "any",
-        outputs=answering.names,
-        number_format=answering.number_format,
+        outputs=answering.output_names,
+        number_format=answering.precision,
         version=version("vitrail"),
         sha256=hash_model(member.model),
     )

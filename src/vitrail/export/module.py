@@ -49,37 +49,37 @@ class ExportModule(nn.Module):
         self.task = member.task
         self.views = member.views
         self.resizing = GraphResize(member.spec) if resize else None
-        self.number_format = number_format
+        self.precision = number_format
         self.model = _freeze_model(member.model, attention, DTYPES[number_format])
         self.distances = _make_distance(member)
         self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
-        self.names = exported.list_output_names(member.task, self.distances is not None)
+        self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
         x = normalize(images.permute(0, 3, 1, 2), self.spec)  # [B, C, H, W] float32
-        views = torch.cat(list(self.views.of_each(x)))  # [views * B, C, H, W]
-        logits, features = self._in_its_format(views)
-        if self.views.count > 1:
-            logits = average_outputs(logits.unflatten(0, (self.views.count, -1)), self.task)
+        views = torch.cat(list(self.views.iter_views(x)))  # [views * B, C, H, W]
+        logits, features = self._run_in_precision(views)
+        if self.views.num_views > 1:
+            logits = average_outputs(logits.unflatten(0, (self.views.num_views, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
         answers = self.decide(logits, distances)
         return (*answers, distances) if distances is not None else answers
 
-    def _in_its_format(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _run_in_precision(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
         """Float32 outputs and features, whatever they were computed in."""
-        if self.number_format == "float32":
-            return self._looked_at(views)
-        with torch.autocast("cpu", DTYPES[self.number_format]):
-            logits, features = self._looked_at(views)
+        if self.precision == "float32":
+            return self._run_model(views)
+        with torch.autocast("cpu", DTYPES[self.precision]):
+            logits, features = self._run_model(views)
         return logits.float(), None if features is None else features.float()
 
-    def _looked_at(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _run_model(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
         """Outputs for all views, and what the head reads of the pictures as they are, if somebody wants it."""
         if self.distances is None:
             return self.model(views), None
         kept = self.model.features(views, keep=("pooled", "outputs"))
-        itself = kept["pooled"].unflatten(0, (self.views.count, -1))[0]  # [B, P]
+        itself = kept["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
         return kept["outputs"], itself[:, -self.model.config.width :]
 
 
@@ -91,12 +91,12 @@ class ProbabilityHead(nn.Module):
 
     def __init__(self, member: PredictorMember):
         super().__init__()
-        decided, K = member.decided, len(member.classes)
+        decided, K = member.decisions, len(member.classes)
         self.task = member.task
-        self.positive = member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
-        self.cut = _round_to_float32(decided.thresholds[0]) if self.positive is not None else 0.0
-        self.sure = _round_to_float32(decided.sure)
-        self.unlike = decided.unlike
+        self.positive_index = member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
+        self.positive_threshold = _round_to_float32(decided.thresholds[0]) if self.positive_index is not None else 0.0
+        self.min_probability = _round_to_float32(decided.sure)
+        self.max_distance = decided.unlike
         self.register_buffer("temperature", torch.tensor(decided.temperature or (1.0,), dtype=torch.float64))
         each = decided.thresholds if member.task == "labels" and decided.thresholds else (0.5,) * K
         self.register_buffer("labels", torch.tensor(each, dtype=torch.float64))
@@ -106,21 +106,21 @@ class ProbabilityHead(nn.Module):
         if self.task == "labels":
             probabilities = calibrated.sigmoid().float()
             decisions = (probabilities.double() >= self.labels).to(torch.int64)  # [B, K]
-            return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.unlike)
+            return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.max_distance)
         probabilities = calibrated.softmax(-1).float()
-        unsure = probabilities.amax(-1) < self.sure if self.sure else None
+        unsure = probabilities.amax(-1) < self.min_probability if self.min_probability else None
         return (
             probabilities,
             logits,
-            self._classes(probabilities),
-            _decide_abstention(logits, unsure, distances, self.unlike),
+            self._decide_classes(probabilities),
+            _decide_abstention(logits, unsure, distances, self.max_distance),
         )
 
-    def _classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
-        if self.positive is None:
+    def _decide_classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
+        if self.positive_index is None:
             return probabilities.argmax(-1)
-        reached = (probabilities[:, self.positive] >= self.cut).to(torch.int64)
-        return reached * self.positive + (1 - reached) * (1 - self.positive)
+        reached = (probabilities[:, self.positive_index] >= self.positive_threshold).to(torch.int64)
+        return reached * self.positive_index + (1 - reached) * (1 - self.positive_index)
 
 
 class RegressionHead(nn.Module):
@@ -135,13 +135,13 @@ class RegressionHead(nn.Module):
         mean, deviation = (0.0,) * K, (1.0,) * K
         if member.scaling is not None:
             mean, deviation = member.scaling.mean, member.scaling.deviation
-        self.unlike = member.decided.unlike
+        self.max_distance = member.decisions.unlike
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("deviation", torch.tensor(deviation, dtype=torch.float64))
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         values = (logits.double() * self.deviation + self.mean).float()
-        return values, logits, _decide_abstention(logits, None, distances, self.unlike)
+        return values, logits, _decide_abstention(logits, None, distances, self.max_distance)
 
 
 class MahalanobisDistance(nn.Module):
@@ -176,15 +176,15 @@ def _decide_abstention(
 
 def _make_distance(member: PredictorMember) -> MahalanobisDistance | None:
     """Only where they decide something."""
-    if member.familiar is None or member.decided.unlike is None:
+    if member.feature_stats is None or member.decisions.unlike is None:
         return None
-    return MahalanobisDistance(torch.from_numpy(member.familiar.means), torch.from_numpy(member.familiar.whitening))
+    return MahalanobisDistance(torch.from_numpy(member.feature_stats.means), torch.from_numpy(member.feature_stats.whitening))
 
 
 def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
     """A copy without gradients, dropout or recomputation: one path of attention, one number format of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
-    frozen.encoder.recompute = False
+    frozen.encoder.grad_checkpointing = False
     for part in frozen.modules():
         if isinstance(part, Attention):
             part.choice = attention
@@ -222,14 +222,14 @@ class GraphResize(nn.Module):
         x = images.permute(0, 3, 1, 2).float()  # [B, C, H, W]
         rows, columns = (torch.arange(side, dtype=torch.float64) for side in x.shape[-2:])
         height, width = rows[-1] + 1, columns[-1] + 1
-        inner = self._inner(height, width)
-        x = self._through(x, columns, width, inner[1], self.spec.width)  # [B, C, H, w]
-        x = self._through(x.transpose(-1, -2), rows, height, inner[0], self.spec.height)  # [B, C, w, h]
+        inner = self._resized_size(height, width)
+        x = self._resize_axis(x, columns, width, inner[1], self.spec.width)  # [B, C, H, w]
+        x = self._resize_axis(x.transpose(-1, -2), rows, height, inner[0], self.spec.height)  # [B, C, w, h]
         return x.permute(0, 3, 2, 1).round().clamp(0, 255).to(torch.uint8)
 
-    def _inner(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    def _resized_size(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
         """The size before the centre is cut out or a border laid around, known only when the graph runs."""
-        spec, cover = self.spec, self.spec.cover
+        spec, cover = self.spec, self.spec.resize_size
         if spec.fit == "squash":
             return torch.full_like(height, cover[0]), torch.full_like(width, cover[1])
         if spec.fit == "crop":
@@ -238,7 +238,7 @@ class GraphResize(nn.Module):
         scale = torch.minimum(spec.height / height, spec.width / width)
         return (height * scale).round().clamp(1, spec.height), (width * scale).round().clamp(1, spec.width)
 
-    def _through(self, x: Tensor, places: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
+    def _resize_axis(self, x: Tensor, places: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
         """The last axis, of so many pixels as `places`, resized to `inner` ones of which the middle `size` are kept."""
         shift = ((inner - size) / 2).floor() if self.spec.fit != "pad" else -((size - inner) / 2).floor()
         new = torch.arange(size, dtype=torch.float64) + shift

@@ -38,34 +38,34 @@ class GraphIndex:
     """Who makes and who reads each tensor of a graph, and which are stored in it."""
 
     def __init__(self, graph: Any):
-        self.maker = {name: node for node in graph.node for name in node.output}
-        self.stored = {tensor.name: tensor for tensor in graph.initializer}
-        self.readers: dict[str, list[Any]] = defaultdict(list)
+        self.producers = {name: node for node in graph.node for name in node.output}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self.consumers: dict[str, list[Any]] = defaultdict(list)
         for node in graph.node:
             for name in node.input:
-                self.readers[name].append(node)
+                self.consumers[name].append(node)
         for answer in graph.output:
-            self.readers[answer.name].append(answer)
+            self.consumers[answer.name].append(answer)
 
-    def follow(self, node: Any, *kinds: str) -> list[Any]:
+    def follow_consumers(self, node: Any, *kinds: str) -> list[Any]:
         """The nodes after one, each the only reader of the one before; none where they are not of these kinds."""
         found: list[Any] = []
         for kind in kinds:
-            readers = self.readers[node.output[0]]
+            readers = self.consumers[node.output[0]]
             if len(readers) != 1 or getattr(readers[0], "op_type", "") != kind:
                 return []
             found.append(node := readers[0])
         return found
 
-    def numbers(self, name: str) -> list[float]:
+    def constant_values(self, name: str) -> list[float]:
         """What a stored tensor holds, flat; of one that is computed, nothing."""
         from onnx import numpy_helper
 
-        return numpy_helper.to_array(self.stored[name]).ravel().tolist() if name in self.stored else []
+        return numpy_helper.to_array(self.initializers[name]).ravel().tolist() if name in self.initializers else []
 
-    def whole(self, name: str) -> list[str]:
+    def dequantize_inputs(self, name: str) -> list[str]:
         """What a dequantised tensor was made of: whole numbers, scale, zero; nothing of another."""
-        made = self.maker.get(name)
+        made = self.producers.get(name)
         return list(made.input) if made is not None and made.op_type == "DequantizeLinear" else []
 
 
@@ -80,7 +80,7 @@ def fuse_operators(model: Any) -> dict[str, int]:
     graph, wires = model.graph, GraphIndex(model.graph)
     made: dict[str, Any] = {}
     for product in graph.node:
-        if product.op_type == "MatMul" and all(wires.whole(name) for name in product.input):
+        if product.op_type == "MatMul" and all(wires.dequantize_inputs(name) for name in product.input):
             operator = _fuse_attention(product, wires) or _fuse_matmul(product, wires)
             made[operator.output[0]] = operator
     nodes = [made.get(node.output[0], node) for node in graph.node]
@@ -101,7 +101,7 @@ def _fuse_matmul(product: Any, wires: GraphIndex) -> Any:
     """A product of whole numbers to float32, with its bias where one is added."""
     from onnx import helper
 
-    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.whole, product.input)
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.dequantize_inputs, product.input)
     end, bias = product, ""
     if found := _find_bias_add(product, wires):
         end, bias = found
@@ -113,26 +113,26 @@ def _fuse_attention(product: Any, wires: GraphIndex) -> Any | None:
     """All of an attention, from the product with the matrix of queries, keys and values to its tokens [B, N, D]."""
     from onnx import helper
 
-    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.whole, product.input)
-    biased, apart = _find_bias_add(product, wires), wires.follow(product, "Add", "Reshape", "Transpose")
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.dequantize_inputs, product.input)
+    biased, apart = _find_bias_add(product, wires), wires.follow_consumers(product, "Add", "Reshape", "Transpose")
     if not biased or not apart or _transpose_axes(apart[2]) != SPLIT_HEADS_AXES:
         return None
-    thirds = {_qkv_slice_index(node, wires): node for node in wires.readers[apart[2].output[0]]}
+    thirds = {_qkv_slice_index(node, wires): node for node in wires.consumers[apart[2].output[0]]}
     if sorted(thirds) != [0, 1, 2]:
         return None
-    queries = wires.follow(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
-    keys = wires.follow(thirds[1], "Squeeze", "Transpose", "MatMul")
-    values = wires.follow(thirds[2], "Squeeze", "MatMul")
+    queries = wires.follow_consumers(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
+    keys = wires.follow_consumers(thirds[1], "Squeeze", "Transpose", "MatMul")
+    values = wires.follow_consumers(thirds[2], "Squeeze", "MatMul")
     if not (queries and keys and values):
         return None
     _, scaled, alike, _, mixed, together, tokens = queries
-    *_, heads, width = 0, 0, *wires.numbers(apart[1].input[1])
-    scales = [number for name in scaled.input for number in wires.numbers(name)]
+    *_, heads, width = 0, 0, *wires.constant_values(apart[1].input[1])
+    scales = [number for name in scaled.input for number in wires.constant_values(name)]
     as_expected = (
         list(alike.input) == [scaled.output[0], keys[1].output[0]]
         and list(mixed.input) == [queries[3].output[0], values[0].output[0]]
         and (_transpose_axes(keys[1]), _transpose_axes(together)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
-        and wires.numbers(tokens.input[1])[2:] == [heads * width] != [0]
+        and wires.constant_values(tokens.input[1])[2:] == [heads * width] != [0]
         and len(scales) == 1
         and math.isclose(scales[0], width**-0.5, rel_tol=1e-6)
     )
@@ -146,9 +146,9 @@ def _fuse_attention(product: Any, wires: GraphIndex) -> Any | None:
 
 def _find_bias_add(product: Any, wires: GraphIndex) -> tuple[Any, str] | None:
     """The addition of a stored vector to a product, and that vector."""
-    for add in wires.follow(product, "Add"):
+    for add in wires.follow_consumers(product, "Add"):
         for name in add.input:
-            if name in wires.stored and len(wires.stored[name].dims) == 1:
+            if name in wires.initializers and len(wires.initializers[name].dims) == 1:
                 return add, name
     return None
 
@@ -157,7 +157,7 @@ def _qkv_slice_index(node: Any, wires: GraphIndex) -> int:
     """Which of queries, keys and values (0, 1, 2) is cut off along the first axis; -1 if it is something else."""
     if getattr(node, "op_type", "") != "Slice" or len(node.input) != 4:
         return -1
-    begin, end, axis = (wires.numbers(name) for name in node.input[1:])
+    begin, end, axis = (wires.constant_values(name) for name in node.input[1:])
     return int(begin[0]) if axis == [0] and len(begin) == 1 and end == [begin[0] + 1] else -1
 
 
@@ -220,14 +220,14 @@ def export_reduced_precision(
         aside = Path(elsewhere) / f"float32.{kind}"
         whole = write_and_reopen(exact, kind, aside, resize)
         if precision == "int8":
-            facts = replace(whole.facts, number_format=precision)
+            facts = replace(whole.metadata, number_format=precision)
             quantize_onnx(aside, preprocess_decoded(calibration, exact.spec), facts, place)
             file = reopen_file(place, kind)
         else:
             file = write_and_reopen(exact, kind, place, resize, TORCH_PRECISIONS[precision])
-        same, difference = compare_with_float32(file.run, file.facts, exact, pictures)
+        same, difference = compare_with_float32(file.run, file.metadata, exact, pictures)
         agreed = PrecisionAgreement(
-            precision=precision, task=member.task, pictures=len(pictures), same=same, difference=difference,
+            precision=precision, task=member.task, num_images=len(pictures), same_fraction=same, difference=difference,
             rates=verify.measure_rates(_functions_to_time(exact, whole, file, precision), pictures),
         )  # fmt: skip
         if not force:
@@ -256,7 +256,7 @@ def _functions_to_time(
     """Whose speed is compared: the run itself, the same kind of file in float32, and the new one."""
     device = next(exact.model.parameters()).device
     return {
-        "float32 in PyTorch": lambda pictures: exact.outputs(to_batch_tensor(pictures), device),
+        "float32 in PyTorch": lambda pictures: exact.compute_outputs(to_batch_tensor(pictures), device),
         "float32 file": whole.run,
         f"{precision} file": file.run,
     }
@@ -298,7 +298,7 @@ def quantize_onnx(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: E
     )  # fmt: skip
     made = onnx.load(out)
     fuse_operators(made)
-    onnx.helper.set_model_props(made, facts.notes())
+    onnx.helper.set_model_props(made, facts.to_metadata())
     onnx.save(made, out)
     return len(chosen)
 
@@ -315,11 +315,11 @@ class _CalibrationBatches:
     """What the calibrator asks for: one batch after another, then None."""
 
     def __init__(self, pictures: UInt8[np.ndarray, "n H W C"]):
-        self._left = [
+        self._remaining = [
             pictures[start : start + CALIBRATION_BATCH_SIZE]
             for start in range(0, len(pictures), CALIBRATION_BATCH_SIZE)
         ]
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         """The input of the graph by its name."""
-        return {exported.INPUT_NAME: self._left.pop(0)} if self._left else None
+        return {exported.INPUT_NAME: self._remaining.pop(0)} if self._remaining else None

@@ -34,18 +34,18 @@ RESIZE_TOLERANCE = 0.01
 class VerificationResult:
     """What was compared, and how far the answers lie apart."""
 
-    pictures: int
+    num_images: int
     difference: float
     """Largest difference of two scores."""
-    changed: int
+    num_changed: int
     """Pictures that are decided otherwise: they lie on a threshold, closer than that difference."""
 
     def __str__(self) -> str:
-        if self.changed:
-            decided = f"{self.changed} on a threshold fall to its other side"
+        if self.num_changed:
+            decided = f"{self.num_changed} on a threshold fall to its other side"
         else:
             decided = "every decision is the same"
-        return f"compared on {self.pictures:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
+        return f"compared on {self.num_images:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
 
 
 def verify_file(
@@ -102,11 +102,11 @@ def predict_expected(
 def predict_with_member(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
     """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
-    parts = [member.outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCH_SIZES))]
+    parts = [member.compute_outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCH_SIZES))]
     measured = [distances for _, distances in parts if distances is not None]
     return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
-        [("", str(row)) for row in range(len(pictures))], decisions=member.decided,
+        [("", str(row)) for row in range(len(pictures))], decisions=member.decisions,
         distances=np.concatenate(measured) if measured else None,
     )  # fmt: skip
 
@@ -138,14 +138,14 @@ def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, me
     Raises:
         DamagedFileError: they are not.
     """
-    n, decided = len(outputs[exported.ABSTAINED]), member.decided
+    n, decided = len(outputs[exported.ABSTAINED]), member.decisions
     probabilities = outputs.get(exported.PROBABILITIES)
     of_classes = probabilities if facts.task == "classes" else None
-    told = decided.abstained(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
+    told = decided.abstain_reasons(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
     right = told == tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
     if probabilities is not None:
         classes = facts.task == "classes"
-        drawn = decided.classes(probabilities, facts.classes) if classes else decided.labels(probabilities)
+        drawn = decided.predict_classes(probabilities, facts.classes) if classes else decided.predict_labels(probabilities)
         right = right and bool((drawn == outputs[exported.DECISIONS]).all())
     if not right:
         raise DamagedFileError(
@@ -170,7 +170,7 @@ def max_score_difference(found: np.ndarray, expected: np.ndarray, task: str) -> 
 def find_changed_decisions(found: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
     """bool [n] of the pictures in `found`, the first ones of `expected`."""
     n = len(found)
-    other = np.array([a != b for a, b in zip(found.told(), expected.told()[:n], strict=True)], bool)
+    other = np.array([a != b for a, b in zip(found.abstain_column(), expected.abstain_column()[:n], strict=True)], bool)
     if isinstance(found, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
         return other | (found.labels != expected.labels[:n])
     if isinstance(found, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
@@ -197,8 +197,8 @@ class PrecisionAgreement:
 
     precision: str
     task: str
-    pictures: int
-    same: float
+    num_images: int
+    same_fraction: float
     """Share of the classes, labels or numbers that are answered as in float32."""
     difference: float
     """Largest difference of two scores."""
@@ -208,8 +208,8 @@ class PrecisionAgreement:
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
         return (
-            f"{self.precision} agrees with float32 in {self.same:.2%} of the {TASK_UNITS[self.task]} of "
-            f"{self.pictures:,} "
+            f"{self.precision} agrees with float32 in {self.same_fraction:.2%} of the {TASK_UNITS[self.task]} of "
+            f"{self.num_images:,} "
             f"pictures; scores differ by at most {self.difference:.2g}; pictures per second: {rates}"
         )
 
@@ -264,9 +264,9 @@ def check_agreement(agreed: PrecisionAgreement) -> None:
     Raises:
         DamagedFileError: fewer equal answers than `LEAST`.
     """
-    if agreed.same < MIN_AGREEMENT:
+    if agreed.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
-            f"In {agreed.precision} only {agreed.same:.2%} of the {TASK_UNITS[agreed.task]} of {agreed.pictures:,} "
+            f"In {agreed.precision} only {agreed.same_fraction:.2%} of the {TASK_UNITS[agreed.task]} of {agreed.num_images:,} "
             f"pictures "
             f"are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, "
             f"calibrate int8 "

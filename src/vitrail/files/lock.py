@@ -39,29 +39,29 @@ class Lock:
         self.since = 0.0
         """When the folder was taken, by the clock that dates its files, in seconds; 0 before that."""
         self._own = _describe_process()
-        self._over = threading.Event()
+        self._stop = threading.Event()
 
     def __enter__(self) -> Lock:
         with resource_errors(self.path):
             while not _create_lock_file(self.path, self._own):
-                self._put_aside_if_dead()
+                self._remove_if_stale()
             self.since = self.path.stat().st_mtime
-        self._over.clear()
-        threading.Thread(target=self._give_signs, name="vitrail-lock", daemon=True).start()
+        self._stop.clear()
+        threading.Thread(target=self._send_heartbeats, name="vitrail-lock", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._over.set()
+        self._stop.set()
         if _read_holder(self.path) == self._own:
             self.path.unlink(missing_ok=True)
 
-    def _give_signs(self) -> None:
-        while not self._over.wait(HEARTBEAT_SECONDS):
+    def _send_heartbeats(self) -> None:
+        while not self._stop.wait(HEARTBEAT_SECONDS):
             with suppress(OSError):
                 if _read_holder(self.path) == self._own:
                     os.utime(self.path)
 
-    def _put_aside_if_dead(self) -> None:
+    def _remove_if_stale(self) -> None:
         holder = _read_holder(self.path)
         here = holder.get("host") == socket.gethostname()
         silent = 0.0 if here or not holder else _seconds_since_heartbeat(self.path)

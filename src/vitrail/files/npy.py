@@ -42,14 +42,14 @@ class ArrayFile:
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        self._unpacked = 0
+        self._unpacked_bytes = 0
         kind = detect_kind(self.path)
         self._archive: ZipArchive | None = None
         if kind == "zip":
             self._archive = archive = ZipArchive(self.path, MAX_DATASET_EXPANSION)
-            self.headers: Mapping[str, ArrayHeader] = self._headers(archive)
+            self.headers: Mapping[str, ArrayHeader] = self._read_headers(archive)
         elif kind == "npy":
-            self._memory = self._mapped()
+            self._memory = self._map_file()
             self.headers = {"": _check_header(self._memory[:MAX_HEADER_BYTES], len(self._memory), str(self.path))}
         else:
             raise DamagedFileError(
@@ -64,7 +64,7 @@ class ArrayFile:
             DamagedFileError: there is none of that name, its checksum does not match, or it holds Python objects.
             ResourceError: it is packed and larger than the machine's memory.
         """
-        where = self.where(name)
+        where = self.describe_array(name)
         if name not in self.headers:
             raise DamagedFileError(f"{where} is missing. There are: {', '.join(self.headers)[:200]}.")
         header = self.headers[name]
@@ -73,20 +73,20 @@ class ArrayFile:
             raise DamagedFileError(f"{where} must hold numbers or texts. It holds {what}, so it was not read.")
         if not header.dtype.itemsize or not math.prod(header.shape):
             return np.empty(header.shape, header.dtype.newbyteorder("="))
-        buffer, begin = self._buffer(name, where)
-        flat = np.frombuffer(buffer, header.dtype, math.prod(header.shape), begin + header.begin)
-        array = flat.reshape(header.shape, order="F" if header.is_by_columns else "C")
+        buffer, begin = self._load_buffer(name, where)
+        flat = np.frombuffer(buffer, header.dtype, math.prod(header.shape), begin + header.header_size)
+        array = flat.reshape(header.shape, order="F" if header.is_fortran_order else "C")
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
-    def where(self, name: str) -> str:
+    def describe_array(self, name: str) -> str:
         """What messages call an array."""
         return f"{self.path}, {name[:120]}" if name else str(self.path)
 
-    def _mapped(self) -> mmap.mmap:
+    def _map_file(self) -> mmap.mmap:
         with self.path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
-    def _headers(self, archive: ZipArchive) -> dict[str, ArrayHeader]:
+    def _read_headers(self, archive: ZipArchive) -> dict[str, ArrayHeader]:
         names = [name for name in archive.members if name.endswith(".npy")]
         if len(names) > MAX_ARRAYS:
             raise DamagedFileError(f"{self.path} holds {len(names)} arrays; at most {MAX_ARRAYS} are read.")
@@ -94,19 +94,19 @@ class ArrayFile:
         for name in names:
             bare = name.removesuffix(".npy")
             found[bare] = _check_header(
-                archive.first(name, MAX_HEADER_BYTES), archive.member(name).size, self.where(bare)
+                archive.read_prefix(name, MAX_HEADER_BYTES), archive.member(name).size, self.describe_array(bare)
             )
         return found
 
-    def _buffer(self, name: str, where: str) -> tuple[mmap.mmap | bytearray, int]:
+    def _load_buffer(self, name: str, where: str) -> tuple[mmap.mmap | bytearray, int]:
         """The bytes that hold an array with its header, and where they begin in the buffer."""
         if self._archive is None:
             return self._memory, 0
         member = self._archive.member(f"{name}.npy")
         if member.is_stored:
-            return self._archive.memory, self._archive.stored(member.name).offset
-        self._unpacked += member.size
-        _check_memory(self._unpacked + member.size, where)  # the last one is there twice while it is copied
+            return self._archive.memory, self._archive.verify_uncompressed(member.name).offset
+        self._unpacked_bytes += member.size
+        _check_memory(self._unpacked_bytes + member.size, where)  # the last one is there twice while it is copied
         return bytearray(self._archive.read(member.name, member.size)), 0
 
 
@@ -161,8 +161,8 @@ class _TensorHeader(NamedTuple):
     is_swapped: bool
     """Whether its bytes are in the other order than this machine's."""
     shape: tuple[int, ...]
-    is_by_columns: bool
-    begin: int
+    is_fortran_order: bool
+    header_size: int
     """Bytes of the header."""
 
 
@@ -204,19 +204,19 @@ def load_npy(path: Path) -> Tensor:
     with path.open("rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     array = _read_tensor_header(memory[:MAX_HEADER_BYTES], len(memory), str(path))
-    return _read_tensor(memory, array.begin, array)
+    return _read_tensor(memory, array.header_size, array)
 
 
 def _read_member(archive: ZipArchive, name: str) -> Tensor:
     where = f"{archive.path}, {name[:120]}"
     member = archive.member(name)
     if member.is_stored:
-        archive.stored(name)
+        archive.verify_uncompressed(name)
         first = archive.memory[member.offset : member.offset + min(MAX_HEADER_BYTES, member.size)]
         array = _read_tensor_header(first, member.size, where)
-        return _read_tensor(archive.memory, member.offset + array.begin, array)
-    array = _read_tensor_header(archive.first(name, MAX_HEADER_BYTES), member.size, where)
-    return _read_tensor(bytearray(archive.read(name, member.size)), array.begin, array)
+        return _read_tensor(archive.memory, member.offset + array.header_size, array)
+    array = _read_tensor_header(archive.read_prefix(name, MAX_HEADER_BYTES), member.size, where)
+    return _read_tensor(bytearray(archive.read(name, member.size)), array.header_size, array)
 
 
 def _read_tensor_header(data: bytes, size: int, where: str) -> _TensorHeader:
@@ -231,7 +231,7 @@ def _read_tensor_header(data: bytes, size: int, where: str) -> _TensorHeader:
         )
     check_array_size(header, size, where)
     is_swapped = dtype.byteorder == (">" if np.little_endian else "<")
-    return _TensorHeader(number, is_swapped, header.shape, header.is_by_columns, header.begin)
+    return _TensorHeader(number, is_swapped, header.shape, header.is_fortran_order, header.header_size)
 
 
 def _read_tensor(memory: mmap.mmap | bytearray, begin: int, array: _TensorHeader) -> Tensor:
@@ -241,7 +241,7 @@ def _read_tensor(memory: mmap.mmap | bytearray, begin: int, array: _TensorHeader
     flat = torch.frombuffer(memory, dtype=array.dtype, count=count, offset=begin)
     if array.is_swapped and array.dtype.itemsize > 1:
         flat = flat.view(torch.uint8).view(count, -1).flip(1).contiguous().view(array.dtype).view(count)
-    if array.is_by_columns:
+    if array.is_fortran_order:
         return flat.view(array.shape[::-1]).permute(*range(len(array.shape))[::-1])
     return flat.view(array.shape)
 
@@ -259,35 +259,35 @@ class NpyWriter:
         self._file = file
         self.shape: tuple[int, ...] = ()
         """Of all rows so far; empty before the first."""
-        self._kind = np.dtype(np.float32)
-        self._begins = 0
+        self._dtype = np.dtype(np.float32)
+        self._data_offset = 0
 
-    def add(self, rows: Shaped[np.ndarray, " n *D"]) -> None:
+    def write_rows(self, rows: Shaped[np.ndarray, " n *D"]) -> None:
         """Write more rows behind the others.
 
         Raises:
             UsageError: rows of another shape or type than the first ones.
         """
         if not self.shape:
-            self.shape, self._kind = (0, *rows.shape[1:]), rows.dtype
-            self._head()
-            self._begins = self._file.tell()
-        if (rows.shape[1:], rows.dtype) != (self.shape[1:], self._kind):
+            self.shape, self._dtype = (0, *rows.shape[1:]), rows.dtype
+            self._write_header()
+            self._data_offset = self._file.tell()
+        if (rows.shape[1:], rows.dtype) != (self.shape[1:], self._dtype):
             raise UsageError(
-                f"All rows of a file must be {self._kind} {list(self.shape[1:])}. "
+                f"All rows of a file must be {self._dtype} {list(self.shape[1:])}. "
                 f"Got {rows.dtype} {list(rows.shape[1:])}."
             )
         self._file.write(np.ascontiguousarray(rows).tobytes())
         self.shape = (self.shape[0] + len(rows), *self.shape[1:])
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Put the number of rows into the header, which has room for it."""
         self._file.seek(0)
-        self._head()
-        assert self._file.tell() == self._begins, "numpy leaves room in its headers for a first axis that grows"
+        self._write_header()
+        assert self._file.tell() == self._data_offset, "numpy leaves room in its headers for a first axis that grows"
 
-    def _head(self) -> None:
-        described = {"shape": self.shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(self._kind)}
+    def _write_header(self) -> None:
+        described = {"shape": self.shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(self._dtype)}
         np.lib.format.write_array_header_1_0(self._file, described)
 
 
@@ -304,7 +304,7 @@ def open_npy_writer(path: Path) -> Iterator[NpyWriter]:
         yield rows
         if not rows.shape:
             raise UsageError(f"{path} would hold no rows, so it was not written.")
-        rows.end()
+        rows.finish()
 
 
 # What the header of a NumPy array says, judged before a byte of the array is read or any memory taken for it.
@@ -320,8 +320,8 @@ class ArrayHeader(NamedTuple):
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    is_by_columns: bool
-    begin: int
+    is_fortran_order: bool
+    header_size: int
     """Bytes of the header."""
 
 
@@ -354,9 +354,9 @@ def check_array_size(header: ArrayHeader, size: int, where: str) -> None:
     if not math.prod(shape) and math.prod(max(length, 1) for length in shape) >= 2**60:
         raise damaged_array_error(where, f"no array can have the shape {list(shape)}")
     needed = math.prod(shape) * header.dtype.itemsize
-    if needed != size - header.begin:
+    if needed != size - header.header_size:
         raise damaged_array_error(
-            where, f"its shape {list(shape)} takes {needed} bytes, {size - header.begin} are there"
+            where, f"its shape {list(shape)} takes {needed} bytes, {size - header.header_size} are there"
         )
 
 

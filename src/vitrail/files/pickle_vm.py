@@ -77,16 +77,16 @@ class PickleMachine:
                 if isinstance(argument, str):
                     texts = [texts[1], argument]
                 if broken is not None:
-                    self._note(operation.name, texts)
+                    self._note_names(operation.name, texts)
                 elif operation.name == "STOP":
                     return self._stack.pop()
                 else:
-                    broken = self._tried(operation.name, argument)
+                    broken = self._try_step(operation.name, argument)
         except (ValueError, IndexError) as error:  # pickletools could not go on, or the stack was empty at the end
             raise broken or _malformed_error(error) from error
         raise broken or BrokenPickleError("its pickle has no end")
 
-    def _tried(self, name: str, argument: Any) -> BrokenPickleError | None:
+    def _try_step(self, name: str, argument: Any) -> BrokenPickleError | None:
         try:
             self._step(name, argument)
         except BrokenPickleError as broken:
@@ -95,7 +95,7 @@ class PickleMachine:
             return _malformed_error(error)
         return None
 
-    def _note(self, name: str, texts: list[str]) -> None:
+    def _note_names(self, name: str, texts: list[str]) -> None:
         """Names in what is left of a broken pickle, where nothing is kept any more."""
         if name in ("GLOBAL", "INST") and len(texts[1]) <= MAX_NAME_LENGTH:
             self.names[".".join(texts[1].split(" ", 1))] = None
@@ -114,20 +114,20 @@ class PickleMachine:
         elif name not in ("PROTO", "FRAME"):
             raise BrokenPickleError(f"its pickle uses {name}, which weights never need")
 
-    def _since_mark(self) -> list[Any]:
+    def _pop_to_mark(self) -> list[Any]:
         place = self._marks.pop()
         items = self._stack[place:]
         del self._stack[place:]
         return items
 
-    def _name(self, *parts: str) -> None:
+    def _push_name(self, *parts: str) -> None:
         if sum(map(len, parts)) >= MAX_NAME_LENGTH:
             raise BrokenPickleError(f"it asks for something whose name has more than {MAX_NAME_LENGTH} letters")
         name = ".".join(parts)
         self.names[name] = None
         self._stack.append(PickledName(name))
 
-    def _called(self, callee: Any, arguments: Any) -> Any:
+    def _call(self, callee: Any, arguments: Any) -> Any:
         if not isinstance(callee, PickledName) or not isinstance(arguments, tuple):
             raise BrokenPickleError("it calls something that is no name")
         function = self._functions.get(callee.name)
@@ -143,7 +143,7 @@ class PickleMachine:
             self._stack.pop()
 
     def _pop_mark(self, _: Any) -> None:
-        self._since_mark()
+        self._pop_to_mark()
 
     def _dup(self, _: Any) -> None:
         self._stack.append(self._stack[-1])
@@ -158,26 +158,26 @@ class PickleMachine:
         self._memo[len(self._memo)] = self._stack[-1]
 
     def _tuple(self, _: Any) -> None:
-        self._stack.append(tuple(self._since_mark()))
+        self._stack.append(tuple(self._pop_to_mark()))
 
-    def _tuple_of(self, count: int) -> None:
+    def _tuple_n(self, count: int) -> None:
         items = tuple(self._stack[-count:])
         if len(items) < count:
             raise BrokenPickleError("its stack is empty")
         self._stack[-count:] = [items]
 
     def _list(self, _: Any) -> None:
-        self._stack.append(self._since_mark())
+        self._stack.append(self._pop_to_mark())
 
     def _dict(self, _: Any) -> None:
-        self._stack.append(_fill_dict({}, self._since_mark()))
+        self._stack.append(_fill_dict({}, self._pop_to_mark()))
 
     def _append(self, _: Any) -> None:
         item = self._stack.pop()
         _extend_list(self._stack[-1], [item])
 
     def _appends(self, _: Any) -> None:
-        items = self._since_mark()
+        items = self._pop_to_mark()
         _extend_list(self._stack[-1], items)
 
     def _set_item(self, _: Any) -> None:
@@ -185,32 +185,32 @@ class PickleMachine:
         _fill_dict(self._stack[-1], [key, value])
 
     def _set_items(self, _: Any) -> None:
-        items = self._since_mark()
+        items = self._pop_to_mark()
         _fill_dict(self._stack[-1], items)
 
     def _global(self, argument: Any) -> None:
-        self._name(*str(argument).split(" ", 1))
+        self._push_name(*str(argument).split(" ", 1))
 
     def _stack_global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise BrokenPickleError("it names something without a name")
-        self._name(module, name)
+        self._push_name(module, name)
 
     def _instance(self, argument: Any) -> None:
-        arguments = tuple(self._since_mark())
+        arguments = tuple(self._pop_to_mark())
         self._global(argument)
-        self._stack.append(self._called(self._stack.pop(), arguments))
+        self._stack.append(self._call(self._stack.pop(), arguments))
 
     def _object(self, _: Any) -> None:
-        callee, *arguments = self._since_mark()
-        self._stack.append(self._called(callee, tuple(arguments)))
+        callee, *arguments = self._pop_to_mark()
+        self._stack.append(self._call(callee, tuple(arguments)))
 
     def _reduce(self, _: Any) -> None:
         arguments, callee = self._stack.pop(), self._stack.pop()
-        self._stack.append(self._called(callee, arguments))
+        self._stack.append(self._call(callee, arguments))
 
-    def _new_with_words(self, _: Any) -> None:
+    def _new_with_keywords(self, _: Any) -> None:
         self._stack.pop()  # keyword arguments
         self._reduce(None)
 
@@ -276,9 +276,9 @@ _STEPS: Mapping[str, Callable[[PickleMachine, Any], None]] = {
     "LONG_BINPUT": PickleMachine._put,
     "MEMOIZE": PickleMachine._memoize,
     "TUPLE": PickleMachine._tuple,
-    "TUPLE1": lambda machine, _: machine._tuple_of(1),
-    "TUPLE2": lambda machine, _: machine._tuple_of(2),
-    "TUPLE3": lambda machine, _: machine._tuple_of(3),
+    "TUPLE1": lambda machine, _: machine._tuple_n(1),
+    "TUPLE2": lambda machine, _: machine._tuple_n(2),
+    "TUPLE3": lambda machine, _: machine._tuple_n(3),
     "LIST": PickleMachine._list,
     "DICT": PickleMachine._dict,
     "FROZENSET": PickleMachine._list,
@@ -292,7 +292,7 @@ _STEPS: Mapping[str, Callable[[PickleMachine, Any], None]] = {
     "INST": PickleMachine._instance,
     "OBJ": PickleMachine._object,
     "NEWOBJ": PickleMachine._reduce,
-    "NEWOBJ_EX": PickleMachine._new_with_words,
+    "NEWOBJ_EX": PickleMachine._new_with_keywords,
     "REDUCE": PickleMachine._reduce,
     "BUILD": PickleMachine._build,
     "PERSID": PickleMachine._persistent_id,

@@ -86,11 +86,11 @@ def _read_zip(path: Path) -> tuple[Any, mmap.mmap]:
             raise BrokenPickleError(
                 f"{name[:80]} has {archive.member(name).size} bytes, expected {count * dtype.itemsize}"
             )
-        return archive.stored(name).offset
+        return archive.verify_uncompressed(name).offset
 
     maker = TensorMaker(archive.memory, place)
     file = io.BytesIO(archive.read(pickles[0], MAX_PICKLE_BYTES))
-    machine = PickleMachine(maker.functions, maker.storage)
+    machine = PickleMachine(maker.functions, maker.make_storage)
     return _run_pickle(path, machine, file, f"{root}constants.pkl" in archive.members), archive.memory
 
 
@@ -106,7 +106,7 @@ def _read_legacy(path: Path) -> tuple[Any, mmap.mmap]:
             raise BrokenPickleError(f"the storage {key[:40]} is described twice, differently")
 
     first = TensorMaker(memory, note)
-    machine = PickleMachine(first.functions, first.storage)
+    machine = PickleMachine(first.functions, first.make_storage)
     if _run_pickle(path, machine, file) != TORCH_MAGIC:
         raise DamagedFileError(f"{path} is a pickle, but not a weights file of torch. {_ADVICE}")
     if _run_pickle(path, machine, file) != TORCH_PROTOCOL:
@@ -119,7 +119,7 @@ def _read_legacy(path: Path) -> tuple[Any, mmap.mmap]:
 
     second = TensorMaker(memory, lambda key, dtype, count: offsets[key])
     file.seek(begin)
-    return _run_pickle(path, PickleMachine(second.functions, second.storage), file), memory
+    return _run_pickle(path, PickleMachine(second.functions, second.make_storage), file), memory
 
 
 def _storage_offsets(
@@ -290,19 +290,19 @@ class _ArrayMaker:
     """
 
     def __init__(self, size: int):
-        self._texts = size
-        self._arrays = size
+        self._text_budget = size
+        self._array_budget = size
         self.functions: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
             **{
                 name: lambda arguments: InertObject("array") for name in _RECONSTRUCT
             },  # NumPy gives it its content later
             **dict.fromkeys(_FROM_BUFFER, _from_buffer),
             _DTYPE: lambda arguments: InertObject(_DTYPE, content=list(arguments)),
-            _ENCODE: self._encoded,
+            _ENCODE: self._encode_latin1,
             **dict.fromkeys(_BYTES, _empty_bytes),
         }
 
-    def array(self, found: InertObject) -> np.ndarray:
+    def make_array(self, found: InertObject) -> np.ndarray:
         """The array behind one (version, shape, dtype, by columns, bytes)."""
         state = found.state
         if not isinstance(state, tuple) or len(state) != 5:
@@ -317,19 +317,19 @@ class _ArrayMaker:
             raise BrokenPickleError("the content of an array is no run of bytes")
         if len(raw) != math.prod(shape) * dtype.itemsize:
             raise BrokenPickleError(f"an array of shape {list(shape)} has {len(raw)} bytes")
-        self._arrays -= len(raw)
-        if self._arrays < 0:
+        self._array_budget -= len(raw)
+        if self._array_budget < 0:
             raise BrokenPickleError("its arrays have more bytes than the file")
         flat = np.frombuffer(bytearray(_encode_latin(raw)), dtype)
         array = flat.reshape(shape, order="F" if by_columns is True or by_columns == 1 else "C")
         return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
-    def _encoded(self, arguments: tuple[Any, ...]) -> bytes:
+    def _encode_latin1(self, arguments: tuple[Any, ...]) -> bytes:
         """Bytes as Python 3 writes them into the old protocols: a text and the word latin1."""
         if len(arguments) != 2 or not isinstance(arguments[0], str) or arguments[1] not in ("latin1", "latin-1"):
             raise BrokenPickleError("it encodes something that is no text")
-        self._texts -= len(arguments[0])
-        if self._texts < 0:
+        self._text_budget -= len(arguments[0])
+        if self._text_budget < 0:
             raise BrokenPickleError("its bytes are more than those of the file")
         return bytes(_encode_latin(arguments[0]))
 
@@ -367,7 +367,7 @@ def _convert_dictionary(content: Any, maker: _ArrayMaker) -> dict[str, PickledVa
 
 def _convert_value(value: Any, name: str, maker: _ArrayMaker) -> PickledValue:
     if isinstance(value, InertObject) and value.name == "array":
-        return maker.array(value)
+        return maker.make_array(value)
     if isinstance(value, list | tuple):
         if other := [_type_name(each) for each in value if not _is_scalar(each)]:
             raise BrokenPickleError(f"the list {name!r} holds a {other[0]}, expected numbers or texts")
@@ -426,7 +426,7 @@ class PickledStorage(NamedTuple):
     """A run of numbers in the file."""
 
     dtype: torch.dtype
-    numbers: int
+    numel: int
     offset: int | None
     """Its first byte in the file; None while that is not known yet."""
 
@@ -445,24 +445,24 @@ class TensorMaker:
 
     def __init__(self, memory: mmap.mmap, place: StorageLocator):
         self._memory = memory
-        self._place = place
-        self._left = MAX_SHARING * len(memory) + TENSOR_SLACK_BYTES
-        self._entries = MAX_OPERATIONS
+        self._locate = place
+        self._byte_budget = MAX_SHARING * len(memory) + TENSOR_SLACK_BYTES
+        self._entry_budget = MAX_OPERATIONS
         self.functions: Mapping[str, PickleFunction] = {
-            "torch._utils._rebuild_tensor": self._tensor,
-            "torch._utils._rebuild_tensor_v2": self._tensor,
-            "torch._utils._rebuild_tensor_v3": self._untyped_tensor,
+            "torch._utils._rebuild_tensor": self._make_tensor,
+            "torch._utils._rebuild_tensor_v2": self._make_tensor,
+            "torch._utils._rebuild_tensor_v3": self._make_untyped_tensor,
             "torch._utils._rebuild_parameter": _first_argument,
             "torch._utils._rebuild_parameter_with_state": _first_argument,
-            "torch._tensor._rebuild_from_type_v2": self._of_type,
+            "torch._tensor._rebuild_from_type_v2": self._rebuild_from_type,
             "torch.Size": _first_argument,
-            "collections.OrderedDict": self._dictionary,
+            "collections.OrderedDict": self._make_dictionary,
             "collections.defaultdict": lambda arguments: {},
-            "collections.Counter": self._dictionary,
+            "collections.Counter": self._make_dictionary,
             **dict.fromkeys(TORCHSCRIPT_NAMES, _first_argument),
         }
 
-    def storage(self, arguments: tuple[Any, ...]) -> PickledStorage:
+    def make_storage(self, arguments: tuple[Any, ...]) -> PickledStorage:
         """The storage that torch's persistent id ("storage", kind, key, device, count) stands for.
 
         Raises:
@@ -478,14 +478,14 @@ class TensorMaker:
         if not is_named or not _is_count(count) or any(part is not None for part in view):
             raise BrokenPickleError("a storage has no key and no count")
         dtype = STORAGE_TYPES[kind.name]
-        return PickledStorage(dtype, count, self._place(key, dtype, count))
+        return PickledStorage(dtype, count, self._locate(key, dtype, count))
 
-    def _tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
+    def _make_tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
         if len(arguments) < 4 or not isinstance(arguments[0], PickledStorage):
             raise BrokenPickleError("a tensor is made of something that is no storage")
-        return self._view(*arguments[:4])
+        return self._make_view(*arguments[:4])
 
-    def _untyped_tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
+    def _make_untyped_tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
         """A tensor whose storage is plain bytes, with its number format apart."""
         if (
             len(arguments) < 7
@@ -496,38 +496,38 @@ class TensorMaker:
         if (dtype := PICKLED_DTYPES.get(arguments[6].name)) is None:
             raise BrokenPickleError("the number format of a tensor is unknown")
         storage = arguments[0]
-        count = storage.numbers * storage.dtype.itemsize // dtype.itemsize
-        return self._view(PickledStorage(dtype, count, storage.offset), *arguments[1:4])
+        count = storage.numel * storage.dtype.itemsize // dtype.itemsize
+        return self._make_view(PickledStorage(dtype, count, storage.offset), *arguments[1:4])
 
-    def _of_type(self, arguments: tuple[Any, ...]) -> Any:
+    def _rebuild_from_type(self, arguments: tuple[Any, ...]) -> Any:
         """A tensor or parameter with attributes of its own, which are left behind."""
         if len(arguments) < 3 or not isinstance(arguments[0], PickledName) or not isinstance(arguments[2], tuple):
             raise BrokenPickleError("a tensor is rebuilt by something that is no name")
         function = self.functions.get(arguments[0].name)
         return InertObject(arguments[0].name) if function is None else function(arguments[2])
 
-    def _view(self, storage: PickledStorage, offset: Any, shape: Any, strides: Any) -> Tensor | None:
+    def _make_view(self, storage: PickledStorage, offset: Any, shape: Any, strides: Any) -> Tensor | None:
         if not (_is_count(offset) and _are_counts(shape) and _are_counts(strides)) or len(shape) != len(strides):
             raise BrokenPickleError("the shape of a tensor is no list of counts")
         count = math.prod(shape)
         if not count and math.prod(max(length, 1) for length in shape) >= 2**60:
             raise BrokenPickleError(f"no tensor can have the shape {list(shape)[:16]}")
         last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
-        if count and (last >= storage.numbers or count > storage.numbers):
+        if count and (last >= storage.numel or count > storage.numel):
             raise BrokenPickleError(
-                f"a tensor of shape {list(shape)[:16]} goes beyond its storage of {storage.numbers} numbers"
+                f"a tensor of shape {list(shape)[:16]} goes beyond its storage of {storage.numel} numbers"
             )
-        self._left -= count * storage.dtype.itemsize
-        if self._left < 0:
+        self._byte_budget -= count * storage.dtype.itemsize
+        if self._byte_budget < 0:
             raise BrokenPickleError(f"its tensors have more than {MAX_SHARING} times the bytes of the file")
         if storage.offset is None:
             return None
         if not count:
             return torch.empty(shape, dtype=storage.dtype)
-        numbers = torch.frombuffer(self._memory, dtype=storage.dtype, count=storage.numbers, offset=storage.offset)
+        numbers = torch.frombuffer(self._memory, dtype=storage.dtype, count=storage.numel, offset=storage.offset)
         return torch.as_strided(numbers, shape, strides, offset)
 
-    def _dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+    def _make_dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
         """An ordered dictionary; the oldest pickles give its pairs in the call.
 
         All of them together are bounded: a pickle can ask for the same large one again and again.
@@ -535,8 +535,8 @@ class TensorMaker:
         if not arguments:
             return {}
         pairs = arguments[0]
-        self._entries -= len(pairs) if isinstance(pairs, dict | list) else 0
-        if self._entries < 0:
+        self._entry_budget -= len(pairs) if isinstance(pairs, dict | list) else 0
+        if self._entry_budget < 0:
             raise BrokenPickleError(f"its dictionaries have more than {MAX_OPERATIONS} entries")
         if isinstance(pairs, dict):
             return dict(pairs)

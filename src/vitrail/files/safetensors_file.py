@@ -104,13 +104,13 @@ class LazyTensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         entry: TensorEntry = self._header.entries[name]
         with _translate_read_errors(self._path), self._path.open("rb") as file:
-            file.seek(self._header.start + entry.begin)
+            file.seek(self._header.data_offset + entry.begin)
             data = bytearray(entry.end - entry.begin)
             if file.readinto(data) != len(data):
                 raise damaged_safetensors_error(self._path, f"{name} is no longer there")
         if not data:
-            return torch.empty(entry.shape, dtype=_DTYPES[entry.number])
-        return torch.frombuffer(data, dtype=_DTYPES[entry.number]).view(entry.shape)
+            return torch.empty(entry.shape, dtype=_DTYPES[entry.dtype])
+        return torch.frombuffer(data, dtype=_DTYPES[entry.dtype]).view(entry.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._header.entries)
@@ -118,10 +118,10 @@ class LazyTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._header.entries)
 
-    def shapes(self) -> dict[str, Tensor]:
+    def meta_tensors(self) -> dict[str, Tensor]:
         """Every tensor on the meta device: shape and number format, without reading a number."""
         entries = self._header.entries.items()
-        return {name: torch.empty(entry.shape, dtype=_DTYPES[entry.number], device="meta") for name, entry in entries}
+        return {name: torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta") for name, entry in entries}
 
 
 def read_metadata(path: Path) -> dict[str, str]:
@@ -149,7 +149,7 @@ def _verify_checksum(path: Path, header: SafetensorsHeader) -> None:
         return
     found = hashlib.sha256()
     with path.open("rb") as file:
-        text = file.read(header.start)
+        text = file.read(header.data_offset)
         if text.count(expected.encode()) != 1 or len(expected) != 64:
             raise damaged_safetensors_error(path, "the hash in its header is no hash")
         found.update(text.replace(expected.encode(), _ZEROS.encode()))
@@ -221,7 +221,7 @@ DTYPE_BYTES = {
 class TensorEntry(NamedTuple):
     """One tensor of the header."""
 
-    number: str
+    dtype: str
     """Its number format, a key of BYTES."""
     shape: tuple[int, ...]
     begin: int
@@ -237,7 +237,7 @@ class SafetensorsHeader:
     metadata: Mapping[str, str]
     entries: Mapping[str, TensorEntry]
     """In the order of the data."""
-    start: int
+    data_offset: int
     """Where the data begins in the file."""
 
 

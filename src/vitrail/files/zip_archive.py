@@ -29,7 +29,7 @@ class ArchiveMember(NamedTuple):
     name: str
     offset: int
     """Where its packed bytes begin in the archive."""
-    packed: int
+    packed_size: int
     size: int
     is_stored: bool
     """Whether it lies in the archive unpacked."""
@@ -49,11 +49,11 @@ class ZipArchive:
 
     def __init__(self, path: Path, growth: int = MAX_EXPANSION):
         self.path = Path(path)
-        self._growth = growth
+        self._max_expansion = growth
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.members: Mapping[str, ArchiveMember] = self._judged(self._directory())
-        self._compared: set[str] = set()
+        self.members: Mapping[str, ArchiveMember] = self._check_entries(self._read_directory())
+        self._verified_names: set[str] = set()
 
     def read(self, name: str, limit: int) -> bytes:
         """The unpacked content of one member, in memory, its checksum compared.
@@ -64,23 +64,23 @@ class ZipArchive:
         member = self.member(name)
         if member.size > limit:
             raise DamagedFileError(f"{self.path}: {name} unpacks to {member.size} bytes; at most {limit} are read.")
-        data = self.memory[member.offset : member.offset + member.packed]
+        data = self.memory[member.offset : member.offset + member.packed_size]
         if not member.is_stored:
-            data = self._unpacked(member, data)
-        self._check(member, data)
+            data = self._decompress_member(member, data)
+        self._check_crc(member, data)
         return data
 
-    def first(self, name: str, count: int) -> bytes:
+    def read_prefix(self, name: str, count: int) -> bytes:
         """The first `count` unpacked bytes of a member, or fewer; its checksum is not compared.
 
         Raises:
             DamagedFileError: it is missing or cannot be unpacked.
         """
         member = self.member(name)
-        data = self.memory[member.offset : member.offset + min(member.packed, 2 * count + 2**10)]
-        return data[:count] if member.is_stored else self._inflated(member, data, count)
+        data = self.memory[member.offset : member.offset + min(member.packed_size, 2 * count + 2**10)]
+        return data[:count] if member.is_stored else self._inflate(member, data, count)
 
-    def stored(self, name: str) -> ArchiveMember:
+    def verify_uncompressed(self, name: str) -> ArchiveMember:
         """A member that lies unpacked in the archive, its checksum compared; read it from `memory`.
 
         Raises:
@@ -88,11 +88,11 @@ class ZipArchive:
         """
         member = self.member(name)
         if not member.is_stored:
-            raise self._refused(f"{name} is packed, which torch never does")
-        if name not in self._compared:  # a pickle can mention one large member a hundred thousand times
+            raise self._damaged_error(f"{name} is packed, which torch never does")
+        if name not in self._verified_names:  # a pickle can mention one large member a hundred thousand times
             with memoryview(self.memory) as view:
-                self._check(member, view[member.offset : member.offset + member.size])
-            self._compared.add(name)
+                self._check_crc(member, view[member.offset : member.offset + member.size])
+            self._verified_names.add(name)
         return member
 
     def member(self, name: str) -> ArchiveMember:
@@ -102,86 +102,86 @@ class ZipArchive:
             DamagedFileError: there is none of that name.
         """
         if name not in self.members:
-            raise self._refused(f"{name[:80]} is missing from it")
+            raise self._damaged_error(f"{name[:80]} is missing from it")
         return self.members[name]
 
     def has_checksums(self) -> bool:
         """Whether every member that holds something has a checksum."""
         return all(member.crc or not member.size for member in self.members.values())
 
-    def _directory(self) -> list[zipfile.ZipInfo]:
+    def _read_directory(self) -> list[zipfile.ZipInfo]:
         if self.memory[:4] != b"PK\x03\x04":
-            raise self._refused("it begins with something else")
+            raise self._damaged_error("it begins with something else")
         if (length := _directory_length(self.memory)) is None:
-            raise self._refused("its directory cannot be read, it does not end as the format says")
+            raise self._damaged_error("its directory cannot be read, it does not end as the format says")
         if length > MAX_DIRECTORY_BYTES:
-            raise self._refused(f"its directory has {length} bytes, at most {MAX_DIRECTORY_BYTES} are read")
+            raise self._damaged_error(f"its directory has {length} bytes, at most {MAX_DIRECTORY_BYTES} are read")
         try:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.infolist()
         except Exception as error:  # a damaged directory can raise anything
-            raise self._refused(f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}") from error
+            raise self._damaged_error(f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}") from error
 
-    def _judged(self, entries: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
+    def _check_entries(self, entries: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
         members: dict[str, ArchiveMember] = {}
         for entry in entries:
             if entry.filename in members:
-                raise self._refused(f"two of its files are called {entry.filename[:80]}")
-            members[entry.filename] = self._member(entry)
+                raise self._damaged_error(f"two of its files are called {entry.filename[:80]}")
+            members[entry.filename] = self._check_entry(entry)
         self._check_overlaps(members)
         unpacked = sum(member.size for member in members.values())
-        if unpacked > self._growth * len(self.memory) + EXPANSION_SLACK_BYTES:
-            raise self._refused(f"its {len(self.memory)} bytes unpack to {unpacked}")
+        if unpacked > self._max_expansion * len(self.memory) + EXPANSION_SLACK_BYTES:
+            raise self._damaged_error(f"its {len(self.memory)} bytes unpack to {unpacked}")
         return members
 
-    def _member(self, entry: zipfile.ZipInfo) -> ArchiveMember:
+    def _check_entry(self, entry: zipfile.ZipInfo) -> ArchiveMember:
         name = entry.filename
         if not _is_safe_name(name) or entry.orig_filename != name:
-            raise self._refused(f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder")
+            raise self._damaged_error(f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder")
         if entry.flag_bits & 0x1:
-            raise self._refused(f"{name} is encrypted")
+            raise self._damaged_error(f"{name} is encrypted")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise self._refused(f"{name} is packed by method {entry.compress_type}; 0 and 8 are read")
+            raise self._damaged_error(f"{name} is packed by method {entry.compress_type}; 0 and 8 are read")
         is_stored = entry.compress_type == zipfile.ZIP_STORED
         if is_stored and entry.compress_size != entry.file_size:
-            raise self._refused(f"{name} is stored as it is, but with two sizes")
+            raise self._damaged_error(f"{name} is stored as it is, but with two sizes")
         start = entry.header_offset
         local = self.memory[start : start + 30]
         if len(local) < 30 or local[:4] != b"PK\x03\x04":
-            raise self._refused(f"{name} is not where the directory says")
+            raise self._damaged_error(f"{name} is not where the directory says")
         of_name, of_extra = int.from_bytes(local[26:28], "little"), int.from_bytes(local[28:30], "little")
         if self.memory[start + 30 : start + 30 + of_name] != name.encode("utf-8"):
-            raise self._refused(f"{name} has another name where it lies")
+            raise self._damaged_error(f"{name} has another name where it lies")
         offset = start + 30 + of_name + of_extra
         return ArchiveMember(name, offset, entry.compress_size, entry.file_size, is_stored, entry.CRC)
 
     def _check_overlaps(self, members: dict[str, ArchiveMember]) -> None:
         reached, last = 0, ""
-        for member in sorted(members.values(), key=lambda member: (member.offset, member.packed)):
+        for member in sorted(members.values(), key=lambda member: (member.offset, member.packed_size)):
             if member.offset < reached:
-                raise self._refused(f"{last} and {member.name} share their data")
-            reached, last = member.offset + member.packed, member.name
+                raise self._damaged_error(f"{last} and {member.name} share their data")
+            reached, last = member.offset + member.packed_size, member.name
         if reached > len(self.memory):
-            raise self._refused(f"{last} goes beyond the end")
+            raise self._damaged_error(f"{last} goes beyond the end")
 
-    def _unpacked(self, member: ArchiveMember, data: bytes) -> bytes:
+    def _decompress_member(self, member: ArchiveMember, data: bytes) -> bytes:
         """At most the promised number of bytes and one more are ever unpacked."""
-        found = self._inflated(member, data, member.size + 1)
+        found = self._inflate(member, data, member.size + 1)
         if len(found) != member.size:
-            raise self._refused(f"{member.name} does not unpack to the {member.size} bytes it promises")
+            raise self._damaged_error(f"{member.name} does not unpack to the {member.size} bytes it promises")
         return found
 
-    def _inflated(self, member: ArchiveMember, data: bytes, count: int) -> bytes:
+    def _inflate(self, member: ArchiveMember, data: bytes, count: int) -> bytes:
         try:
             return zlib.decompressobj(-15).decompress(data, count)
         except zlib.error as error:
-            raise self._refused(f"{member.name} cannot be unpacked, {error}") from error
+            raise self._damaged_error(f"{member.name} cannot be unpacked, {error}") from error
 
-    def _check(self, member: ArchiveMember, data: bytes | memoryview) -> None:
+    def _check_crc(self, member: ArchiveMember, data: bytes | memoryview) -> None:
         if member.crc and zlib.crc32(data) != member.crc:
-            raise self._refused(f"the checksum of {member.name} does not match")
+            raise self._damaged_error(f"the checksum of {member.name} does not match")
 
-    def _refused(self, reason: str) -> DamagedFileError:
+    def _damaged_error(self, reason: str) -> DamagedFileError:
         return DamagedFileError(
             f"{self.path} is not a whole archive ({reason}). It is cut short, changed or hostile: "
             "copy it again from a source that you trust."

@@ -37,16 +37,16 @@ class Attention(nn.Module):
         super().__init__()
         inner = config.attention_width
         self.heads = config.heads
-        self.scale = config.head_numbers**-0.5 if config.qk_scale is None else config.qk_scale
+        self.scale = config.head_dim**-0.5 if config.qk_scale is None else config.qk_scale
         self.dropout = config.attention_dropout
         self.choice: AttentionChoice = config.attention
-        self.processor = device_capability("cpu")  # asked here: a compiled forward cannot
+        self.cpu_capability = device_capability("cpu")  # asked here: a compiled forward cannot
         self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
-        self.q_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
-        self.k_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
+        self.q_norm = make_norm(config, config.head_dim) if config.qk_norm else None
+        self.k_norm = make_norm(config, config.head_dim) if config.qk_norm else None
         self.relative = (
-            RelativePositions(config.relative, config.head_numbers, config.prefix) if config.relative else None
+            RelativePositions(config.relative, config.head_dim, config.prefix) if config.relative else None
         )
         self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
@@ -54,39 +54,39 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
     ) -> Float[Tensor, "B r D"]:
         """What the first `reads` tokens (None: all, then r is T) gather from all."""
-        q, k, v = self._heads(x, places.rotary)  # 3 x [B, A, T, d]
+        q, k, v = self._project_heads(x, places.rotary)  # 3 x [B, A, T, d]
         if self.relative is not None:
-            y = self._from_weights(self._weights(q, k, places), v, places)[:, :, :reads]
+            y = self._apply_relative_weights(self._relative_weights(q, k, places), v, places)[:, :, :reads]
         else:
             dropout = self.dropout if self.training else 0.0
-            y = attend(q[:, :, :reads], k, v, self.scale, dropout, self._path(k))  # [B, A, r, d]
+            y = attend(q[:, :, :reads], k, v, self.scale, dropout, self._choose_path(k))  # [B, A, r, d]
         return self.out(y.transpose(1, 2).flatten(2))
 
-    def opened(
+    def forward_with_attention(
         self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same numbers, and the weights of the chosen heads and rows (None: all), through which gradients flow.
 
         What is not chosen takes the usual path.
         """
-        q, k, v = self._heads(x, places.rotary)
+        q, k, v = self._project_heads(x, places.rotary)
         if self.relative is not None:
-            all_weights = self._weights(q, k, places)
+            all_weights = self._relative_weights(q, k, places)
             weights = _select_heads_and_rows(all_weights, heads, rows)
-            y = self._from_weights(_insert_heads_and_rows(all_weights, weights, heads, rows), v, places)
+            y = self._apply_relative_weights(_insert_heads_and_rows(all_weights, weights, heads, rows), v, places)
         else:
             weights = attention_weights(
                 _select_heads_and_rows(q, heads, rows), _select_heads_and_rows(k, heads, None), self.scale
             )  # [B, a, r, T]
             y = F.dropout(weights, self.dropout, self.training) @ _select_heads_and_rows(v, heads, None)
             if heads is not None or rows is not None:
-                rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._path(q))
+                rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._choose_path(q))
                 y = _insert_heads_and_rows(rest, y, heads, rows)
         return self.out(y.transpose(1, 2).flatten(2)), weights
 
-    def _heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values [B, A, T, d], normalised and turned where the design says so."""
-        qkv = self._joint(x).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, A, d]
+        qkv = self._project_qkv(x).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, A, d]
         if rotary is None and self.q_norm is None:
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
             return q, k, v
@@ -97,7 +97,7 @@ class Attention(nn.Module):
         q, k = qk.to(v.dtype).permute(2, 0, 3, 1, 4)
         return q, k, v.squeeze(2).transpose(1, 2)
 
-    def _joint(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
+    def _project_qkv(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
         if self.qv_bias is None:
             return self.qkv(x)
         of_q, of_v = self.qv_bias.chunk(2)
@@ -106,19 +106,19 @@ class Attention(nn.Module):
             return F.linear(x, self.qkv.weight, bias)
         return self.qkv(x) + bias  # what stands in for the matrix, as model/lora.py does, has more than a weight
 
-    def _path(self, q: Tensor) -> AttentionPath:
-        here = self.processor if q.device.type == "cpu" else q.device.type
+    def _choose_path(self, q: Tensor) -> AttentionPath:
+        here = self.cpu_capability if q.device.type == "cpu" else q.device.type
         number_format = str(q.dtype).removeprefix("torch.")
         return choose_path(self.choice, here, number_format, q.shape[2], torch.is_grad_enabled())
 
-    def _weights(self, q: Tensor, k: Tensor, places: TokenPositions) -> Float[Tensor, "B A T T"]:
+    def _relative_weights(self, q: Tensor, k: Tensor, places: TokenPositions) -> Float[Tensor, "B A T T"]:
         """Attention weights with relative positions in their products."""
         assert self.relative is not None
         scaled = q * self.scale
         products = scaled @ k.transpose(-2, -1) + self.relative.scores(scaled, places.grid, places.visible)
         return products.softmax(dim=-1)
 
-    def _from_weights(self, weights: Tensor, v: Tensor, places: TokenPositions) -> Float[Tensor, "B A T d"]:
+    def _apply_relative_weights(self, weights: Tensor, v: Tensor, places: TokenPositions) -> Float[Tensor, "B A T d"]:
         assert self.relative is not None
         weights = F.dropout(weights, self.dropout, self.training)
         return weights @ v + self.relative.values(weights, places.grid, places.visible)
@@ -316,7 +316,7 @@ class RelativePositions(nn.Module):
         self, q: Float[Tensor, "B A T d"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B A T T"]:
         """What the tables add to the products of these queries with all keys."""
-        lines, offsets = self._marks(q, grid, visible)
+        lines, offsets = self._line_and_offset_masks(q, grid, visible)
         products = q @ torch.cat([self.key_rows, self.key_columns]).T  # [B, A, T, 4k + 4]
         by_line = torch.einsum("batn,btln->batl", products, offsets)  # [B, A, T, L]
         return by_line @ lines.mT
@@ -325,11 +325,11 @@ class RelativePositions(nn.Module):
         self, weights: Float[Tensor, "B A T T"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B A T d"]:
         """What the tables add to the values, averaged by `weights`."""
-        lines, offsets = self._marks(weights, grid, visible)
+        lines, offsets = self._line_and_offset_masks(weights, grid, visible)
         by_offset = torch.einsum("batl,btln->batn", weights @ lines, offsets)  # [B, A, T, 4k + 4]
         return by_offset @ torch.cat([self.value_rows, self.value_columns])
 
-    def _marks(self, like: Tensor, grid: Grid, visible: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _line_and_offset_masks(self, like: Tensor, grid: Grid, visible: Tensor | None) -> tuple[Tensor, Tensor]:
         """Ones where a token stands on a line [b, 1, T, L], and where it sees a line at an offset [b, T, L, 4k + 4].
 
         b is 1 where all patches are there: then every picture has the same marks, and every forward.

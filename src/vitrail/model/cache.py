@@ -36,7 +36,7 @@ class TensorCache:
     """What a module makes of a tensor of its own: made again when that tensor is another one or was written to."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[object, ...], object] = {}
+        self._values: dict[tuple[object, ...], object] = {}
 
     def __call__(self, source: Tensor, settings: tuple[object, ...], make: Callable[[], CachedValue]) -> CachedValue:
         """What `make` gives, from an earlier call with the same settings if there was one. Nothing of a traced model,
@@ -46,12 +46,12 @@ class TensorCache:
         if traced or (source.requires_grad and torch.is_grad_enabled()):
             return make()
         key = (source.data_ptr(), source._version, source.dtype, source.device, *settings)
-        if key not in self._found:
-            if len(self._found) == MAX_CACHED:
-                self._found.clear()
+        if key not in self._values:
+            if len(self._values) == MAX_CACHED:
+                self._values.clear()
             with torch.inference_mode(False), torch.no_grad():
-                self._found[key] = make()
-        made: CachedValue = self._found[key]  # type: ignore[assignment]
+                self._values[key] = make()
+        made: CachedValue = self._values[key]  # type: ignore[assignment]
         return made
 
     def __deepcopy__(self, memo: object) -> TensorCache:

@@ -145,13 +145,13 @@ class ViTConfig:
     """auto asks the measured table of model/attention.py; fused and open force one of the two equal paths."""
 
     def __post_init__(self) -> None:
-        self._check_words()
+        self._check_choices()
         self._check_counts()
         self._check_grid()
         self._check_rates()
-        self._check_parts()
+        self._check_combinations()
 
-    def _check_words(self) -> None:
+    def _check_choices(self) -> None:
         words = {
             "patches": (self.patches, Patches),
             "positions": (self.positions, Positions),
@@ -216,7 +216,7 @@ class ViTConfig:
             if not 0 <= rate < 1:
                 raise UsageError(f"{name} must lie in 0 <= rate < 1. Got {rate}.")
 
-    def _check_parts(self) -> None:
+    def _check_combinations(self) -> None:
         if "class" in self.pool and not self.class_token:
             raise UsageError(f'pool="{self.pool}" needs class_token=true. Without a class token use pool="mean".')
         if self.distillation_token and not self.class_token:
@@ -229,7 +229,7 @@ class ViTConfig:
             raise UsageError(f'patch_norms=true needs patches="linear". Got patches="{self.patches}".')
         if not 1 <= self.pool_blocks <= max(1, self.depth):
             raise UsageError(f"pool_blocks must lie in 1..{max(1, self.depth)} (depth). Got {self.pool_blocks}.")
-        if self.pool_every < 1 or self.pool_reach > max(1, self.depth):
+        if self.pool_every < 1 or self.pool_span > max(1, self.depth):
             raise UsageError(
                 f"pool_every must be at least 1, and (pool_blocks - 1) * pool_every + 1 at most {max(1, self.depth)} "
                 f"(depth). Got pool_every={self.pool_every} with pool_blocks={self.pool_blocks}."
@@ -254,9 +254,9 @@ class ViTConfig:
             raise UsageError(f'patches="{self.patches}" needs patch_bias=true: its projection has a bias.')
 
     def _check_positions(self) -> None:
-        if self.rotary != "none" and self.head_numbers % 4:
+        if self.rotary != "none" and self.head_dim % 4:
             raise UsageError(
-                f"Rotary positions need a head width that is a multiple of 4. Got {self.head_numbers} (width / heads)."
+                f"Rotary positions need a head width that is a multiple of 4. Got {self.head_dim} (width / heads)."
             )
         if self.positions.startswith("sincos2d") and self.width % 4:
             raise UsageError(f"{self.positions} positions need a width that is a multiple of 4. Got {self.width}.")
@@ -276,14 +276,14 @@ class ViTConfig:
         return self.class_token + self.distillation_token + self.registers
 
     @property
-    def read_tokens(self) -> int | None:
+    def pool_tokens(self) -> int | None:
         """How many of the first tokens the pooling reads; None for all."""
         if self.distillation_head:
             return 2
         return 1 if self.pool == "class" else None
 
     @property
-    def prefix_words(self) -> str:
+    def describe_prefix(self) -> str:
         """The tokens before the patches, for people: such as "the class token, 4 registers"."""
         words = ("the class token" * self.class_token, "the distillation token" * self.distillation_token)
         return ", ".join(word for word in (*words, f"{self.registers} registers" * bool(self.registers)) if word)
@@ -304,29 +304,29 @@ class ViTConfig:
         return self.table_prefix + self.grid.patches
 
     @property
-    def head_numbers(self) -> int:
+    def head_dim(self) -> int:
         """Numbers per head (d)."""
         return self.width // self.heads if self.head_width is None else self.head_width
 
     @property
     def attention_width(self) -> int:
         """Numbers of all heads together, A * d."""
-        return self.heads * self.head_numbers
+        return self.heads * self.head_dim
 
     @property
-    def patch_numbers(self) -> int:
+    def patch_dim(self) -> int:
         """Numbers in one flattened patch."""
         return self.patch[0] * self.patch[1] * self.channels
 
     @property
-    def pool_reach(self) -> int:
+    def pool_span(self) -> int:
         """How many of the last blocks lie from the first one that the pooling reads to the last."""
         return (self.pool_blocks - 1) * self.pool_every + 1
 
-    def pools(self, block: int) -> bool:
+    def is_pooled_block(self, block: int) -> bool:
         """Whether the pooling reads the tokens after this block, counted from 0."""
         above = self.depth - 1 - block
-        return above < self.pool_reach and above % self.pool_every == 0
+        return above < self.pool_span and above % self.pool_every == 0
 
     @property
     def pooled_width(self) -> int:

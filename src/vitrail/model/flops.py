@@ -41,7 +41,7 @@ def list_matrix_products(config: ViTConfig, kept: int | None = None, whole: bool
     """
     patches = config.grid.patches if kept is None else kept
     tokens = config.prefix + patches
-    reads = None if whole or config.pool_blocks > 1 or not config.depth else config.read_tokens
+    reads = None if whole or config.pool_blocks > 1 or not config.depth else config.pool_tokens
     blocks = [*_block_products(config, tokens, config.depth if reads is None else config.depth - 1)]
     last = [] if reads is None else [*_block_products(config, tokens, 1, reads)]
     return [*_patch_products(config, patches), *blocks, *last, *_head_products(config, tokens)]
@@ -78,7 +78,7 @@ def _patch_products(config: ViTConfig, patches: int) -> Iterator[MatrixProduct]:
         yield from _soft_split_products(config, patches)
         return
     seen = config.grid.patches if config.patches == "conv" else patches  # a convolution leaves none out
-    yield MatrixProduct("patches", seen, config.patch_numbers, config.width)
+    yield MatrixProduct("patches", seen, config.patch_dim, config.width)
 
 
 def _soft_split_products(config: ViTConfig, patches: int) -> Iterator[MatrixProduct]:
@@ -104,8 +104,8 @@ def _block_products(config: ViTConfig, tokens: int, count: int, reads: int | Non
     rows = tokens if reads is None else reads
     looking = tokens if config.relative else rows  # relative positions are computed for all
     yield MatrixProduct("projections", tokens, D, 3 * inner, count)
-    yield MatrixProduct("attention", looking, config.head_numbers, tokens, count, config.heads, shared=False)
-    yield MatrixProduct("attention", looking, tokens, config.head_numbers, count, config.heads, shared=False)
+    yield MatrixProduct("attention", looking, config.head_dim, tokens, count, config.heads, shared=False)
+    yield MatrixProduct("attention", looking, tokens, config.head_dim, count, config.heads, shared=False)
     if config.relative:
         yield from _relative_position_products(config, tokens, count)
     yield MatrixProduct("projections", rows, inner, D, count)
@@ -117,7 +117,7 @@ def _relative_position_products(config: ViTConfig, tokens: int, count: int) -> I
     """Tables, offsets and lines on the way to the scores, and the same way back from the weights to the values."""
     offsets, lines = 4 * config.relative + 4, config.grid.rows + config.grid.columns + 2
     twice, rows = 2 * count, config.heads * tokens
-    yield MatrixProduct("attention", rows, config.head_numbers, offsets, twice)
+    yield MatrixProduct("attention", rows, config.head_dim, offsets, twice)
     yield MatrixProduct("attention", config.heads, offsets, lines, twice, stack=tokens, shared=False)
     yield MatrixProduct("attention", rows, lines, tokens, twice)
 

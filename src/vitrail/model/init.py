@@ -32,7 +32,7 @@ def initialise(model: nn.Module, config: ViTConfig, generator: Generator) -> Non
         if weight.ndim == 1:
             _fill_norm(module)
         else:
-            scheme.layer(name, weight, module._parameters.get("bias"), generator)
+            scheme.init_layer(name, weight, module._parameters.get("bias"), generator)
     for name, parameter in model.named_parameters():
         _fill_parameter(name, parameter, config, scheme, generator)
     for name, buffer in model.named_buffers():
@@ -73,7 +73,7 @@ def _fill_buffer(name: str, buffer: Tensor, config: ViTConfig, generator: Genera
         case "table":
             buffer.copy_(fixed_table(config.positions, config.grid, config.width, config.table_prefix))
         case "periods":
-            buffer.copy_(dinov3_periods(config.head_numbers))
+            buffer.copy_(dinov3_periods(config.head_dim))
         case "features":
             fill_random_features(buffer, generator)
         case _:
@@ -121,7 +121,7 @@ LayerInit = Callable[[str, Tensor, Tensor | None, Generator], None]
 class InitScheme:
     """One scheme: how a layer's weight and bias start, and the normal deviations of tokens and tables."""
 
-    layer: LayerInit
+    init_layer: LayerInit
     """Fills weight and bias of the layer of that name, in place."""
     table: float = 0.02
     """Positions, relative positions and the distillation token."""
@@ -289,7 +289,7 @@ def apply_mimetic_init(model: nn.Module, config: ViTConfig, generator: Generator
     if config.attention_width > config.width:
         raise UsageError(
             'init="mimetic" factors matrices of width x width and needs heads * head_width <= width. '
-            f"Got heads={config.heads}, head_width={config.head_numbers}, width={config.width}."
+            f"Got heads={config.heads}, head_width={config.head_dim}, width={config.width}."
         )
     state = dict(model.named_parameters())
     for i in range(config.depth):
@@ -304,9 +304,9 @@ def apply_mimetic_init(model: nn.Module, config: ViTConfig, generator: Generator
 
 
 def _fill_attention(qkv: Tensor, out: Tensor, config: ViTConfig, generator: Generator) -> None:
-    queries, keys, values = qkv.view(3, config.heads, config.head_numbers, config.width)  # 3 x [A, d, D]
+    queries, keys, values = qkv.view(3, config.heads, config.head_dim, config.width)  # 3 x [A, d, D]
     for query, key in zip(queries, keys, strict=True):
-        left, right = _low_rank_factors(config.width, config.head_numbers, QK_STRENGTH, QK_STRENGTH, generator)
+        left, right = _low_rank_factors(config.width, config.head_dim, QK_STRENGTH, QK_STRENGTH, generator)
         query.copy_(left.T)
         key.copy_(right)
     left, right = _low_rank_factors(config.width, config.attention_width, VALUE_STRENGTH, -VALUE_STRENGTH, generator)

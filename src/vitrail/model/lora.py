@@ -31,7 +31,7 @@ class LoRALinear(nn.Module):
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch E"]:
         return F.linear(x, self.weight, self.bias) + F.linear(F.linear(x, self.down), self.up)
 
-    def merged(self) -> nn.Linear:
+    def to_linear(self) -> nn.Linear:
         """One plain layer with the same answers, free to learn."""
         linear = nn.Linear(self.weight.shape[1], self.weight.shape[0], bias=self.bias is not None, device="meta")
         linear.weight = nn.Parameter(self.weight.detach() + self.up.detach() @ self.down.detach())
@@ -66,7 +66,7 @@ def merge_adapters(model: ViT) -> None:
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LoRALinear):
-                parent.set_submodule(name, child.merged())
+                parent.set_submodule(name, child.to_linear())
     for parameter in model.parameters():
         parameter.requires_grad_(True)
 

@@ -31,9 +31,9 @@ class Positions(nn.Module):
         self.kind = config.positions
         self.grid = config.grid
         self.prefix = config.prefix
-        self.first = config.table_prefix
+        self.table_prefix = config.table_prefix
         self.resample: Resample = config.resample
-        self.kept = TensorCache()
+        self.cache = TensorCache()
         rows = torch.empty(config.table_rows, config.width)
         self.table = nn.Parameter(rows) if self.kind in ("learned", "indexed") else None
         if self.kind in FIXED_POSITIONS:
@@ -45,31 +45,31 @@ class Positions(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         if self.table is None:
             return x
-        table = self.for_grid(grid).to(x.dtype)  # [rows, D]
-        if visible is None and self.first == self.prefix:
+        table = self.table_for_grid(grid).to(x.dtype)  # [rows, D]
+        if visible is None and self.table_prefix == self.prefix:
             return x + table
-        patches = table[self.first :]  # [N, D]
+        patches = table[self.table_prefix :]  # [N, D]
         if visible is not None:  # by gather: the gradient of indexing adds up in a random order on several threads
             patches = gather_tokens(patches.expand(len(visible), -1, -1), visible)  # [B, n, D]
-        placed = [x[:, : self.first] + table[: self.first]] if self.first else []
-        unplaced = [x[:, self.first : self.prefix]] if self.first < self.prefix else []
+        placed = [x[:, : self.table_prefix] + table[: self.table_prefix]] if self.table_prefix else []
+        unplaced = [x[:, self.table_prefix : self.prefix]] if self.table_prefix < self.prefix else []
         return torch.cat([*placed, *unplaced, x[:, self.prefix :] + patches], dim=1)
 
-    def for_grid(self, grid: Grid) -> Float[Tensor, "rows D"]:
+    def table_for_grid(self, grid: Grid) -> Float[Tensor, "rows D"]:
         """The table for a grid of patches, the rows of the class and the distillation token (if any) first."""
         assert self.table is not None
         if grid == self.grid:
             return self.table
         if self.kind in FIXED_POSITIONS:
             return _cached_fixed_table(
-                self.kind, grid, self.table.shape[1], self.first, self.table.device, self.table.dtype
+                self.kind, grid, self.table.shape[1], self.table_prefix, self.table.device, self.table.dtype
             )
         table = self.table
-        return self.kept(table, (grid,), lambda: self._resampled(table, grid))
+        return self.cache(table, (grid,), lambda: self._resample(table, grid))
 
-    def _resampled(self, table: Float[Tensor, "rows D"], grid: Grid) -> Float[Tensor, "new D"]:
-        patches = resample_table(table[self.first :], self.grid, grid, self.resample)
-        return torch.cat([table[: self.first], patches]) if self.first else patches
+    def _resample(self, table: Float[Tensor, "rows D"], grid: Grid) -> Float[Tensor, "new D"]:
+        patches = resample_table(table[self.table_prefix :], self.grid, grid, self.resample)
+        return torch.cat([table[: self.table_prefix], patches]) if self.table_prefix else patches
 
 
 def fixed_table(kind: str, grid: Grid, width: int, prefix_rows: int) -> Float[Tensor, "rows D"]:
@@ -162,38 +162,38 @@ class Rotary(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.kind = config.rotary
-        self.head = config.head_numbers
+        self.head_dim = config.head_dim
         self.prefix = config.prefix
-        self.kept = TensorCache()
+        self.cache = TensorCache()
         if self.kind == "dinov3":
-            self.register_buffer("periods", torch.empty(self.head // 4))
+            self.register_buffer("periods", torch.empty(self.head_dim // 4))
 
     def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
         if self.kind == "none":
             return None
-        tables = self._of_all(grid, like)  # [T, d]
+        tables = self._full_tables(grid, like)  # [T, d]
         if visible is None:
             return tables
         prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
         rows = torch.cat([prefix, visible + self.prefix], dim=1)
         return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
 
-    def _of_all(self, grid: Grid, like: Tensor) -> RotaryTables:
+    def _full_tables(self, grid: Grid, like: Tensor) -> RotaryTables:
         """The tables of all tokens of a grid, the same from one forward to the next."""
         if self.kind != "dinov3":
-            return _cached_rotary_tables(self.kind, grid, self.head, self.prefix, like.device, like.dtype)
+            return _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, like.device, like.dtype)
         device, dtype = like.device, like.dtype
-        make = partial(self._made, grid, device, dtype)
-        return self.kept(self.periods, (grid, device, dtype), make)
+        make = partial(self._make_dinov3_tables, grid, device, dtype)
+        return self.cache(self.periods, (grid, device, dtype), make)
 
-    def _made(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
+    def _make_dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
         return _tables_with_prefix(self.angles(grid, device), self.prefix, dtype)
 
     def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
         """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
         if self.kind == "dinov3":
             return dinov3_angles(grid, self.periods.to(device))
-        return _rotary_angles(self.kind, grid, self.head, device)
+        return _rotary_angles(self.kind, grid, self.head_dim, device)
 
 
 @cache_results

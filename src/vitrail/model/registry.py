@@ -36,7 +36,7 @@ class ModelFamily:
     """Sizes that only this family has, or that mean something else in it."""
     outputs: Mapping[str, int] | None = None
     """Outputs by size, and with them the only sizes there are."""
-    without: tuple[str, ...] = ()
+    excluded_sizes: tuple[str, ...] = ()
     """Sizes whose models of this name have other parts."""
 
 
@@ -68,7 +68,7 @@ _CLIP_OUTPUTS = {"base": 512, "large": 768, "huge": 1024, "giant": 1024, "gigant
 
 DESIGNS = {
     "vit":                ModelFamily(ViTConfig()),
-    "vit_gap":            ModelFamily(_GAP, without=("medium",)),
+    "vit_gap":            ModelFamily(_GAP, excluded_sizes=("medium",)),
     "vit_dinov2":         ModelFamily(_DINOV2, 518, _DINOV2_SIZES),
     "vit_dinov3":         ModelFamily(_DINOV3, 256, _DINOV3_SIZES),
     "vit_dinov3_qkvb":    ModelFamily(replace(_DINOV3, qkv_bias=True, key_bias=False), 256, _DINOV3_SIZES),
@@ -208,7 +208,7 @@ def _config_from_parts(name: str) -> ViTConfig | None:
 
 def _find_size(name: str, design: ModelFamily) -> ModelSize | None:
     """A size by its name in a family."""
-    if name in design.without or (design.outputs is not None and name not in design.outputs):
+    if name in design.excluded_sizes or (design.outputs is not None and name not in design.outputs):
         return None
     return design.sizes.get(name) or SIZES.get(name)
 

@@ -81,8 +81,8 @@ class LinearPatches(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.patch = config.patch
-        self.norm_in = make_norm(config, config.patch_numbers) if config.patch_norms else None
-        self.weight = nn.Parameter(torch.empty(config.width, config.patch_numbers))
+        self.norm_in = make_norm(config, config.patch_dim) if config.patch_norms else None
+        self.weight = nn.Parameter(torch.empty(config.width, config.patch_dim))
         self.bias = nn.Parameter(torch.empty(config.width)) if config.patch_bias else None
         self.norm_out = make_norm(config) if config.patch_norms else None
 

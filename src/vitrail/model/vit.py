@@ -46,7 +46,7 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B K"]:
         x, places = self.embed(images, visible)
-        x = self.encoder(x, places, self.config.pool_reach, self.pool.reads)
+        x = self.encoder(x, places, self.config.pool_span, self.pool.pool_tokens)
         return self.head(self.pool(x))
 
     def embed(
@@ -100,8 +100,8 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.recompute = config.recompute
-        self.every = config.pool_every
+        self.grad_checkpointing = config.recompute
+        self.pool_every = config.pool_every
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
         last = max(config.depth - 1, 1)
@@ -116,28 +116,28 @@ class Encoder(nn.Module):
         Args:
             reads: only so many of the first tokens are asked for; with `reach` 1 the last block computes no others.
         """
-        x = self.enter(x)
+        x = self.prepare_tokens(x)
         last = [x]
         for i, block in enumerate(self.blocks):
             alone = reach == 1 and i == len(self.blocks) - 1
-            x = self.through(block, x, places, reads if alone else None)
+            x = self.run_block(block, x, places, reads if alone else None)
             last = [*last, x][-reach:]
-        return self.normed([x[:, :reads] for x in last])
+        return self.apply_final_norm([x[:, :reads] for x in last])
 
-    def normed(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
+    def apply_final_norm(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
         """The tokens after the last blocks, of which each `pool_every`-th is read, normalised and side by side."""
-        tokens = [self.norm(x) for x in last[:: self.every]]
+        tokens = [self.norm(x) for x in last[:: self.pool_every]]
         return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
-    def enter(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def prepare_tokens(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """What the first block reads."""
         return self.pre_norm(self.dropout(x))
 
-    def through(
+    def run_block(
         self, block: nn.Module, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
     ) -> Float[Tensor, "B r D"]:
         """One block, its inner numbers kept for the backward pass or computed again there."""
-        if self.recompute and torch.is_grad_enabled():
+        if self.grad_checkpointing and torch.is_grad_enabled():
             return checkpoint(block, x, places, reads, use_reentrant=False)
         return block(x, places, reads)
 
@@ -163,23 +163,23 @@ class Block(nn.Module):
         self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
     ) -> Float[Tensor, "B r D"]:
         normal = self.norm1(x)
-        return self._add(x[:, :reads], normal[:, :reads], self.attention(normal, places, reads))
+        return self._add_branches(x[:, :reads], normal[:, :reads], self.attention(normal, places, reads))
 
-    def from_normal(
+    def forward_from_norm(
         self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], places: TokenPositions
     ) -> Float[Tensor, "B T D"]:
         """The same, from tokens that have been normalised already."""
-        return self._add(x, normal, self.attention(normal, places))
+        return self._add_branches(x, normal, self.attention(normal, places))
 
-    def opened(
+    def forward_with_attention(
         self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same numbers, and the attention weights of the chosen heads and rows that went into them."""
         normal = self.norm1(x)
-        attended, weights = self.attention.opened(normal, places, heads, rows)
-        return self._add(x, normal, attended), weights
+        attended, weights = self.attention.forward_with_attention(normal, places, heads, rows)
+        return self._add_branches(x, normal, attended), weights
 
-    def _add(
+    def _add_branches(
         self, x: Float[Tensor, "B r D"], normal: Float[Tensor, "B r D"], attended: Float[Tensor, "B r D"]
     ) -> Float[Tensor, "B r D"]:
         x = x + self.drop_path(_apply_layer_scale(attended, self.scale1))
@@ -226,20 +226,20 @@ class Pooling(nn.Module):
         super().__init__()
         self.kind = "class+distillation" if config.distillation_head else config.pool
         self.prefix = config.prefix
-        self.reads = config.read_tokens
+        self.pool_tokens = config.pool_tokens
         self.attention = ProbePooling(config) if config.pool == "attention" else None
         self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
-        return self._normed(self._pool(x))
+        return self._apply_norm(self._pool(x))
 
-    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
+    def forward_with_attention(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
         """The same from a learned probe, and its attention weights, through which gradients flow."""
         assert self.attention is not None
-        pooled, weights = self.attention.opened(x)
-        return self._normed(pooled), weights
+        pooled, weights = self.attention.forward_with_attention(x)
+        return self._apply_norm(pooled), weights
 
-    def _normed(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
+    def _apply_norm(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
         return x if self.norm is None else self.norm(x)
 
     def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
@@ -267,22 +267,22 @@ class ProbePooling(nn.Module):
         self.mlp = PoolMLP(config)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
-        q, k, v = self._heads(x)
-        return self._answer(F.scaled_dot_product_attention(q, k, v))
+        q, k, v = self._project_heads(x)
+        return self._project_out(F.scaled_dot_product_attention(q, k, v))
 
-    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
+    def forward_with_attention(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
         """The same, and how much the probe looks at each token, head by head."""
-        q, k, v = self._heads(x)
+        q, k, v = self._project_heads(x)
         weights = attention_weights(q, k, q.shape[-1] ** -0.5)
-        return self._answer(weights @ v), weights
+        return self._project_out(weights @ v), weights
 
-    def _heads(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+    def _project_heads(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
         probe = self.probe.expand(x.shape[0], -1, -1)
         q = self.q(probe).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, 1, d]
         k, v = self.kv(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)  # 2 x [B, A, T, d]
         return q, k, v
 
-    def _answer(self, y: Float[Tensor, "B A 1 d"]) -> Float[Tensor, "B D"]:
+    def _project_out(self, y: Float[Tensor, "B A 1 d"]) -> Float[Tensor, "B D"]:
         y = self.out(y.transpose(1, 2).flatten(2))  # [B, 1, D]
         return (y + self.mlp(self.norm(y)))[:, 0]
 
@@ -309,19 +309,19 @@ class Head(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         width = config.pooled_width
-        self.distilled = config.distillation_head
+        self.has_distillation_head = config.distillation_head
         self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
         self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if config.outputs else None
         both = config.distillation_head and config.outputs
         self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
 
     def forward(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B K"]:
-        if self.distilled:
+        if self.has_distillation_head:
             of_class, of_distillation = x.chunk(2, dim=-1)
-            return (self._answer(of_class, self.linear) + self._answer(of_distillation, self.distillation)) / 2
-        return self._answer(x, self.linear)
+            return (self._project(of_class, self.linear) + self._project(of_distillation, self.distillation)) / 2
+        return self._project(x, self.linear)
 
-    def _answer(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
+    def _project(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
         x = x if self.hidden is None else torch.tanh(self.hidden(x))
         return x if matrix is None else matrix(x)
 
@@ -355,25 +355,25 @@ def compute_features(
     _check_selection(model, keep, heads, rows)
     x, places = model.embed(images, visible)
     _check_rows(x.shape[1], rows)
-    x = model.encoder.enter(x)
+    x = model.encoder.prepare_tokens(x)
     kept, last = {"embedded": x} if "embedded" in keep else {}, [x]
     for i in range(_count_blocks(model, keep)):
         block = model.encoder.blocks[i]
         if f"blocks.{i}.attention" in keep:
             assert isinstance(block, Block)
-            x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
+            x, kept[f"blocks.{i}.attention"] = block.forward_with_attention(x, places, heads, rows)
         else:
-            x = model.encoder.through(
+            x = model.encoder.run_block(
                 block, x, places, _num_queries(model, keep) if i + 1 == model.config.depth else None
             )
-        last = [*last, x][-model.config.pool_reach :]
+        last = [*last, x][-model.config.pool_span :]
         if f"blocks.{i}" in keep:
             kept[f"blocks.{i}"] = x
     if any(name in keep for name in _AFTER_BLOCKS):
-        x = model.encoder.normed(last)
+        x = model.encoder.apply_final_norm(last)
         kept["tokens"] = x[..., -model.config.width :]
     if "pool.attention" in keep:
-        x, kept["pool.attention"] = model.pool.opened(x)
+        x, kept["pool.attention"] = model.pool.forward_with_attention(x)
     elif "pooled" in keep or "outputs" in keep:
         x = model.pool(x)
     kept["pooled"] = x
@@ -402,7 +402,7 @@ def _num_queries(model: ViT, keep: Sequence[str]) -> int | None:
     """How many tokens the last block computes: as in the plain forward, unless its other tokens are asked for."""
     last = model.config.depth - 1
     whole = model.config.pool_blocks > 1 or any(name in keep for name in ("tokens", f"blocks.{last}"))
-    return None if whole else model.pool.reads
+    return None if whole else model.pool.pool_tokens
 
 
 def _check_selection(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: Sequence[int] | None) -> None:

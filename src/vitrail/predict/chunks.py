@@ -72,7 +72,7 @@ class ChunkJob:
             )
 
     @property
-    def parts(self) -> int:
+    def num_chunks(self) -> int:
         """How many there are."""
         return -(-self.count // self.size)
 
@@ -88,20 +88,20 @@ class ChunkContent:
 
     table: bytes
     """A CSV file of its rows, header and all."""
-    head: int
+    header_bytes: int
     """Bytes of that header."""
     rows: int
     skipped: tuple[tuple[str, str], ...]
     """(path, reason) of pictures that were left out on purpose."""
-    seen: str
+    file_stats: str
     """The pictures as they were before they were answered, by `seen`."""
 
     @classmethod
-    def of(cls, answers: TaskPredictions, seen: str) -> ChunkContent:
+    def from_predictions(cls, answers: TaskPredictions, seen: str) -> ChunkContent:
         """The content of a part that holds these answers."""
         return cls(
             table=answers.csv_bytes(),
-            head=len(answers.csv_head()),
+            head=len(answers.csv_header_bytes()),
             rows=len(answers),
             skipped=answers.skipped,
             seen=seen,
@@ -131,37 +131,37 @@ class ChunkFolder:
         if not (self.folder / JOB_FILE).is_file():
             _check_folder_is_ours(self.folder)
             atomic.write_json(self.folder / JOB_FILE, asdict(job))
-        self._refuse_another_job()
+        self._check_same_job()
 
-    def share(self, rank: int, world: int) -> range:
+    def chunks_for_rank(self, rank: int, world: int) -> range:
         """The numbers of the parts that a process makes: every one of them, whatever was done before."""
-        return range(rank, self.job.parts, world)
+        return range(rank, self.job.num_chunks, world)
 
-    def pictures(self, number: int) -> Sequence[Path]:
+    def chunk_images(self, number: int) -> Sequence[Path]:
         """The pictures of a part."""
         return self._pictures[number * self.job.size : (number + 1) * self.job.size]
 
-    def is_whole(self, number: int, unchanged: bool = True) -> bool:
+    def is_complete(self, number: int, unchanged: bool = True) -> bool:
         """Whether a part is there, of this job, with the content that was written.
 
         Args:
             unchanged: and its pictures still have the sizes and dates that they had.
         """
-        facts = self._facts(number)
+        facts = self._read_record(number)
         if facts.get("job") != self.job.digest:
             return False
-        table = self._table(number)
+        table = self._table_path(number)
         if not table.is_file() or sha256(table) != facts.get("sha256"):
             return False
-        return not unchanged or facts.get("seen") == hash_file_stats(self.pictures(number))
+        return not unchanged or facts.get("seen") == hash_file_stats(self.chunk_images(number))
 
-    def missing(self) -> list[int]:
+    def list_missing(self) -> list[int]:
         """The parts that are not whole yet; their content is looked at only when something lies in place of each."""
-        numbers = range(self.job.parts)
-        absent = [number for number in numbers if not self._notes(number).is_file()]
-        return absent or [number for number in numbers if not self.is_whole(number, unchanged=False)]
+        numbers = range(self.job.num_chunks)
+        absent = [number for number in numbers if not self._record_path(number).is_file()]
+        return absent or [number for number in numbers if not self.is_complete(number, unchanged=False)]
 
-    def write(self, number: int, made: ChunkContent) -> None:
+    def write_chunk(self, number: int, made: ChunkContent) -> None:
         """Put a part into its place: the table, then what makes it count.
 
         Raises:
@@ -172,15 +172,15 @@ class ChunkFolder:
             "first": number * self.job.size,
             "rows": made.rows,
             "skipped": made.skipped,
-            "head": made.head,
+            "head": made.header_bytes,
             "sha256": hashlib.sha256(made.table).hexdigest(),
-            "seen": made.seen,
+            "seen": made.file_stats,
             "job": self.job.digest,
         }
-        atomic.write_bytes(self._table(number), made.table)
-        atomic.write_bytes(self._notes(number), json.dumps(facts, indent=2).encode() + b"\n")
+        atomic.write_bytes(self._table_path(number), made.table)
+        atomic.write_bytes(self._record_path(number), json.dumps(facts, indent=2).encode() + b"\n")
 
-    def join(self, out: Path, task: Task) -> JoinedChunks:
+    def join_chunks(self, out: Path, task: Task) -> JoinedChunks:
         """Write all parts as one file, the one that a single process would have written.
 
         Args:
@@ -190,35 +190,35 @@ class ChunkFolder:
             UsageError: another ending, or Parquet without pyarrow.
             ResourceError: the disk is full or read-only, or permission is missing.
         """
-        all_facts = [self._facts(number) for number in range(self.job.parts)]
+        all_facts = [self._read_record(number) for number in range(self.job.num_chunks)]
         if out.suffix.lower() == tables.CSV_EXTENSION:
-            self._copy(out, [facts["head"] for facts in all_facts])
+            self._concatenate_tables(out, [facts["head"] for facts in all_facts])
         else:
             tables.write_tables(
-                out, (read_predictions_csv(self._table(number), task) for number in range(self.job.parts))
+                out, (read_predictions_csv(self._table_path(number), task) for number in range(self.job.num_chunks))
             )
         atomic.remove_leftovers(self.folder, before=self._began)
         skipped = tuple((path, reason) for facts in all_facts for path, reason in facts["skipped"])
         return JoinedChunks(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)
 
-    def _copy(self, out: Path, heads: Sequence[int]) -> None:
+    def _concatenate_tables(self, out: Path, heads: Sequence[int]) -> None:
         """The bytes of all tables, the first one with its header."""
         with atomic.write_file(out) as whole:
             for number, head in enumerate(heads):
-                with self._table(number).open("rb") as table:
+                with self._table_path(number).open("rb") as table:
                     table.seek(head if number else 0)
                     shutil.copyfileobj(table, whole)
 
-    def _table(self, number: int) -> Path:
+    def _table_path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.csv"
 
-    def _notes(self, number: int) -> Path:
+    def _record_path(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.json"
 
-    def _facts(self, number: int) -> dict[str, Any]:
-        return _read_json_object(self._notes(number))
+    def _read_record(self, number: int) -> dict[str, Any]:
+        return _read_json_object(self._record_path(number))
 
-    def _refuse_another_job(self) -> None:
+    def _check_same_job(self) -> None:
         theirs, ours = _read_json_object(self.folder / JOB_FILE), asdict(self.job)
         differing = list(dict.fromkeys(JOB_FIELD_MESSAGES[name] for name in ours if theirs.get(name) != ours[name]))
         if differing:

@@ -62,7 +62,7 @@ class Backbone:
 
     model: ViT
     spec: ImageSpec
-    number_format: str = "float32"
+    precision: str = "float32"
 
 
 class Embedder:
@@ -84,13 +84,13 @@ class Embedder:
                     f"{tuple(first.model.config.grid)} patches and {eye.spec.size} in {tuple(eye.model.config.grid)}."
                 )
             eye.model.to(device)
-        self.eyes = tuple(eyes)
+        self.backbones = tuple(eyes)
         self.device = torch.device(device)
         self.spec = first.spec
         """How pictures are prepared."""
 
     @classmethod
-    def of(cls, predictor: Predictor) -> Embedder:
+    def from_predictor(cls, predictor: Predictor) -> Embedder:
         """The eyes of a predictor, which go on answering.
 
         Raises:
@@ -100,7 +100,7 @@ class Embedder:
         for member in predictor.members:
             if not isinstance(member.model, ViT):
                 raise UsageError("Features are taken from Vision Transformers. This model is none.")
-            eyes.append(Backbone(model=member.model, spec=member.spec, number_format=member.number_format))
+            eyes.append(Backbone(model=member.model, spec=member.spec, precision=member.precision))
         own = cls(eyes, predictor.device)
         own.spec = predictor.spec
         return own
@@ -114,9 +114,9 @@ class Embedder:
             DataError: no pictures, or one that cannot be read, by name (unless `skip_bad`).
             UsageError: as `parts`.
         """
-        return join_embeddings(list(self.parts(pictures, features, skip_bad=skip_bad)))
+        return join_embeddings(list(self.embed_batches(pictures, features, skip_bad=skip_bad)))
 
-    def parts(
+    def embed_batches(
         self,
         pictures: Sequence[ImageInput | bytes],
         features: FeatureKind = "pooled",
@@ -128,14 +128,14 @@ class Embedder:
         Raises:
             UsageError: the class token of a model that has none.
         """
-        if features == "class" and not all(eye.model.config.class_token for eye in self.eyes):
+        if features == "class" and not all(eye.model.config.class_token for eye in self.backbones):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
         for names, made, skipped in prepare_batches(
             pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             vectors = np.zeros((0, 0), np.float32)
             if made:
-                seen = [compute_features(eye, torch.stack(made), self.device, features) for eye in self.eyes]
+                seen = [compute_features(eye, torch.stack(made), self.device, features) for eye in self.backbones]
                 vectors = np.concatenate(seen, axis=-1)
                 _check_finite(vectors)
             paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
@@ -166,7 +166,7 @@ def compute_features(
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
-    dtype, model = DTYPES[eye.number_format], eye.model
+    dtype, model = DTYPES[eye.precision], eye.model
     with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), eye.spec)  # [B, C, H, W]
         if features == "patches":

@@ -49,7 +49,7 @@ class ExportMetadata:
     sha256: str
     """Of the weights that were exported."""
 
-    def notes(self) -> dict[str, str]:
+    def to_metadata(self) -> dict[str, str]:
         """As a file keeps them: words, each value as JSON."""
         return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
 

@@ -37,19 +37,19 @@ class OnnxPredictor:
             raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
         onnx_guard.check_onnx_file(path)
         self._session = open_session(path, threads)
-        self.facts = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
-        self.spec = self.facts.image
+        self.metadata = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
+        self.spec = self.metadata.image
         """How pictures are prepared."""
         given = tuple(output.name for output in self._session.get_outputs())
-        if given != self.facts.outputs:
-            raise DamagedFileError(f"{path} must give {', '.join(self.facts.outputs)}. It gives {', '.join(given)}.")
+        if given != self.metadata.outputs:
+            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(given)}.")
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name, for pictures of a size that the file reads."""
-        found = self._session.run(list(self.facts.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
-        return dict(zip(self.facts.outputs, found, strict=True))
+        found = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
+        return dict(zip(self.metadata.outputs, found, strict=True))
 
-    def parts(
+    def predict_batches(
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
     ) -> Iterator[ExportedPredictions]:
         """One row per picture, batch by batch, as `Predictor.parts` gives them.
@@ -57,8 +57,8 @@ class OnnxPredictor:
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad`.
         """
-        for names, made, skipped in prepare_batches(pictures, batch, self._prepared, skip_bad):
-            yield self._answered(names, made, skipped)
+        for names, made, skipped in prepare_batches(pictures, batch, self._preprocess, skip_bad):
+            yield self._make_predictions(names, made, skipped)
 
     def predict(
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
@@ -68,29 +68,29 @@ class OnnxPredictor:
         Raises:
             as `parts`.
         """
-        return join_exported_predictions(list(self.parts(pictures, batch, skip_bad)) or [self._answered([], [], [])])
+        return join_exported_predictions(list(self.predict_batches(pictures, batch, skip_bad)) or [self._make_predictions([], [], [])])
 
-    def _prepared(self, picture: ImageInput | bytes) -> np.ndarray:
+    def _preprocess(self, picture: ImageInput | bytes) -> np.ndarray:
         """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
         values = decode_image(picture, self.spec)
-        resized_again = self.facts.size == "any" and self.spec.crop_fraction != 1
+        resized_again = self.metadata.size == "any" and self.spec.crop_fraction != 1
         return values if resized_again else fit_array(values, self.spec)
 
-    def _answered(
+    def _make_predictions(
         self, names: list[ImageName], images: list[np.ndarray], skipped: list[tuple[str, str]]
     ) -> ExportedPredictions:
         paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
-        return predictions_from_outputs(self.facts, self._outputs(images), paths, ids, tuple(skipped))
+        return predictions_from_outputs(self.metadata, self._run_images(images), paths, ids, tuple(skipped))
 
-    def _outputs(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
+    def _run_images(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
         """Pictures of one shape are answered together, others one by one."""
         if not images:
-            shape = (0, len(self.facts.classes))
-            return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.facts.outputs}
+            shape = (0, len(self.metadata.classes))
+            return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.metadata.outputs}
         if len({image.shape for image in images}) == 1:
             return self.run(np.stack(images))
         rows = [self.run(image[None]) for image in images]
-        return {name: np.concatenate([row[name] for row in rows]) for name in self.facts.outputs}
+        return {name: np.concatenate([row[name] for row in rows]) for name in self.metadata.outputs}
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:
@@ -135,17 +135,17 @@ def predictions_from_outputs(
         values = outputs[exported.VALUES]
         return RegressionPredictions(
             paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=facts.classes, values=values,
-            abstained=abstained,
+            abstain_reasons=abstained,
         )  # fmt: skip
     probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
     if facts.task == "labels":
         return MultilabelPredictions(
             paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
-            probabilities=probabilities, answered=decided.astype(bool), abstained=abstained,
+            probabilities=probabilities, predicted=decided.astype(bool), abstain_reasons=abstained,
         )  # fmt: skip
     return ClassificationPredictions(
         paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
-        probabilities=probabilities, answered=decided.astype(np.int64).reshape(len(paths)), abstained=abstained,
+        probabilities=probabilities, predicted=decided.astype(np.int64).reshape(len(paths)), abstain_reasons=abstained,
     )  # fmt: skip
 
 

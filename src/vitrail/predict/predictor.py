@@ -62,7 +62,7 @@ class Predictor:
         self.classes = first.classes
         self.task = first.task
         self.scaling = first.scaling
-        self.decided = average_decisions([member.decided for member in members])
+        self.decisions = average_decisions([member.decisions for member in members])
         """What turns outputs into answers, of all models together."""
 
     @classmethod
@@ -78,13 +78,13 @@ class Predictor:
         """
         together = find_ensemble(path)
         if together is not None:
-            return cls([PredictorMember.open(folder, number_format) for folder in list_members(together)], device)
+            return cls([PredictorMember.from_bundle(folder, number_format) for folder in list_members(together)], device)
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
-        return cls([PredictorMember.open(folder, number_format)], device)
+        return cls([PredictorMember.from_bundle(folder, number_format)], device)
 
     def predict(
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
@@ -98,17 +98,17 @@ class Predictor:
             DataError: a picture that cannot be read, by name.
             UsageError: batch below 1.
         """
-        parts = list(self.parts(pictures, batch, skip_bad))
-        return concat_predictions(parts) if parts else self._answered([], None, [])
+        parts = list(self.predict_batches(pictures, batch, skip_bad))
+        return concat_predictions(parts) if parts else self._predict_batch([], None, [])
 
-    def parts(
+    def predict_batches(
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         for names, made, skipped in prepare_batches(
             pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
-            yield self._answered(names, torch.stack(made) if made else None, skipped)
+            yield self._predict_batch(names, torch.stack(made) if made else None, skipped)
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers.
@@ -116,9 +116,9 @@ class Predictor:
         Raises:
             UsageError: as `alone`.
         """
-        return self.alone().outputs(images, self.device)[0]
+        return self.single_member().compute_outputs(images, self.device)[0]
 
-    def alone(self) -> PredictorMember:
+    def single_member(self) -> PredictorMember:
         """The only model.
 
         Raises:
@@ -131,22 +131,22 @@ class Predictor:
             )
         return self.members[0]
 
-    def answer(
+    def predict_prepared(
         self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]
     ) -> tuple[TaskPredictions, list[np.ndarray]]:
         """What is said of prepared pictures, and the outputs of each model [B, K] that it is said by."""
-        found = [member.outputs(images, self.device) for member in self.members]
-        return self._table(names, found, []), [outputs for outputs, _ in found]
+        found = [member.compute_outputs(images, self.device) for member in self.members]
+        return self._combine_outputs(names, found, []), [outputs for outputs, _ in found]
 
-    def _answered(
+    def _predict_batch(
         self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
     ) -> TaskPredictions:
         """The mean of what all models make of prepared pictures, None for no pictures."""
         nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
-        found = [nothing if images is None else member.outputs(images, self.device) for member in self.members]
-        return self._table(names, found, skipped)
+        found = [nothing if images is None else member.compute_outputs(images, self.device) for member in self.members]
+        return self._combine_outputs(names, found, skipped)
 
-    def _table(
+    def _combine_outputs(
         self,
         names: Sequence[ImageName],
         found: Sequence[tuple[np.ndarray, np.ndarray | None]],
@@ -155,12 +155,12 @@ class Predictor:
         """The mean of the answers that follow from each model's outputs and distances."""
         tables = [
             predictions_from_outputs(
-                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decided,
+                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decisions,
                 distances=distances,
             )
             for member, (outputs, distances) in zip(self.members, found, strict=True)
         ]  # fmt: skip
-        return average_predictions(tables, self.decided)
+        return average_predictions(tables, self.decisions)
 
 
 def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
@@ -189,13 +189,13 @@ class PredictorMember:
     classes: tuple[str, ...]
     """Names of the outputs."""
     task: Task = "classes"
-    number_format: str = "float32"
+    precision: str = "float32"
     views: TtaViews = field(default_factory=TtaViews)
     """Of each picture, which its answer is averaged over."""
     scaling: TargetScaling | None = None
     """Of the task number, the scale that its numbers were learnt on."""
-    decided: Decisions = field(default_factory=Decisions)
-    familiar: FeatureStats | None = None
+    decisions: Decisions = field(default_factory=Decisions)
+    feature_stats: FeatureStats | None = None
     """What the training pictures look like to the model, if that is known."""
 
     def __post_init__(self) -> None:
@@ -203,14 +203,14 @@ class PredictorMember:
             raise UsageError("A predictor needs the names of its classes. Got none.")
         if self.scaling is not None and self.task != "number":
             raise UsageError(f"A scale belongs to the task number and to no other. Got {self.scaling} for {self.task}.")
-        if self.decided.unlike is not None and self.familiar is None:
+        if self.decisions.unlike is not None and self.feature_stats is None:
             raise UsageError(
                 "A predictor that leaves pictures unlike its training unanswered needs what those look like. Got a cut "
-                f"of {self.decided.unlike:g} and nothing to compare with."
+                f"of {self.decisions.unlike:g} and nothing to compare with."
             )
 
     @classmethod
-    def open(cls, folder: Path, number_format: str | None = None) -> PredictorMember:
+    def from_bundle(cls, folder: Path, number_format: str | None = None) -> PredictorMember:
         """The model of a bundle.
 
         Args:
@@ -234,27 +234,27 @@ class PredictorMember:
             classes=found.classes,
             task=task,
             number_format=number_format or str(found.info.get("number_format", "float32")),
-            views=TtaViews.of(found.info, str(folder / bundle.CONFIG_FILE)),
+            views=TtaViews.from_notes(found.info, str(folder / bundle.CONFIG_FILE)),
             scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
             decided=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
-            familiar=FeatureStats.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
+            familiar=FeatureStats.from_tensors(found.feature_stats, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
         )
 
     @cached_property
-    def ready(self) -> nn.Module:
+    def inference_model(self) -> nn.Module:
         """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
-        return cast_weights(self.model, self.number_format)
+        return cast_weights(self.model, self.precision)
 
-    def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
+    def compute_outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
-        with inference_mode(self.ready):
+        with inference_mode(self.inference_model):
             outputs, seen = forward_batch(
-                self.ready, images, self.spec, device, self.number_format, self.views, self.task,
-                seen=self.familiar is not None,
+                self.inference_model, images, self.spec, device, self.precision, self.views, self.task,
+                seen=self.feature_stats is not None,
             )  # fmt: skip
-        if self.familiar is None or seen is None:
+        if self.feature_stats is None or seen is None:
             return outputs.cpu().numpy(), None
-        return outputs.cpu().numpy(), self.familiar.distances(seen.cpu().numpy())
+        return outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(seen.cpu().numpy())
 
 
 # Which model answers, as one number: equal only where everything is that its answers depend on.
@@ -263,10 +263,10 @@ class PredictorMember:
 def hash_predictor(predictor: Predictor) -> str:
     """SHA-256 of the weights, of how pictures are read, and of what turns outputs into answers."""
     digest = hashlib.sha256()
-    digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decided)))
+    digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decisions)))
     for member in predictor.members:
-        digest.update(_encode_values((member.spec, member.number_format, member.views, member.scaling, member.decided)))
-        familiar = {} if member.familiar is None else member.familiar.tensors()
+        digest.update(_encode_values((member.spec, member.precision, member.views, member.scaling, member.decisions)))
+        familiar = {} if member.feature_stats is None else member.feature_stats.to_tensors()
         for name, tensor in sorted({**member.model.state_dict(), **familiar}.items()):
             digest.update(_encode_values((name, str(tensor.dtype), tuple(tensor.shape))))
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

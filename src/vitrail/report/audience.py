@@ -43,43 +43,43 @@ class MissingItem(NamedTuple):
     """Something that a reader asks for and this report does not have."""
 
     what: str
-    because: str
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirstPage:
     """What both readers are told."""
 
-    asked: AudienceRequest
-    things: list[BinaryTarget]
-    guessed: bool
+    request: AudienceRequest
+    targets: list[BinaryTarget]
+    target_guessed: bool
     """Whether nobody said which of two classes is looked for."""
-    silence: AbstentionSummary
+    abstention: AbstentionSummary
     misses: list[WrongPrediction]
-    alarms: list[WrongPrediction]
+    false_alarms: list[WrongPrediction]
     limits: list[str]
     """Sentences."""
-    stamp: Provenance
-    beside: ExtraFindings
-    copies: int
+    provenance: Provenance
+    extra_findings: ExtraFindings
+    num_train_copies: int
     """Pictures of the table that are the same, or nearly, as one that was learnt from."""
-    maps: bool
+    has_maps: bool
     """Whether the report shows where answers come from."""
 
     @property
     def worst(self) -> WrongPrediction | None:
         """The worst miss, or the worst false alarm where nothing was missed."""
-        return next(iter([*self.misses, *self.alarms]), None)
+        return next(iter([*self.misses, *self.false_alarms]), None)
 
     @property
     def most_missed(self) -> BinaryTarget | None:
         """What is missed most, among what is not too rare to say."""
-        return _highest_rate([(thing.missed.value, thing) for thing in self.things if thing.missed is not None])
+        return _highest_rate([(thing.miss_rate.value, thing) for thing in self.targets if thing.miss_rate is not None])
 
     @property
-    def most_alarmed(self) -> BinaryTarget | None:
+    def most_false_alarms(self) -> BinaryTarget | None:
         """What is seen most often where it is not."""
-        return _highest_rate([(thing.alarms.value, thing) for thing in self.things if thing.alarms is not None])
+        return _highest_rate([(thing.false_alarm_rate.value, thing) for thing in self.targets if thing.false_alarm_rate is not None])
 
 
 def build_first_page(
@@ -101,24 +101,24 @@ def build_first_page(
         DamagedFileError: a stored file that cannot be read.
     """
     names, groups = output_names(answers), provenance.load_groups(folder, len(answers))
-    asked.check(known.task, names)
+    asked.check_run(known.task, names)
     if isinstance(answers, ClassificationPredictions):
         names = tuple(names[place] for place in target_class_indices(answers, known.decisions, asked.positive))
-    stated = asked.prevalences((asked.positive,) if asked.positive else names)
+    stated = asked.parse_prevalences((asked.positive,) if asked.positive else names)
     things = binary_targets(answers, known.decisions, asked.positive, stated, groups)
     misses, alarms = find_worst_failures(things, answers, images, indices)
     return FirstPage(
-        asked=asked,
-        things=things,
-        guessed=_is_target_guessed(known, asked),
-        silence=summarize_abstention(answers, known.decisions, groups),
+        request=asked,
+        targets=things,
+        target_guessed=_is_target_guessed(known, asked),
+        abstention=summarize_abstention(answers, known.decisions, groups),
         misses=misses,
-        alarms=alarms,
+        false_alarms=alarms,
         limits=[*_describe_limits(known, figures, things, groups is not None), *_read_check_warnings(folder)],
-        stamp=read_provenance(folder, known),
-        beside=extra_findings.read_extra_findings(folder),
-        copies=_count_train_copies(folder, answers),
-        maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
+        provenance=read_provenance(folder, known),
+        extra_findings=extra_findings.read_extra_findings(folder),
+        num_train_copies=_count_train_copies(folder, answers),
+        has_maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
     )
 
 
@@ -203,7 +203,7 @@ class ExpectedCount(NamedTuple):
 class ShiftDefect(NamedTuple):
     """One defect in a shift."""
 
-    thing: BinaryTarget
+    target: BinaryTarget
     escapes: ExpectedCount | None
     rejects: ExpectedCount | None
 
@@ -215,11 +215,11 @@ class PartsLot(NamedTuple):
     words: str
     """Such as "a shift"."""
 
-    def escapes(self, thing: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
+    def expected_escapes(self, thing: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
         """Parts with it that pass."""
         return _scale_to_parts(self.parts * thing.prevalence, missed)
 
-    def rejects(self, thing: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
+    def expected_rejects(self, thing: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
         """Parts without it that are rejected."""
         return _scale_to_parts(self.parts * (1 - thing.prevalence), alarms)
 
@@ -230,11 +230,11 @@ def inspection_context(first: FirstPage, known: ReportFacts, figures: TaskMetric
     Raises:
         DataError, DamagedFileError: a stored file that cannot be read.
     """
-    parts = first.asked.parts
+    parts = first.request.parts_per_shift
     lot = PartsLot(DEFAULT_PARTS, f"{DEFAULT_PARTS:,} parts") if parts is None else PartsLot(parts, "a shift")
-    defects = [ShiftDefect(one, lot.escapes(one, one.missed), lot.rejects(one, one.alarms)) for one in first.things]
+    defects = [ShiftDefect(one, lot.expected_escapes(one, one.miss_rate), lot.expected_rejects(one, one.false_alarm_rate)) for one in first.targets]
     order = sorted(defects, key=lambda one: -(one.escapes.value if one.escapes is not None else -1.0))
-    shown = [one.thing for one in order[:MAX_CHOICES]]
+    shown = [one.target for one in order[:MAX_CHOICES]]
     return {
         "first": first,
         "lot": lot,
@@ -257,7 +257,7 @@ def _all_operating_points(
 ) -> list[ThresholdChoices]:
     """By the validation pictures, where the run has stored its answers to them."""
     path = folder / "predictions" / "val.csv"
-    if known.held_out == "val" or not path.is_file():
+    if known.held_out_split == "val" or not path.is_file():
         return [compute_operating_points(thing, None) for thing in things]
     answers = read_predictions_csv(path, known.task)
     return [
@@ -276,12 +276,12 @@ def _missing_for_inspection(first: FirstPage, known: ReportFacts) -> list[Missin
     found = [
         MissingItem("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
     ]
-    if not first.maps:
+    if not first.has_maps:
         found.insert(0, MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
-    if first.beside.slices is None:
+    if first.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
         found.append(MissingItem("Failures by size, module, camera and date", because))
-    if first.beside.suspects is None:
+    if first.extra_findings.suspects is None:
         because = "nobody has looked for any: vitrail evaluate RUN --suspects RUN/suspects.csv"
         found.append(MissingItem("Labels to look at again", because))
     if known.task == "labels":
@@ -298,7 +298,7 @@ Audience = Literal["radiology", "inspection"]
 class AudienceRequest:
     """A first page for one reader."""
 
-    reader: Audience
+    audience: Audience
     positive: str = ""
     """The only class or label that the page speaks of; empty: all labels, or the classes that make sense."""
     prevalence: str = ""
@@ -310,7 +310,7 @@ class AudienceRequest:
 
     def __post_init__(self) -> None:
         paced = (self.parts_per_minute, self.hours)
-        if self.reader != "inspection" and paced != (None, None):
+        if self.audience != "inspection" and paced != (None, None):
             raise UsageError("--parts-per-minute and --hours are for --for inspection. Leave them out.")
         if (self.parts_per_minute is None) != (self.hours is None):
             raise UsageError("--parts-per-minute and --hours make the parts of a shift together. Give both or neither.")
@@ -319,11 +319,11 @@ class AudienceRequest:
                 raise UsageError(f"{name} must be above 0. Got {value:g}.")
 
     @property
-    def parts(self) -> float | None:
+    def parts_per_shift(self) -> float | None:
         """Of a shift."""
         return None if self.parts_per_minute is None or self.hours is None else self.parts_per_minute * 60 * self.hours
 
-    def check(self, task: Task, names: Sequence[str]) -> None:
+    def check_run(self, task: Task, names: Sequence[str]) -> None:
         """Refuse what this run cannot be asked.
 
         Raises:
@@ -331,14 +331,14 @@ class AudienceRequest:
         """
         if task == "number":
             raise UsageError(
-                f"--for {self.reader} speaks of what is found and missed, and this run answers with numbers. "
+                f"--for {self.audience} speaks of what is found and missed, and this run answers with numbers. "
                 "Leave --for out."
             )
         if self.positive and self.positive not in names:
             what = "classes" if task == "classes" else "labels"
             raise UsageError(f"--positive must be one of the {what} {_join_names(names)}. Got {self.positive!r}.")
 
-    def prevalences(self, names: Sequence[str]) -> dict[str, float]:
+    def parse_prevalences(self, names: Sequence[str]) -> dict[str, float]:
         """Those that were stated.
 
         Args:
@@ -389,11 +389,11 @@ MAX_ICON_ARRAYS = 14
 class RadiologyFinding(NamedTuple):
     """One finding."""
 
-    thing: BinaryTarget
+    target: BinaryTarget
     people: IconArrayCounts | None
     drawing: str
     """A hundred panes as an SVG element; empty where it is too rare for a hundred, or there are too many findings."""
-    meaning: list[Proportion | None]
+    rate_by_probability: list[Proportion | None]
     """Of the pictures with a probability of each range those that have it."""
 
 
@@ -401,7 +401,7 @@ def radiology_context(first: FirstPage) -> dict[str, Any]:
     """What `radiology.html.j2` needs."""
     return {
         "first": first,
-        "findings": [_make_finding(thing, len(first.things) <= MAX_ICON_ARRAYS) for thing in first.things],
+        "findings": [_make_finding(thing, len(first.targets) <= MAX_ICON_ARRAYS) for thing in first.targets],
         "ranges": PROBABILITY_RANGES,
         "missing": _missing_for_radiology(first),
     }
@@ -414,7 +414,7 @@ def _make_finding(thing: BinaryTarget, drawn: bool) -> RadiologyFinding:
 
 
 def _rate_in_range(thing: BinaryTarget, low: float, high: float) -> Proportion | None:
-    inside = np.asarray((thing.chances >= low) & ((thing.chances < high) | (high == 1.0)))
+    inside = np.asarray((thing.probabilities >= low) & ((thing.probabilities < high) | (high == 1.0)))
     return estimate_proportion(thing.present[inside], None if thing.groups is None else thing.groups[inside])
 
 
@@ -427,14 +427,14 @@ def _missing_for_radiology(first: FirstPage) -> list[MissingItem]:
         MissingItem(
             "A flag of its own for rotated, lateral, inverted or poor pictures",
             "they are not told apart: such a picture is left unanswered if it is unlike those of the training"
-            if first.silence.can_be_unlike
+            if first.abstention.can_be_unlike
             else "no door of this model tells which pictures are unlike those of the training",
         ),
         MissingItem("Dates of the pictures", "no source states them"),
     ]
-    if not first.maps:
+    if not first.has_maps:
         found.insert(0, MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
-    if first.beside.slices is None:
+    if first.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
         found.insert(0, MissingItem("Subgroups, such as age, sex, view and device", because))
     return found

@@ -151,7 +151,7 @@ def _abstention_lines(answers: TaskPredictions, decided: Decisions) -> list[str]
         rules.append(f"pictures whose likeliest class has a probability below {decided.sure:.6g} (`unsure`)")
     if not rules:
         return ["Every picture is answered."]
-    counts = ", ".join(f"{sum(one == why for one in answers.abstained):,} `{why}`" for why in (UNLIKE, UNSURE))
+    counts = ", ".join(f"{sum(one == why for one in answers.abstain_reasons):,} `{why}`" for why in (UNLIKE, UNSURE))
     return [f"Left unanswered are {' and '.join(rules)}: of {len(answers):,} pictures {counts}. The figures count all."]
 
 
@@ -219,9 +219,9 @@ class DataCardIssue(NamedTuple):
 class DataCard(NamedTuple):
     """What is known of a source's pictures."""
 
-    pictures: int
-    looked_at: int
-    bad: int
+    num_images: int
+    num_checked: int
+    num_unreadable: int
     """That cannot be used."""
     smallest: str
     largest: str
@@ -239,7 +239,7 @@ class DataCard(NamedTuple):
     """Classes that the table does not show."""
     groups: int | None
     """Groups that the held-out pictures come in."""
-    concerns: list[DataCardIssue]
+    issues: list[DataCardIssue]
     notes: list[str]
     fingerprint: str
 
@@ -262,9 +262,9 @@ def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> Da
     if len(counts) > MAX_CARD_CLASSES:
         counts.sort(key=lambda row: row[1][0])
     return DataCard(
-        pictures=found["pictures"],
-        looked_at=found["looked_at"],
-        bad=len(found["bad"]),
+        num_images=found["pictures"],
+        num_checked=found["looked_at"],
+        num_unreadable=len(found["bad"]),
         smallest=_format_size(found.get("smallest")),
         largest=_format_size(found.get("largest")),
         kinds=_format_kinds(found.get("formats", {})),
@@ -274,7 +274,7 @@ def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> Da
         counts=counts[:MAX_CARD_CLASSES],
         left_out=max(0, len(counts) - MAX_CARD_CLASSES),
         groups=figures.groups,
-        concerns=[
+        issues=[
             DataCardIssue(
                 word=SEVERITY_WORDS.get(one["severity"], one["severity"]),
                 text=one["text"],

@@ -36,7 +36,7 @@ class ChartLine:
     """How the style sheet draws it; points are not joined."""
     dots: bool = False
     """Mark every point: for figures that were measured a few times only."""
-    spans: Sequence[tuple[float, float]] = ()
+    error_bars: Sequence[tuple[float, float]] = ()
     """Of each point where its true height may lie."""
 
 
@@ -115,7 +115,7 @@ def _draw_curve(line: ChartLine, place: _AxisTransform) -> str:
     bars = [
         f'<line class="bar {line.style}" x1="{place.x(x):.1f}" x2="{place.x(x):.1f}" y1="{place.y(low):.1f}" '
         f'y2="{place.y(high):.1f}"/>'
-        for (x, _), (low, high) in zip(line.points, line.spans, strict=bool(line.spans))
+        for (x, _), (low, high) in zip(line.points, line.error_bars, strict=bool(line.error_bars))
     ]
     parts = (
         [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 and line.style != "points" else []
@@ -225,7 +225,7 @@ class CalibrationChart(NamedTuple):
     """Of a label; empty for classes."""
     chart: str
     error: float
-    before: float | None
+    error_before: float | None
     temperature: float | None
 
 
@@ -283,13 +283,13 @@ def _make_calibration_chart(
     if plain is not None:
         before = calibration.debiased_calibration_error(plain, true)
         points = [
-            (100 * one.chance, 100 * one.share) for one in calibration.reliability_curve(plain, true, NUM_CHART_BINS)
+            (100 * one.mean_probability, 100 * one.observed_rate) for one in calibration.reliability_curve(plain, true, NUM_CHART_BINS)
         ]
         lines.append(ChartLine(name="before", points=points, style="faint", dots=True))
     bins = calibration.reliability_curve(chances, true, NUM_CHART_BINS)
-    points = [(100 * one.chance, 100 * one.share) for one in bins]
+    points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
     spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
-    lines.append(ChartLine(name="measured", points=points, style="second", dots=True, spans=spans))
+    lines.append(ChartLine(name="measured", points=points, style="second", dots=True, error_bars=spans))
     least = min(min(pair) for line in lines for pair in line.points)
     lowest = max(0.0, 10.0 * math.floor(least / 10) - 5)
     guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
@@ -365,30 +365,30 @@ class IconArrayCounts(NamedTuple):
     """A round number of people, in whole ones."""
 
     n: int
-    found: int
-    missed: int
-    alarmed: int
-    left: int
+    true_positives: int
+    false_negatives: int
+    false_positives: int
+    true_negatives: int
 
     @property
     def present(self) -> int:
         """Those who have it."""
-        return self.found + self.missed
+        return self.true_positives + self.false_negatives
 
     @property
-    def answered(self) -> int:
+    def predicted_positives(self) -> int:
         """Those who are said to have it."""
-        return self.found + self.alarmed
+        return self.true_positives + self.false_positives
 
 
 def expected_counts(thing: BinaryTarget) -> IconArrayCounts | None:
     """What becomes of a hundred people, or of more where it is rare; None where a rate could not be measured."""
-    if thing.missed is None or thing.alarms is None:
+    if thing.miss_rate is None or thing.false_alarm_rate is None:
         return None
     least = min(thing.prevalence, 1 - thing.prevalence)
     n = next((lot for lot in POPULATION_SIZES if lot * least >= MIN_PRESENT), POPULATION_SIZES[-1])
     present = round(n * thing.prevalence)
-    missed, alarmed = round(present * thing.missed.value), round((n - present) * thing.alarms.value)
+    missed, alarmed = round(present * thing.miss_rate.value), round((n - present) * thing.false_alarm_rate.value)
     return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
 
 
@@ -397,12 +397,12 @@ def draw_icon_array(some: IconArrayCounts, name: str) -> str:
     step = PANE_SIDE + PANE_GAP
     width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
     says = (
-        f"Of 100, {some.present} have {name}: {some.found} are found and {some.missed} missed. "
-        f"Of the others {some.alarmed} get a false alarm and {some.left} are rightly left alone."
+        f"Of 100, {some.present} have {name}: {some.true_positives} are found and {some.false_negatives} missed. "
+        f"Of the others {some.false_positives} get a false alarm and {some.true_negatives} are rightly left alone."
     )
     parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says)}">']
     start = 0
-    kinds = {"found": some.found, "missed": some.missed, "alarmed": some.alarmed, "left": some.left}
+    kinds = {"found": some.true_positives, "missed": some.false_negatives, "alarmed": some.false_positives, "left": some.true_negatives}
     for kind, count in kinds.items():
         places = [divmod(place, PANES_PER_ROW) for place in range(start, start + count)]
         path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)

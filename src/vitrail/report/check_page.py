@@ -45,10 +45,10 @@ class ImageTile(NamedTuple):
 class IssueSection(NamedTuple):
     """One concern with its pictures."""
 
-    concern: DataIssue
+    issue: DataIssue
     word: str
     groups: list[list[ImageTile]]
-    pictures: list[ImageTile]
+    images: list[ImageTile]
     more: int
     """Pictures or groups that are not shown."""
 
@@ -74,11 +74,11 @@ def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec
     return room.get_template("findings.html.j2").render(
         findings=findings,
         counted=format_count,
-        bad=findings.bad[:MAX_UNREADABLE],
-        sections=[_make_section(concern, album) for concern in findings.concerns],
+        bad=findings.bad_images[:MAX_UNREADABLE],
+        sections=[_make_section(concern, album) for concern in findings.issues],
         counts=_count_rows(findings),
-        stops=len(findings.bad) + len(findings.stops),
-        warnings=sum(concern.severity == "warning" for concern in findings.concerns),
+        stops=len(findings.bad_images) + len(findings.blocking_reasons),
+        warnings=sum(concern.severity == "warning" for concern in findings.issues),
     )
 
 
@@ -88,28 +88,28 @@ class _ThumbnailCache:
     def __init__(self, source: Source, spec: ImageSpec):
         self.source = source
         self.spec = spec
-        self.made: dict[int, ImageTile] = {}
+        self.tiles: dict[int, ImageTile] = {}
 
-    def tile(self, row: int) -> ImageTile:
-        if row not in self.made:
-            self.made[row] = self._make(row)
-        return self.made[row]
+    def get_tile(self, row: int) -> ImageTile:
+        if row not in self.tiles:
+            self.tiles[row] = self._make_tile(row)
+        return self.tiles[row]
 
-    def _make(self, row: int) -> ImageTile:
+    def _make_tile(self, row: int) -> ImageTile:
         name, label = self.source.ids[row], describe_label(self.source, row)
         try:
-            values = decode_image(self.source.pictures[row], self.spec)
+            values = decode_image(self.source.images[row], self.spec)
         except DataError:
             return ImageTile("", name, label, False)
         return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)
 
 
 def _make_section(concern: DataIssue, album: _ThumbnailCache) -> IssueSection:
-    groups = [[album.tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]]
+    groups = [[album.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]]
     rows = () if groups else concern.rows[:MAX_IMAGES]
     more = len(concern.groups) - len(groups) if groups else len(concern.rows) - len(rows)
     return IssueSection(
-        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [album.tile(row) for row in rows], more
+        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [album.get_tile(row) for row in rows], more
     )
 
 
@@ -117,7 +117,7 @@ def describe_label(source: Source, row: int) -> str:
     """What a picture is labelled, in a few words."""
     target = source.targets[row]
     if source.task == "classes":
-        return source.classes[int(target.argmax() if source.soft else target)]
+        return source.classes[int(target.argmax() if source.has_soft_labels else target)]
     if source.task == "labels":
         return ", ".join(name for name, value in zip(source.classes, target.tolist(), strict=True) if value >= 0.5)
     return ", ".join("not known" if value != value else f"{value:g}" for value in target.tolist())

@@ -37,11 +37,11 @@ class ClaimAppendix(NamedTuple):
     """What was written."""
 
     page: Path
-    known: int
+    num_run_answers: int
     """Items that the run answers."""
-    told: int
+    num_author_answers: int
     """Items that claim.toml answers, or adds something to."""
-    open: int
+    num_open: int
     """Items that are nothing but a question."""
 
 
@@ -120,16 +120,16 @@ MAX_LISTED = 20
 class RunRecord(NamedTuple):
     """What a run folder holds."""
 
-    known: ReportFacts
+    facts: ReportFacts
     plan: Mapping[str, Any]
     card: DataCard | None
-    beside: ExtraFindings
-    answers: TaskPredictions
-    figures: TaskMetrics
+    extra_findings: ExtraFindings
+    predictions: TaskPredictions
+    metrics: TaskMetrics
     maps: str
     """The method of the maps on the report; empty without any."""
 
-    def part(self, name: str) -> Mapping[str, Any]:
+    def plan_section(self, name: str) -> Mapping[str, Any]:
         """A table of the plan."""
         return dict(self.plan.get(name, {}))
 
@@ -153,8 +153,8 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
 
 def _load_run_record(folder: Path) -> RunRecord:
     known = provenance.read_facts(folder)
-    given = read_predictions_csv(folder / "predictions" / f"{known.held_out}.csv", known.task)
-    figures = known.measured(known.held_out) or compute_metrics(given)
+    given = read_predictions_csv(folder / "predictions" / f"{known.held_out_split}.csv", known.task)
+    figures = known.metrics_for_split(known.held_out_split) or compute_metrics(given)
     plan = tomllib.loads(known.plan)
     kept = saliency.load_explanations(folder)
     maps = "" if kept is None else kept.about.method
@@ -170,18 +170,18 @@ def _load_run_record(folder: Path) -> RunRecord:
 
 
 def _describe_method(told: RunRecord) -> str:
-    n = len(told.known.classes)
-    what = TASK_WORDS[told.known.task].format(n=format_count(n, "number") if told.known.task == "number" else n)
-    return f"Deep learning: a plain Vision Transformer ({told.known.model}), which answers with {what}."
+    n = len(told.facts.classes)
+    what = TASK_WORDS[told.facts.task].format(n=format_count(n, "number") if told.facts.task == "number" else n)
+    return f"Deep learning: a plain Vision Transformer ({told.facts.model}), which answers with {what}."
 
 
 def _describe_source(told: RunRecord) -> str:
     mark = f", fingerprint {told.card.fingerprint}" if told.card is not None and told.card.fingerprint else ""
-    return f"{told.known.source}{mark}."
+    return f"{told.facts.source}{mark}."
 
 
 def _describe_preprocessing(told: RunRecord) -> str:
-    image = told.part("image")
+    image = told.plan_section("image")
     window = image.get("window", "none")
     windowed = "" if window == "none" else f" through the window {window}"
     return (
@@ -194,36 +194,36 @@ def _describe_preprocessing(told: RunRecord) -> str:
 
 
 def _describe_subset(told: RunRecord) -> str:
-    data = told.part("data")
+    data = told.plan_section("data")
     ways = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
     ways += ["those that cannot be read"] if data.get("skip_bad") else []
     return f"All images but {' and '.join(ways)}." if ways else "Every image of the source was used."
 
 
 def _describe_missing_data(told: RunRecord) -> str:
-    if told.known.task == "classes":
+    if told.facts.task == "classes":
         return "An image without a class is in no partition."
-    cells = {"labels": "A label", "number": "A number"}[told.known.task]
-    uncertain = told.part("data").get("uncertain", "ignore")
-    also = f" Uncertain labels: {uncertain}." if told.known.task == "labels" else ""
+    cells = {"labels": "A label", "number": "A number"}[told.facts.task]
+    uncertain = told.plan_section("data").get("uncertain", "ignore")
+    also = f" Uncertain labels: {uncertain}." if told.facts.task == "labels" else ""
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
 
 
 def _describe_sizes(told: RunRecord) -> str:
-    return f"{', '.join(f'{one.n:,} {one.split}' for one in told.known.counts)}."
+    return f"{', '.join(f'{one.n:,} {one.split}' for one in told.facts.counts)}."
 
 
 def _describe_partitions(told: RunRecord) -> str:
-    total = sum(one.n for one in told.known.counts) or 1
+    total = sum(one.n for one in told.facts.counts) or 1
     rows = [
         f"{one.split} {one.n:,} ({one.n / total:.1%}){f', {one.origin}' if one.origin else ''}"
-        for one in told.known.counts
+        for one in told.facts.counts
     ]
     return f"{'; '.join(rows)}. Random choices by seed {told.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
 
 
 def _describe_split_level(told: RunRecord) -> str:
-    group = told.part("data").get("group", "")
+    group = told.plan_section("data").get("group", "")
     if group:
         return f"By {group}: no value of that column is in two partitions."
     return (
@@ -233,27 +233,27 @@ def _describe_split_level(told: RunRecord) -> str:
 
 
 def _describe_model(told: RunRecord) -> str:
-    model = told.part("model")
+    model = told.plan_section("model")
     size, patch = ("x".join(map(str, model[name])) for name in ("image_size", "patch"))
     return (
         f"{size} pixels of {format_count(model['channels'], 'channel')} in patches of {patch}, "
         f"{format_count(model['depth'], 'block')} of width {model['width']} with "
         f"{format_count(model['heads'], 'head')}, pooling "
-        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {told.known.parameters:,} parameters. "
+        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {told.facts.parameters:,} parameters. "
         "model/config.json has every field."
     )
 
 
 def _describe_software(told: RunRecord) -> str:
-    rows = {one.name: one.text for one in told.known.environment if one.text and one.name != "command"}
+    rows = {one.name: one.text for one in told.facts.environment if one.text and one.name != "command"}
     packages = json.loads(rows.pop("versions", "{}"))
     return f"{'; '.join(f'{name} {text}' for name, text in {**packages, **rows}.items())}."
 
 
 def _describe_initialization(told: RunRecord) -> str:
-    if told.known.start != "from scratch":
-        return f"Transfer from {told.known.start}."
-    init = told.part("model")["init"]
+    if told.facts.start != "from scratch":
+        return f"Transfer from {told.facts.start}."
+    init = told.plan_section("model")["init"]
     return (
         f"Random values (scheme {init}) from seed "
         f"{told.plan.get('seed', 0)}{_describe_pretraining(told)}{_describe_distillation(told)}."
@@ -261,7 +261,7 @@ def _describe_initialization(told: RunRecord) -> str:
 
 
 def _describe_pretraining(told: RunRecord) -> str:
-    settings = told.part("pretrain")
+    settings = told.plan_section("pretrain")
     if not settings.get("steps"):
         return ""
     further = f" and of {Path(settings['pictures']).name}" if settings.get("pictures") else ""
@@ -271,7 +271,7 @@ def _describe_pretraining(told: RunRecord) -> str:
 
 
 def _describe_distillation(told: RunRecord) -> str:
-    settings = told.part("teacher")
+    settings = told.plan_section("teacher")
     if not settings.get("model"):
         return ""
     whose = "a small CNN trained first on the same pictures" if settings["model"] == "cnn" else settings["model"]
@@ -281,7 +281,7 @@ def _describe_distillation(told: RunRecord) -> str:
 
 
 def _describe_training(told: RunRecord) -> str:
-    recipe, known = told.part("recipe"), told.known
+    recipe, known = told.plan_section("recipe"), told.facts
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     moved = [
         name
@@ -289,8 +289,8 @@ def _describe_training(told: RunRecord) -> str:
         if recipe.get(name, NEUTRAL_VALUES.get(name, 0)) != NEUTRAL_VALUES.get(name, 0)
     ]
     varied = ", ".join(name if recipe[name] is True else f"{name} {recipe[name]}" for name in moved)
-    folds = told.part("data").get("folds", 0)
-    models = f"{folds} models, one for each fold" if folds and known.held_out == "out-of-fold" else "one model"
+    folds = told.plan_section("data").get("folds", 0)
+    models = f"{folds} models, one for each fold" if folds and known.held_out_split == "out-of-fold" else "one model"
     return (
         f"{known.steps:,} steps of {recipe['batch']} images ({known.images_seen:,} in all, {known.seconds:,.0f} s), "
         f"{models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with its reason."
@@ -298,30 +298,30 @@ def _describe_training(told: RunRecord) -> str:
 
 
 def _describe_selection(told: RunRecord) -> str:
-    if told.known.start != "from scratch":
+    if told.facts.start != "from scratch":
         return "The way of tuning was chosen on the validation images, never on the test images."
-    mean = " (their running mean)" if told.part("recipe").get("ema") else ""
+    mean = " (their running mean)" if told.plan_section("recipe").get("ema") else ""
     return f"The weights{mean} after the last step, whose number was fixed before the first; no figure chose it."
 
 
 def _describe_ensembling(told: RunRecord) -> str:
-    if told.known.held_out == "out-of-fold":
+    if told.facts.held_out_split == "out-of-fold":
         return "The models of all folds answer together on new pictures; the figures here are of single ones."
-    views = [name for name in ("mirror", "shift") if told.part("recipe").get(name)]
+    views = [name for name in ("mirror", "shift") if told.plan_section("recipe").get(name)]
     told_views = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
     return f"No: one model answers.{told_views}"
 
 
 def _describe_metrics(told: RunRecord) -> str:
-    names = [line.name for line in overall_metric_lines(told.figures)]
-    decided = told.known.decisions
+    names = [line.name for line in overall_metric_lines(told.metrics)]
+    decided = told.facts.decisions
     rule = f" Thresholds by the rule {decided.rule}, fitted on validation images." if decided.thresholds else ""
     heat = " Probabilities calibrated by temperature on validation images." if decided.temperature else ""
     return f"{', '.join(names)}; and of each class or finding what item 36 lists.{rule}{heat}"
 
 
 def _describe_uncertainty(told: RunRecord) -> str:
-    drawn = "whole groups were drawn" if told.figures.groups is not None else "images were drawn"
+    drawn = "whole groups were drawn" if told.metrics.groups is not None else "images were drawn"
     return (
         "95 % intervals: Wilson's for shares, DeLong's for areas under the ROC curve, else the percentile bootstrap, "
         f"in which {drawn}."
@@ -329,7 +329,7 @@ def _describe_uncertainty(told: RunRecord) -> str:
 
 
 def _describe_robustness(told: RunRecord) -> str:
-    found = told.beside.robustness
+    found = told.extra_findings.robustness
     if found is None:
         return ""
     worst = found.worst[0]
@@ -348,27 +348,27 @@ def _describe_explanations(told: RunRecord) -> str:
 def _describe_image_flow(told: RunRecord) -> str:
     if told.card is None:
         return ""
-    left = sum(one.n for one in told.known.counts)
+    left = sum(one.n for one in told.facts.counts)
     there, bad = (
-        format_count(told.card.pictures, "image"),
-        (f"{told.card.bad:,} of the {told.card.looked_at:,} looked at"),
+        format_count(told.card.num_images, "image"),
+        (f"{told.card.num_unreadable:,} of the {told.card.num_checked:,} looked at"),
     )
     return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
 
 
 def _describe_subgroups(told: RunRecord) -> str:
-    found = told.beside.slices
+    found = told.extra_findings.slices
     if found is None:
         return ""
     return f"Figures by {', '.join(column.name for column in found.columns)} stand in the report and in slices.json."
 
 
 def _describe_partition_metrics(told: RunRecord) -> str:
-    return " ".join(f"{one.headline()}." for one in told.known.figures) or f"{told.figures.headline()}."
+    return " ".join(f"{one.headline()}." for one in told.facts.all_metrics) or f"{told.metrics.headline()}."
 
 
 def _describe_accuracy(told: RunRecord) -> str:
-    figures = told.figures
+    figures = told.metrics
     overall = "; ".join(_format_metric(*line) for line in overall_metric_lines(figures))
     each: list[str] = []
     if isinstance(figures, MultilabelMetrics):
@@ -396,14 +396,14 @@ def _describe_accuracy(told: RunRecord) -> str:
 
 
 def _describe_failures(told: RunRecord) -> str:
-    wrong = _wrong_mask(told.answers)
+    wrong = _wrong_mask(told.predictions)
     if wrong is None:
         return "The largest errors are shown in the report."
-    silent = int(told.answers.silent.sum())
+    silent = int(told.predictions.abstained_mask.sum())
     return (
         f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {silent:,} are left "
         f"unanswered; "
-        f"the report shows the worst with their maps, and predictions/{told.figures.split}.csv lists all."
+        f"the report shows the worst with their maps, and predictions/{told.metrics.split}.csv lists all."
     )
 
 
@@ -419,10 +419,10 @@ def _wrong_mask(given: TaskPredictions) -> np.ndarray | None:
 
 
 def _describe_limitations(told: RunRecord) -> str:
-    found = [f"Measured on {format_count(told.figures.n, 'image')} of one source; this run has tested no other"]
-    if isinstance(told.figures, MultilabelMetrics) and told.figures.rare:
-        found.append(f"too few known images, so in no mean: {', '.join(told.figures.rare[:MAX_LISTED])}")
-    if told.figures.groups is None:
+    found = [f"Measured on {format_count(told.metrics.n, 'image')} of one source; this run has tested no other"]
+    if isinstance(told.metrics, MultilabelMetrics) and told.metrics.rare:
+        found.append(f"too few known images, so in no mean: {', '.join(told.metrics.rare[:MAX_LISTED])}")
+    if told.metrics.groups is None:
         found.append("images were taken as independent of each other")
     return f"{'; '.join(found)}."
 

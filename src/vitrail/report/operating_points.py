@@ -32,45 +32,45 @@ class BinaryTarget:
     """Their rows in the table."""
     present: Bool[np.ndarray, " m"]
     """Which of them have it."""
-    chances: Float64[np.ndarray, " m"]
+    probabilities: Float64[np.ndarray, " m"]
     """The probability that each is given."""
-    said: Bool[np.ndarray, " m"]
+    predicted: Bool[np.ndarray, " m"]
     """Which are answered with it."""
     groups: Shaped[np.ndarray, " m"] | None
     """Such as their patients."""
     threshold: float | None
     """From which probability on it is answered; None where no single one says so."""
-    otherwise: str
+    rule_words: str
     """What says so then, in words."""
     prevalence: float
     """Share that has it, between 0 and 1."""
-    stated: bool
+    prevalence_given: bool
     """Whether a person has said so; otherwise it is the share of these pictures."""
 
     @cached_property
-    def missed(self) -> Proportion | None:
+    def miss_rate(self) -> Proportion | None:
         """Of the pictures with it those that are not answered so; None where none has it."""
-        return self.of_present(~self.said)
+        return self.proportion_of_positives(~self.predicted)
 
     @cached_property
-    def alarms(self) -> Proportion | None:
+    def false_alarm_rate(self) -> Proportion | None:
         """Of the pictures without it those that are answered so; None where all have it."""
-        return self.of_absent(self.said)
+        return self.proportion_of_negatives(self.predicted)
 
-    def of_present(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+    def proportion_of_positives(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
         """A share of the pictures with it."""
         return estimate_proportion(which[self.present], None if self.groups is None else self.groups[self.present])
 
-    def of_absent(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+    def proportion_of_negatives(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
         """A share of the pictures without it."""
         return estimate_proportion(which[~self.present], None if self.groups is None else self.groups[~self.present])
 
     @cached_property
-    def worth(self) -> PredictiveValues:
+    def predictive_values(self) -> PredictiveValues:
         """What its answers are worth at the prevalence."""
-        if self.missed is None or self.alarms is None:
+        if self.miss_rate is None or self.false_alarm_rate is None:
             return PredictiveValues(None, None)
-        return predictive_values(_complement_rate(self.missed), _complement_rate(self.alarms), self.prevalence)
+        return predictive_values(_complement_rate(self.miss_rate), _complement_rate(self.false_alarm_rate), self.prevalence)
 
     @property
     def positives(self) -> int:
@@ -183,13 +183,13 @@ def _make_binary_target(
         name=name,
         rows=rows,
         present=present.astype(bool),
-        chances=exact,
-        said=said.astype(bool),
+        probabilities=exact,
+        predicted=said.astype(bool),
         groups=None if groups is None else groups[rows],
         threshold=threshold if follows else None,
-        otherwise=otherwise,
+        rule_words=otherwise,
         prevalence=stated.get(name, inside),
-        stated=name in stated,
+        prevalence_given=name in stated,
     )
 
 
@@ -218,9 +218,9 @@ class OperatingPoint(NamedTuple):
     """As `--answers.rule` takes it; empty for the threshold that the model has."""
     threshold: float | None
     """None where the likeliest class is answered."""
-    missed: Proportion | None
-    alarms: Proportion | None
-    kept: bool = True
+    miss_rate: Proportion | None
+    false_alarm_rate: Proportion | None
+    aim_met: bool = True
     """Whether the aim is kept on the pictures that it is measured on."""
 
 
@@ -231,15 +231,15 @@ class GrayZone(NamedTuple):
     """Share of misses, and of false alarms, that it was chosen for."""
     low: float
     high: float
-    missed: Proportion | None
+    miss_rate: Proportion | None
     """Of those with it, the share that passes."""
-    alarms: Proportion | None
+    false_alarm_rate: Proportion | None
     """Of those without it, the share that is rejected."""
-    grey: float
+    gray_share: float
     """Of all parts at the stated prevalence, the share between the two."""
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether one threshold does what the two were to do."""
         return self.low >= self.high
 
@@ -247,10 +247,10 @@ class GrayZone(NamedTuple):
 class ThresholdChoices(NamedTuple):
     """What can be chosen for one class or label."""
 
-    thing: BinaryTarget
+    target: BinaryTarget
     rows: list[OperatingPoint]
     zones: list[GrayZone]
-    why_not: str
+    unavailable_reason: str
     """Why there is nothing to choose by; empty otherwise."""
     basis: BinaryTarget | None
     """The pictures that thresholds were chosen on; None where these are the same that they are measured on."""
@@ -262,7 +262,7 @@ def compute_operating_points(thing: BinaryTarget, basis: BinaryTarget | None) ->
     Args:
         basis: the same class or label on the validation pictures; None where there are none stored.
     """
-    as_it_is = OperatingPoint("as the model answers", "", thing.threshold, thing.missed, thing.alarms)
+    as_it_is = OperatingPoint("as the model answers", "", thing.threshold, thing.miss_rate, thing.false_alarm_rate)
     chosen_on = thing if basis is None else basis
     if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
         why = (
@@ -275,11 +275,11 @@ def compute_operating_points(thing: BinaryTarget, basis: BinaryTarget | None) ->
     for target in TARGET_ERROR_RATES:
         aim = f"false rejects at most {100 * target:g}\u202f%"
         row = _measure_operating_point(aim, ThresholdRule("specificity", 1 - target), thing, chosen_on)
-        rows.append(row._replace(kept=row.alarms is None or row.alarms.value <= target))
+        rows.append(row._replace(kept=row.false_alarm_rate is None or row.false_alarm_rate.value <= target))
     for target in TARGET_ERROR_RATES:
         aim = f"escapes at most {100 * target:g}\u202f%"
         row = _measure_operating_point(aim, ThresholdRule("sensitivity", 1 - target), thing, chosen_on)
-        rows.append(row._replace(kept=row.missed is None or row.missed.value <= target))
+        rows.append(row._replace(kept=row.miss_rate is None or row.miss_rate.value <= target))
     for cost in MISS_COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
         rows.append(
@@ -296,23 +296,23 @@ def compute_operating_points(thing: BinaryTarget, basis: BinaryTarget | None) ->
 
 
 def _measure_operating_point(aim: str, rule: ThresholdRule, thing: BinaryTarget, basis: BinaryTarget) -> OperatingPoint:
-    value = thresholds.choose_threshold(rule, basis.present, basis.chances).value
-    said = thing.chances >= value
-    return OperatingPoint(aim, str(rule), value, thing.of_present(~said), thing.of_absent(said))
+    value = thresholds.choose_threshold(rule, basis.present, basis.probabilities).value
+    said = thing.probabilities >= value
+    return OperatingPoint(aim, str(rule), value, thing.proportion_of_positives(~said), thing.proportion_of_negatives(said))
 
 
 def _compute_gray_zone(target: float, thing: BinaryTarget, basis: BinaryTarget) -> GrayZone:
-    low = thresholds.choose_threshold(ThresholdRule("sensitivity", 1 - target), basis.present, basis.chances).value
-    high = thresholds.choose_threshold(ThresholdRule("specificity", 1 - target), basis.present, basis.chances).value
-    passed, rejected = thing.chances < min(low, high), thing.chances >= high
+    low = thresholds.choose_threshold(ThresholdRule("sensitivity", 1 - target), basis.present, basis.probabilities).value
+    high = thresholds.choose_threshold(ThresholdRule("specificity", 1 - target), basis.present, basis.probabilities).value
+    passed, rejected = thing.probabilities < min(low, high), thing.probabilities >= high
     between = ~passed & ~rejected
     return GrayZone(
         aim=target,
         low=low,
         high=high,
-        missed=thing.of_present(passed),
-        alarms=thing.of_absent(rejected),
-        grey=thing.prevalence * _mean_or_zero(between[thing.present])
+        miss_rate=thing.proportion_of_positives(passed),
+        false_alarm_rate=thing.proportion_of_negatives(rejected),
+        gray_share=thing.prevalence * _mean_or_zero(between[thing.present])
         + (1 - thing.prevalence) * _mean_or_zero(between[~thing.present]),
     )
 
@@ -321,7 +321,7 @@ def _prevalence_odds_ratio(thing: BinaryTarget, basis: BinaryTarget) -> float:
     """What a miss among the pictures chosen on weighs where the stated share has it: odds by odds; 1 if none was
     stated. With one defect in a hundred parts an escape is rare, and false rejects are what costs.
     """
-    if not thing.stated:
+    if not thing.prevalence_given:
         return 1.0
     return thing.prevalence / (1 - thing.prevalence) * basis.negatives / basis.positives
 
@@ -343,13 +343,13 @@ class WrongPrediction(NamedTuple):
     """Of the table."""
     name: str
     """What was missed, or seen where it is not."""
-    chance: float
+    probability: float
     """The probability that it was given."""
     threshold: float | None
     """From which probability on it is answered; None where the likeliest class is."""
-    label: str
+    actual: str
     """The class that it is; empty for labels, which are answered each by itself."""
-    said: str
+    predicted: str
     """The class that was answered; empty for labels."""
     id: str
     """Of the picture."""
@@ -357,14 +357,14 @@ class WrongPrediction(NamedTuple):
     """Empty where no thumbnail was stored."""
     small: bool
     """Drawn with sharp pixels."""
-    missed: bool
+    is_miss: bool
 
     @property
     def alt(self) -> str:
         """What a screen reader says."""
-        what = f"is {self.label}, answered {self.said}" if self.said else ""
-        has = f"has {self.name}, not answered so" if self.missed else f"has no {self.name}, answered with it"
-        return f"{what or has}, probability of {self.name} {self.chance:.1%}"
+        what = f"is {self.actual}, answered {self.predicted}" if self.predicted else ""
+        has = f"has {self.name}, not answered so" if self.is_miss else f"has no {self.name}, answered with it"
+        return f"{what or has}, probability of {self.name} {self.probability:.1%}"
 
 
 def worst_rows(things: Sequence[BinaryTarget], most: int = MAX_FAILURES) -> Int64[np.ndarray, " rows"]:
@@ -393,14 +393,14 @@ def find_worst_failures(
         return WrongPrediction(
             row=row,
             name=thing.name,
-            chance=float(thing.chances[np.searchsorted(thing.rows, row)]),
+            probability=float(thing.probabilities[np.searchsorted(thing.rows, row)]),
             threshold=thing.threshold,
-            label=label,
-            said=said,
+            actual=label,
+            predicted=said,
             id=answers.ids[row],
             uri="" if image is None else image.uri,
             small=image is not None and image.small,
-            missed=missed,
+            is_miss=missed,
         )
 
     misses = [told(row, thing, True) for row, thing in _worst_misses(things, most)]
@@ -415,12 +415,12 @@ def _actual_and_predicted(answers: TaskPredictions, row: int) -> tuple[str, str]
 
 
 def _worst_misses(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
-    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(thing.present & ~thing.said)]
+    found = [(thing.probabilities[i], thing, i) for thing in things for i in np.flatnonzero(thing.present & ~thing.predicted)]
     found.sort(key=lambda one: one[0])
     return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]
 
 
 def _worst_false_alarms(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
-    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(~thing.present & thing.said)]
+    found = [(thing.probabilities[i], thing, i) for thing in things for i in np.flatnonzero(~thing.present & thing.predicted)]
     found.sort(key=lambda one: -one[0])
     return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]

@@ -39,7 +39,7 @@ class SplitRow(NamedTuple):
     split: str
     n: int
     origin: str
-    figure: str
+    metric: str
     interval: str
 
 
@@ -55,9 +55,9 @@ def build_report(run_folder: Path, asked: AudienceRequest | None = None) -> Path
     """
     folder = Path(run_folder)
     known = provenance.read_facts(folder)
-    stored = folder / "predictions" / f"{known.held_out}.csv"
+    stored = folder / "predictions" / f"{known.held_out_split}.csv"
     if not stored.exists():
-        raise UsageError(f"The report speaks of the {known.held_out} split and needs {stored}. There is no such file.")
+        raise UsageError(f"The report speaks of the {known.held_out_split} split and needs {stored}. There is no such file.")
     path = folder / REPORT_FILE
     text = render_report(known, read_predictions_csv(stored, known.task), folder, asked)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
@@ -87,7 +87,7 @@ def render_report(
 def _page_context(
     known: ReportFacts, answers: TaskPredictions, folder: Path, asked: AudienceRequest | None
 ) -> dict[str, Any]:
-    metrics = known.measured(known.held_out) or compute_metrics(answers)
+    metrics = known.metrics_for_split(known.held_out_split) or compute_metrics(answers)
     figures = charts.read_history(folder / "metrics.jsonl")
     images = thumbnails.load_thumbnails(folder)
     name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[known.task]
@@ -127,7 +127,7 @@ def _first_page_context(
 ) -> dict[str, Any]:
     """What only the first page of this reader has."""
     found = audience.build_first_page(known, metrics, answers, folder, asked, *images)
-    if asked.reader == "radiology":
+    if asked.audience == "radiology":
         return {"first_page": audience.RADIOLOGY_TEMPLATE, **audience.radiology_context(found)}
     return {"first_page": audience.INSPECTION_TEMPLATE, **audience.inspection_context(found, known, metrics, folder)}
 
@@ -164,7 +164,7 @@ def _format_setting(value: object) -> str:
 
 def _split_row(known: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
     """A split with its most important figure."""
-    figures = headline if count.split == headline.split else known.measured(count.split)
+    figures = headline if count.split == headline.split else known.metrics_for_split(count.split)
     if isinstance(figures, ClassificationMetrics):
         low, high = figures.accuracy_interval
         return SplitRow(

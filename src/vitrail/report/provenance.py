@@ -95,19 +95,19 @@ class ReportFacts:
     """Sentences a reader should know, such as pictures that were skipped."""
 
     @property
-    def held_out(self) -> str:
+    def held_out_split(self) -> str:
         """The split that the headline speaks of: test where it was measured, else val."""
-        names = [figures.split for figures in self.figures] or [count.split for count in self.counts]
+        names = [figures.split for figures in self.all_metrics] or [count.split for count in self.counts]
         return next((name for name in ("test", "val") if name in names), names[-1] if names else "test")
 
     @property
-    def figures(self) -> tuple[TaskMetrics, ...]:
+    def all_metrics(self) -> tuple[TaskMetrics, ...]:
         """Figures of each split that was measured, of whatever task."""
         return (*self.metrics, *self.label_metrics, *self.number_metrics)
 
-    def measured(self, split: str) -> TaskMetrics | None:
+    def metrics_for_split(self, split: str) -> TaskMetrics | None:
         """The figures of one split, if they are stored."""
-        return next((figures for figures in self.figures if figures.split == split), None)
+        return next((figures for figures in self.all_metrics if figures.split == split), None)
 
 
 def to_entries(pairs: dict[str, str]) -> tuple[FactEntry, ...]:

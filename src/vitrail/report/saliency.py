@@ -60,11 +60,11 @@ class StoredExplanations:
     about: MapInfo
     rows: Int64[np.ndarray, " k"]
     """Of each map its row in the held-out split's predictions file."""
-    of: Int64[np.ndarray, " k"]
+    targets: Int64[np.ndarray, " k"]
     """The output that it explains."""
     values: Float32[np.ndarray, "k rows columns"]
     """One number per patch."""
-    artefacts: Bool[np.ndarray, "k rows columns"]
+    artifact_mask: Bool[np.ndarray, "k rows columns"]
     """Patches whose tokens hold notes of the model instead of picture; their heat is not drawn."""
 
 
@@ -116,8 +116,8 @@ def save_explanations(folder: Path, found: StoredExplanations) -> Path:
     """Write explanations.npz into a run folder in one step."""
     data = io.BytesIO()
     np.savez_compressed(
-        data, about=np.array(json.dumps(config.write(found.about))), rows=found.rows, of=found.of,
-        values=found.values, artefacts=found.artefacts,
+        data, about=np.array(json.dumps(config.write(found.about))), rows=found.rows, of=found.targets,
+        values=found.values, artefacts=found.artifact_mask,
     )  # fmt: skip
     path = Path(folder) / EXPLANATIONS_FILE
     atomic.write_bytes(path, data.getvalue())
@@ -147,8 +147,8 @@ def load_explanations(folder: Path) -> StoredExplanations | None:
             f"{list(of.shape)}, maps {list(values.shape)} and artefacts {list(hidden.shape)}."
         )
     return StoredExplanations(
-        about=config.read(MapInfo, about, str(path)), rows=rows.astype(np.int64), of=of.astype(np.int64),
-        values=values.astype(np.float32), artefacts=hidden.astype(bool),
+        about=config.read(MapInfo, about, str(path)), rows=rows.astype(np.int64), targets=of.astype(np.int64),
+        values=values.astype(np.float32), artifact_mask=hidden.astype(bool),
     )  # fmt: skip
 
 
@@ -164,8 +164,8 @@ ROW_WORDS, COLUMN_WORDS = ("upper", "middle", "lower"), ("left", "middle", "righ
 class SaliencyPair(NamedTuple):
     """One picture twice: as it is, and under its map."""
 
-    picture: str
-    mixed: str
+    image: str
+    overlay: str
     path: str
     small: bool
     """The picture is drawn with sharp pixels."""
@@ -208,7 +208,7 @@ def build_saliency_section(
     for at, row in enumerate(found.rows.tolist()):
         if row in places:
             (worst if bad[row] else others).append(_make_pair(found, at, answers, row, images[places[row]]))
-            hidden += bool(found.artefacts[at].any())
+            hidden += bool(found.artifact_mask[at].any())
     if not (worst or others or found.about.nothing):
         return None
     return SaliencySection(found.about, worst, others, css_gradient(found.about.scale), hidden)
@@ -234,14 +234,14 @@ def css_gradient(scale: MapScale) -> str:
 def _make_pair(
     found: StoredExplanations, at: int, answers: TaskPredictions, row: int, kept: StoredThumbnail
 ) -> SaliencyPair:
-    about, of = found.about, int(found.of[at])
-    values, hidden = found.values[at], found.artefacts[at]
+    about, of = found.about, int(found.targets[at])
+    values, hidden = found.values[at], found.artifact_mask[at]
     mixed = blend_map(kept.image, values, about.scale, about.patch, hidden, SALIENCY_SIDE)
     name, value = output_names(answers)[of], _format_prediction(answers, row, of)
     place = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
     return SaliencyPair(
-        picture=kept.uri,
-        mixed=StoredThumbnail(mixed, kept.aspect).uri,
+        image=kept.uri,
+        overlay=StoredThumbnail(mixed, kept.aspect).uri,
         path=answers.paths[row] or answers.ids[row],
         small=kept.small,
         lines=(

@@ -31,7 +31,7 @@ class ClassThumbnail(NamedTuple):
 
     uri: str
     target: str
-    answer: str
+    predicted: str
     confidence: float
     path: str
     small: bool
@@ -42,7 +42,7 @@ class Confusion(NamedTuple):
     """Pictures of one class that were taken for another."""
 
     target: str
-    answer: str
+    predicted: str
     n: int
     share: float
     """Of the pictures of that class."""
@@ -64,8 +64,8 @@ def classification_context(
         "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
         "confusions": find_largest_confusions(metrics, 8),
-        "mistakes": [picture for picture in shown if picture.target != picture.answer][: thumbnails.MAX_THUMBNAILS],
-        "right": [picture for picture in shown if picture.target == picture.answer],
+        "mistakes": [picture for picture in shown if picture.target != picture.predicted][: thumbnails.MAX_THUMBNAILS],
+        "right": [picture for picture in shown if picture.target == picture.predicted],
     }
 
 
@@ -88,7 +88,7 @@ def classification_thumbnails(
             ClassThumbnail(
                 uri=image.uri,
                 target=predictions.classes[target],
-                answer=predictions.classes[answer],
+                predicted=predictions.classes[answer],
                 confidence=float(predictions.confidences[i]),
                 path=predictions.paths[i] or predictions.ids[i],
                 small=image.small,

@@ -44,8 +44,8 @@ class SelectiveRisk(NamedTuple):
 class SetCoverage(NamedTuple):
     """What sets of classes hold."""
 
-    promised: float
-    kept: Proportion
+    nominal_coverage: float
+    coverage: Proportion
     size: float
     """Mean number of classes in a set."""
     sizes: list[tuple[str, float]]
@@ -56,7 +56,7 @@ class ThresholdRow(NamedTuple):
 
     name: str
     threshold: float
-    chosen: bool
+    is_fitted: bool
     """By the rule; otherwise it is one half."""
     sensitivity: Proportion | None
     specificity: Proportion | None
@@ -74,8 +74,8 @@ def uncertainty_context(
     """
     found: dict[str, Any] = {
         "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
-        "unlike": estimate_proportion(_ood_mask(answers), groups) if answers.abstained else None,
-        "silent": estimate_proportion(answers.silent, groups) if answers.abstained else None,
+        "unlike": estimate_proportion(_ood_mask(answers), groups) if answers.abstain_reasons else None,
+        "silent": estimate_proportion(answers.abstained_mask, groups) if answers.abstain_reasons else None,
     }  # fmt: skip
     if answers.targets is None:
         return found
@@ -90,7 +90,7 @@ def uncertainty_context(
 
 
 def _ood_mask(answers: TaskPredictions) -> np.ndarray:
-    return np.array([why == UNLIKE for why in answers.abstained], bool)
+    return np.array([why == UNLIKE for why in answers.abstain_reasons], bool)
 
 
 def _select_groups(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
@@ -136,7 +136,7 @@ def _error_at_coverage(found: RiskCoverageCurve, coverage: float) -> Proportion:
 def _set_coverage(
     probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None
 ) -> SetCoverage:
-    held = ConformalSets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
+    held = ConformalSets(decided.miss, decided.cuts, ()).predict_sets(probabilities.astype(np.float32))
     sizes = held.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
     counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))
@@ -181,7 +181,7 @@ def _make_threshold_row(
     return ThresholdRow(
         name=name,
         threshold=threshold,
-        chosen=chosen,
+        is_fitted=chosen,
         sensitivity=estimate_proportion(answered[positive], _select_groups(groups, positive)),
         specificity=estimate_proportion(~answered[~positive], _select_groups(groups, ~positive)),
         precision=estimate_proportion(positive[answered], _select_groups(groups, answered)),
@@ -235,12 +235,12 @@ class AbstentionSummary(NamedTuple):
     """Of all."""
     unsure: int
     unlike: int
-    some_unsure: tuple[str, ...]
+    unsure_examples: tuple[str, ...]
     """Ids of the first of them."""
-    some_unlike: tuple[str, ...]
+    unlike_examples: tuple[str, ...]
     table: str
     """The file whose column `abstain` says it of each picture."""
-    wrong_silent: Proportion | None
+    wrong_abstained: Proportion | None
     """Of those that are left unanswered, the ones that would have been answered wrongly."""
     wrong_answered: Proportion | None
     """Of those that are answered."""
@@ -254,29 +254,29 @@ def summarize_abstention(
     answers: TaskPredictions, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> AbstentionSummary:
     """Of one table of classes or labels, which has at least one row."""
-    silent, wrong, known = answers.silent, *_wrong_and_known_masks(answers)
+    silent, wrong, known = answers.abstained_mask, *_wrong_and_known_masks(answers)
 
     def of(rows: np.ndarray) -> Proportion | None:
         return estimate_proportion(wrong[rows], None if groups is None else groups[rows])
 
     def some(reason: str) -> tuple[str, ...]:
-        found = [name for name, why in zip(answers.ids, answers.abstained, strict=False) if why == reason]
+        found = [name for name, why in zip(answers.ids, answers.abstain_reasons, strict=False) if why == reason]
         return tuple(found[:MAX_NAMED])
 
     share = estimate_proportion(silent, groups)
     assert share is not None
     return AbstentionSummary(
         share=share,
-        unsure=sum(why == UNSURE for why in answers.abstained),
-        unlike=sum(why == UNLIKE for why in answers.abstained),
-        some_unsure=some(UNSURE),
-        some_unlike=some(UNLIKE),
+        unsure=sum(why == UNSURE for why in answers.abstain_reasons),
+        unlike=sum(why == UNLIKE for why in answers.abstain_reasons),
+        unsure_examples=some(UNSURE),
+        unlike_examples=some(UNLIKE),
         table=f"predictions/{answers.split}.csv",
-        wrong_silent=of(silent & known),
+        wrong_abstained=of(silent & known),
         wrong_answered=of(~silent & known),
         wrong="wrong in some label" if isinstance(answers, MultilabelPredictions) else "wrong",
-        can_be_unsure=decided.sure > 0 or UNSURE in answers.abstained,
-        can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstained,
+        can_be_unsure=decided.sure > 0 or UNSURE in answers.abstain_reasons,
+        can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstain_reasons,
     )
 
 

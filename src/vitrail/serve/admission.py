@@ -22,28 +22,28 @@ class AdmissionControl:
     """
 
     def __init__(self, limits: ServerLimits, seconds: Callable[[], float]):
-        self._limits, self._seconds = limits, seconds
+        self._limits, self._seconds_per_image = limits, seconds
         self._clients: Counter[str] = Counter()
-        self.waiting = 0
+        self.num_images = 0
         """Pictures that are decoded, wait or are answered."""
-        self.tasks = 0
+        self.num_tasks = 0
         """Explanations and embeddings that wait or are computed."""
-        self.bytes = 0
+        self.body_bytes = 0
         """Of requests that are read or answered."""
-        self.inside = 0
+        self.num_requests = 0
         """Requests for answers, from their head to the end of their response."""
 
     @contextmanager
-    def request(self) -> Iterator[None]:
+    def track_request(self) -> Iterator[None]:
         """Whoever is counted here is waited for when the server stops."""
-        self.inside += 1
+        self.num_requests += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self.num_requests -= 1
 
     @contextmanager
-    def client(self, address: str) -> Iterator[None]:
+    def admit_client(self, address: str) -> Iterator[None]:
         """One request of an address.
 
         Raises:
@@ -60,64 +60,64 @@ class AdmissionControl:
 
     def check_client(self, address: str) -> None:
         """Raise RefusedError (429) if no further request of an address would be answered."""
-        if self._clients[address] >= self._limits.per_client:
+        if self._clients[address] >= self._limits.max_requests_per_client:
             raise HttpError(
-                429, f"{self._limits.per_client} requests of this address are being answered. Wait for one of them.",
-                again=self._soon(),
+                429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for one of them.",
+                again=self._retry_after(),
             )  # fmt: skip
 
     @contextmanager
-    def pictures(self, count: int) -> Iterator[None]:
+    def admit_images(self, count: int) -> Iterator[None]:
         """Some pictures, from decoding to their answers.
 
         Raises:
             RefusedError: 503, the queue is full.
         """
-        if self.waiting + count > self._limits.waiting:
+        if self.num_images + count > self._limits.max_waiting_images:
             raise HttpError(
-                503, f"{self.waiting} pictures wait for the model, and it takes {self._limits.waiting} at most. Try "
-                "again.", again=self._soon(),
+                503, f"{self.num_images} pictures wait for the model, and it takes {self._limits.max_waiting_images} at most. Try "
+                "again.", again=self._retry_after(),
             )  # fmt: skip
-        self.waiting += count
+        self.num_images += count
         try:
             yield
         finally:
-            self.waiting -= count
+            self.num_images -= count
 
     @contextmanager
-    def task(self) -> Iterator[None]:
+    def admit_task(self) -> Iterator[None]:
         """One explanation or embedding.
 
         Raises:
             RefusedError: 503, too many wait.
         """
-        if self.tasks >= self._limits.tasks:
+        if self.num_tasks >= self._limits.max_tasks:
             raise HttpError(
-                503, f"{self.tasks} explanations and embeddings wait for the model. Try again.", again=self._soon()
+                503, f"{self.num_tasks} explanations and embeddings wait for the model. Try again.", again=self._retry_after()
             )
-        self.tasks += 1
+        self.num_tasks += 1
         try:
             yield
         finally:
-            self.tasks -= 1
+            self.num_tasks -= 1
 
-    def take(self, count: int) -> None:
+    def reserve_bytes(self, count: int) -> None:
         """Make room for bytes of a body.
 
         Raises:
             RefusedError: 503, the bodies of all requests together are too large.
         """
-        if self.bytes + count > self._limits.bodies:
+        if self.body_bytes + count > self._limits.max_total_body_bytes:
             raise HttpError(
-                503, f"the requests that are being read hold {self.bytes:,} bytes, and together they may hold "
-                f"{self._limits.bodies:,}. Try again.", again=self._soon(),
+                503, f"the requests that are being read hold {self.body_bytes:,} bytes, and together they may hold "
+                f"{self._limits.max_total_body_bytes:,}. Try again.", again=self._retry_after(),
             )  # fmt: skip
-        self.bytes += count
+        self.body_bytes += count
 
-    def give(self, count: int) -> None:
+    def release_bytes(self, count: int) -> None:
         """Bytes that are no longer held."""
-        self.bytes -= count
+        self.body_bytes -= count
 
-    def _soon(self) -> int:
+    def _retry_after(self) -> int:
         """When the pictures that wait now will be answered, in whole seconds from 1 to a minute."""
-        return max(1, min(MAX_RETRY_SECONDS, math.ceil(self.waiting * self._seconds())))
+        return max(1, min(MAX_RETRY_SECONDS, math.ceil(self.num_images * self._seconds_per_image())))

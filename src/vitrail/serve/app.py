@@ -95,7 +95,7 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     @app.get("/about", tags=["model"])
     async def about() -> Response:
         """What the model answers, what it reads, what it may be asked, and what a request may hold."""
-        return _json_response(service.model().about(service.limits, bool(service.tokens)))
+        return _json_response(service.get_model().describe(service.limits, bool(service.tokens)))
 
 
 def _add_protocol_routes(app: FastAPI, service: Service) -> None:
@@ -110,14 +110,14 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
     @app.get(model, tags=["Open Inference Protocol"])
     async def metadata() -> Response:
         """Inputs and outputs of the model."""
-        found = service.model().predictor
+        found = service.get_model().predictor
         alone = len(found.members) == 1
         return _json_response(describe_model(service.name, found.task, len(found.classes), alone, found.spec))
 
     @app.get(f"{model}/ready", tags=["Open Inference Protocol"])
     async def ready() -> Response:
         """200 if the model answers, else 503."""
-        return _json_response({"name": service.name, "ready": not service.why_not}, 503 if service.why_not else 200)
+        return _json_response({"name": service.name, "ready": not service.not_ready_reason}, 503 if service.not_ready_reason else 200)
 
     @app.post(f"{model}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
     async def infer(request: Request) -> Response:
@@ -136,13 +136,13 @@ def _add_health_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v2/health/ready", tags=["health"])
     async def ready() -> Response:
         """200 if pictures are answered, else 503 with the reason."""
-        why = service.why_not
+        why = service.not_ready_reason
         return _json_response({"ready": not why, **({"error": why} if why else {})}, 503 if why else 200)
 
     @app.get("/metrics", tags=["health"])
     async def counted() -> Response:
         """Counts in Prometheus' text format."""
-        return Response(service.metrics.text(service.gauges()), media_type=prometheus.CONTENT_TYPE)
+        return Response(service.metrics.format_text(service.read_gauges()), media_type=prometheus.CONTENT_TYPE)
 
 
 def _add_page_routes(app: FastAPI) -> None:
@@ -182,7 +182,7 @@ def _file_response(files: Mapping[str, StaticFile], name: str, request: Request)
     headers = {**SECURITY_HEADERS, "etag": found.etag}
     if request.headers.get("if-none-match") == found.etag:
         return Response(status_code=304, headers=headers)
-    return Response(found.body, headers=headers, media_type=found.kind)
+    return Response(found.body, headers=headers, media_type=found.media_type)
 
 
 def _json_response(value: object, status: int = 200) -> Response:
@@ -223,7 +223,7 @@ async def handle_predict(service: Service, name: ImageName, body: bytearray | me
     Raises:
         RefusedError: the picture cannot be read, or the server is full.
     """
-    with service.admission.pictures(1):
+    with service.admission.admit_images(1):
         return await _predict_row(service, name, body)
 
 
@@ -233,10 +233,10 @@ async def handle_predict_form(service: Service, body: bytearray, content_type: b
     Raises:
         RefusedError: no form, too many files, or the server is full.
     """
-    parts = parse_form_files(body, content_type, service.limits.pictures)
+    parts = parse_form_files(body, content_type, service.limits.max_images)
     if not parts:
         raise HttpError(400, "The form holds no file. Send one with: curl -F picture=@photo.jpg")
-    with service.admission.pictures(len(parts)):
+    with service.admission.admit_images(len(parts)):
         return {"rows": await asyncio.gather(*(_predict_row_or_error(service, part) for part in parts))}
 
 
@@ -246,25 +246,25 @@ async def handle_explain(service: Service, body: bytearray, method: str | None, 
     Raises:
         RefusedError: 422, no such method or class; or as `one_row`.
     """
-    explainer = service.model().explainer
+    explainer = service.get_model().explainer
     if explainer is None:
         raise HttpError(422, "Several models answer together here, and only one can be looked into.")
-    with service.admission.pictures(1), service.admission.task():
-        (image,), said = await service.prepared(body)
+    with service.admission.admit_images(1), service.admission.admit_task():
+        (image,), said = await service.decode_image(body)
         rows, columns = said["seen"]
         work = partial(explain_prepared_image, explainer, image, (rows, columns), method or None, target or None)
         try:
-            return await service.batcher.do(work)
+            return await service.batcher.run_exclusive(work)
         except (UsageError, DataError) as problem:
             raise HttpError(422, str(problem)) from problem
 
 
 async def handle_embed(service: Service, body: bytearray) -> dict[str, Any]:
     """`POST /embed`; RefusedError as `one_row`."""
-    opened = service.model()
-    with service.admission.pictures(1), service.admission.task():
-        image = (await service.prepared(body)).images[0]
-        return await service.batcher.do(partial(opened.embed, image))
+    opened = service.get_model()
+    with service.admission.admit_images(1), service.admission.admit_task():
+        image = (await service.decode_image(body)).images[0]
+        return await service.batcher.run_exclusive(partial(opened.embed_image, image))
 
 
 async def handle_infer(service: Service, body: bytearray) -> dict[str, Any]:
@@ -273,24 +273,24 @@ async def handle_infer(service: Service, body: bytearray) -> dict[str, Any]:
     Raises:
         RefusedError: 422, no such request; 413, too many pictures; 503, the server is full.
     """
-    assert service.pictures is not None
-    with service.admission.pictures(1):
-        images, said = await service.pictures.prepare("tensor", body)
-    with service.admission.pictures(len(images)):
-        found = await service.batcher.answer([ImageName("", "")] * len(images), images)
+    assert service.decode_pool is not None
+    with service.admission.admit_images(1):
+        images, said = await service.decode_pool.decode("tensor", body)
+    with service.admission.admit_images(len(images)):
+        found = await service.batcher.submit([ImageName("", "")] * len(images), images)
     return format_inference_response(service.name, said["id"], found.outputs, said["outputs"])
 
 
 async def _predict_row(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
-    found, remarks = await service.answered(name, body)
-    return add_notes(found.rows[0], service.model().predictor.decided, remarks)
+    found, remarks = await service.predict_image(name, body)
+    return add_notes(found.rows[0], service.get_model().predictor.decisions, remarks)
 
 
 async def _predict_row_or_error(service: Service, part: FormFile) -> dict[str, Any]:
     try:
         return await _predict_row(service, image_name_from_path(part.name), part.data)
     except HttpError as refused:
-        return {"path": image_name_from_path(part.name).path, "error": refused.sentence, "status": refused.status}
+        return {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
 
 
 # A row of predictions as a client gets it: the columns of `vitrail predict`, and what else a person should know.

@@ -38,7 +38,7 @@ class BearerTokens:
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
-    def allow(self, authorization: bytes) -> bool:
+    def is_allowed(self, authorization: bytes) -> bool:
         """Whether the header `Authorization` carries one of them; every token is compared, whichever fits."""
         kind, _, token = authorization.partition(b" ")
         given = _hash_token(token.strip())

@@ -42,7 +42,7 @@ class PredictionBatch(NamedTuple):
     outputs: dict[str, np.ndarray]
     """[n, ...], under the names that exported files use."""
 
-    def part(self, start: int, stop: int) -> PredictionBatch:
+    def slice_rows(self, start: int, stop: int) -> PredictionBatch:
         """Some of them."""
         return PredictionBatch(
             self.rows[start:stop], {name: values[start:stop] for name, values in self.outputs.items()}
@@ -58,7 +58,7 @@ class BatchModel(Protocol):
         """Of the CPU that computes an answer; 1 if something else does."""
         ...
 
-    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of prepared pictures."""
         ...
 
@@ -76,7 +76,7 @@ class _PendingRequest:
 class _ExclusiveTask:
     """Anything else that needs the model for itself."""
 
-    do: Callable[[], Any]
+    function: Callable[[], Any]
     future: asyncio.Future[Any]
 
 
@@ -97,35 +97,35 @@ class Batcher:
         batched: Callable[[int, float], None],
         most: int,
     ):
-        self._open, self._opened, self._batched, self._most = open_model, opened, batched, most
+        self._open_model, self._on_opened, self._on_batch, self._max_batch_size = open_model, opened, batched, most
         self._loop = asyncio.get_running_loop()
         self._change = threading.Condition()
-        self._waiting: list[_PendingRequest] = []
-        self._errands: deque[_ExclusiveTask] = deque()
+        self._pending: list[_PendingRequest] = []
+        self._tasks: deque[_ExclusiveTask] = deque()
         self._closed = False
-        self._busy = 0
+        self._num_running = 0
         """Batches that are computed now."""
-        self._threads = [threading.Thread(target=self._live, name="vitrail-model", daemon=True)]
-        self.seconds = 0.0
+        self._threads = [threading.Thread(target=self._run_first_thread, name="vitrail-model", daemon=True)]
+        self.seconds_per_image = 0.0
         """How long a picture takes at the moment, in a batch as large as the load makes it."""
 
     def start(self) -> None:
         """Begin to read the model."""
         self._threads[0].start()
 
-    async def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    async def submit(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """What the model says of these pictures; if the caller is cancelled first, nothing is computed."""
         asked = _PendingRequest(names=names, images=images, future=self._loop.create_future())
         with self._change:
-            self._waiting.append(asked)
+            self._pending.append(asked)
             self._change.notify_all()
         return await asked.future
 
-    async def do(self, errand: Callable[[], ResultT]) -> ResultT:
+    async def run_exclusive(self, errand: Callable[[], ResultT]) -> ResultT:
         """Run something else in the model's first thread, while no other computes."""
-        asked = _ExclusiveTask(do=errand, future=self._loop.create_future())
+        asked = _ExclusiveTask(function=errand, future=self._loop.create_future())
         with self._change:
-            self._errands.append(asked)
+            self._tasks.append(asked)
             self._change.notify_all()
         found: ResultT = await asked.future
         return found
@@ -140,30 +140,30 @@ class Batcher:
             await asyncio.to_thread(thread.join, patience)
         return not any(thread.is_alive() for thread in running)
 
-    def _live(self) -> None:
+    def _run_first_thread(self) -> None:
         """The first thread: the model, a second thread where there are cores for it, then batches and errands."""
         try:
-            model = self._open()
+            model = self._open_model()
         except BaseException as problem:  # whatever it is, the one who started the server is told
-            self._tell(self._opened, None, problem)
+            self._call_in_loop(self._on_opened, None, problem)
             return
         if model.threads > 1:
-            second = threading.Thread(target=self._help, args=(model,), name="vitrail-model-2", daemon=True)
+            second = threading.Thread(target=self._run_second_thread, args=(model,), name="vitrail-model-2", daemon=True)
             self._threads.append(second)
             second.start()
-        self._tell(self._opened, model, None)
-        while self._wait(lambda: bool(self._waiting or self._errands)):
-            self._compute(model)
-            if self._errands and self._wait(lambda: not self._busy) and (errand := self._next_errand()):
+        self._call_in_loop(self._on_opened, model, None)
+        while self._wait_until(lambda: bool(self._pending or self._tasks)):
+            self._compute_batch(model)
+            if self._tasks and self._wait_until(lambda: not self._num_running) and (errand := self._next_task()):
                 set_thread_count(model.threads)
-                self._run(errand)
+                self._run_task(errand)
 
-    def _help(self, model: BatchModel) -> None:
+    def _run_second_thread(self, model: BatchModel) -> None:
         """The second thread: batches while the first computes one, unless an errand wants the model."""
-        while self._wait(lambda: bool(self._waiting and self._busy and not self._errands)):
-            self._compute(model)
+        while self._wait_until(lambda: bool(self._pending and self._num_running and not self._tasks)):
+            self._compute_batch(model)
 
-    def _wait(self, fit: Callable[[], bool]) -> bool:
+    def _wait_until(self, fit: Callable[[], bool]) -> bool:
         """Until it is so; False if the server is closed."""
         with self._change:
             self._change.wait_for(lambda: self._closed or fit())
@@ -178,25 +178,25 @@ class Batcher:
             two: there are two threads, so half of those who wait are left to the other, unless one waits alone.
         """
         with self._change:
-            waiting = [asked for asked in self._waiting if not asked.future.cancelled()]
-            beside = two and (self._busy > 0 or (len(waiting) > 1 and not self._errands))
+            waiting = [asked for asked in self._pending if not asked.future.cancelled()]
+            beside = two and (self._num_running > 0 or (len(waiting) > 1 and not self._tasks))
             ends = list(accumulate(len(asked.images) for asked in waiting))
-            most = min(self._most, math.ceil(ends[-1] / 2)) if beside and ends else self._most
+            most = min(self._max_batch_size, math.ceil(ends[-1] / 2)) if beside and ends else self._max_batch_size
             count = max(bisect_right(ends, most), min(1, len(ends)))
-            batch, self._waiting = waiting[:count], waiting[count:]
-            self._busy += bool(batch)
+            batch, self._pending = waiting[:count], waiting[count:]
+            self._num_running += bool(batch)
             self._change.notify_all()
         return batch, beside
 
-    def _next_errand(self) -> _ExclusiveTask | None:
+    def _next_task(self) -> _ExclusiveTask | None:
         with self._change:
-            while self._errands:
-                errand = self._errands.popleft()
+            while self._tasks:
+                errand = self._tasks.popleft()
                 if not errand.future.cancelled():
                     return errand
         return None
 
-    def _compute(self, model: BatchModel) -> None:
+    def _compute_batch(self, model: BatchModel) -> None:
         batch, beside = self._next_batch(model.threads > 1)
         if not batch:
             return
@@ -205,35 +205,35 @@ class Batcher:
         try:
             set_thread_count(model.threads // 2 if beside else model.threads)
             images = torch.cat([asked.images for asked in batch]) if len(batch) > 1 else batch[0].images
-            found = model.answer([name for asked in batch for name in asked.names], images)
-            told = partial(self._deliver, batch, found, time.perf_counter() - began, beside)
+            found = model.predict_batch([name for asked in batch for name in asked.names], images)
+            told = partial(self._deliver_batch, batch, found, time.perf_counter() - began, beside)
         except Exception as problem:
             told = partial(_set_exception, [asked.future for asked in batch], problem)
         with self._change:  # before a client is told, who may ask again at once and then finds this thread free
-            self._busy -= 1
+            self._num_running -= 1
             self._change.notify_all()
-        self._tell(told)
+        self._call_in_loop(told)
 
-    def _run(self, errand: _ExclusiveTask) -> None:
+    def _run_task(self, errand: _ExclusiveTask) -> None:
         try:
-            found = errand.do()
+            found = errand.function()
         except Exception as problem:
-            self._tell(_set_exception, [errand.future], problem)
+            self._call_in_loop(_set_exception, [errand.future], problem)
             return
-        self._tell(_set_result, errand.future, found)
+        self._call_in_loop(_set_result, errand.future, found)
 
-    def _deliver(self, batch: list[_PendingRequest], found: PredictionBatch, seconds: float, beside: bool) -> None:
+    def _deliver_batch(self, batch: list[_PendingRequest], found: PredictionBatch, seconds: float, beside: bool) -> None:
         start = 0
         for asked in batch:
-            _set_result(asked.future, found.part(start, start + len(asked.images)))
+            _set_result(asked.future, found.slice_rows(start, start + len(asked.images)))
             start += len(asked.images)
         each = seconds / start / (2 if beside else 1)
-        self.seconds = (
-            each if not self.seconds else (1 - MOVING_AVERAGE_WEIGHT) * self.seconds + MOVING_AVERAGE_WEIGHT * each
+        self.seconds_per_image = (
+            each if not self.seconds_per_image else (1 - MOVING_AVERAGE_WEIGHT) * self.seconds_per_image + MOVING_AVERAGE_WEIGHT * each
         )
-        self._batched(start, seconds)
+        self._on_batch(start, seconds)
 
-    def _tell(self, function: Callable[..., None], *args: object) -> None:
+    def _call_in_loop(self, function: Callable[..., None], *args: object) -> None:
         """Call a function in the event loop, if that still runs."""
         try:
             self._loop.call_soon_threadsafe(function, *args)
@@ -255,7 +255,7 @@ def _set_exception(futures: Sequence[asyncio.Future[Any]], problem: Exception) -
 def _copy_exception(problem: Exception) -> Exception:
     """One for each request: raising the same object in several tasks would grow its traceback with each."""
     if isinstance(problem, HttpError):
-        return HttpError(problem.status, problem.sentence, problem.again, problem.close)
+        return HttpError(problem.status, problem.message, problem.retry_after, problem.close)
     copy = RuntimeError(f"{type(problem).__name__}: {problem}")
     copy.__cause__ = problem
     return copy

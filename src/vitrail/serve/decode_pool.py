@@ -31,7 +31,7 @@ class PreparedImages(NamedTuple):
     """What the model reads, and what came with it."""
 
     images: UInt8[Tensor, "n C h w"]
-    said: dict[str, Any]
+    info: dict[str, Any]
     """As `worker.Reply.words`."""
 
 
@@ -56,27 +56,27 @@ class DecodePool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._deaths: deque[float] = deque(maxlen=MAX_DEATHS)
         self._closed = False
-        self.died = 0
+        self.num_died = 0
         """Processes that ended without being asked to."""
-        self.stopped = 0
+        self.num_stopped = 0
         """Processes that were ended because a picture took too long."""
 
     @property
-    def healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         """False once five processes have died within a minute, until that minute is over."""
         return len(self._deaths) < MAX_DEATHS or time.monotonic() - self._deaths[0] > DEATH_WINDOW_SECONDS
 
     @property
-    def processes(self) -> tuple[int, ...]:
+    def process_ids(self) -> tuple[int, ...]:
         """The numbers of the processes that are there."""
         return tuple(process.pid for process in tuple(self._all) if process.pid is not None)
 
     async def start(self) -> None:
         """All processes, one after another."""
-        for _ in range(self._limits.workers):
-            await self._add()
+        for _ in range(self._limits.decode_workers):
+            await self._add_process()
 
-    async def prepare(self, kind: InputKind, body: bytes | bytearray | memoryview) -> PreparedImages:
+    async def decode(self, kind: InputKind, body: bytes | bytearray | memoryview) -> PreparedImages:
         """A picture or a tensor as the model reads it.
 
         Raises:
@@ -84,13 +84,13 @@ class DecodePool:
         """
         process = await self._idle.get()
         # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.
-        reply = await asyncio.shield(self._remembered(asyncio.create_task(self._ask(process, kind, body))))
+        reply = await asyncio.shield(self._keep_task(asyncio.create_task(self._send_request(process, kind, body))))
         if reply.status != 200:
-            raise HttpError(reply.status, reply.words, again=int(reply.status == 503))
+            raise HttpError(reply.status, reply.text, again=int(reply.status == 503))
         spec = self._spec
         pixels = np.frombuffer(bytearray(reply.pixels), np.uint8)  # a copy that may be written to
         images = torch.from_numpy(pixels.reshape(-1, spec.channels, spec.height, spec.width))
-        return PreparedImages(images, json.loads(reply.words))
+        return PreparedImages(images, json.loads(reply.text))
 
     async def close(self) -> None:
         """End every process."""
@@ -103,40 +103,40 @@ class DecodePool:
             await asyncio.wait(self._tasks, timeout=1)
         self._all.clear()
 
-    async def _ask(self, one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
+    async def _send_request(self, one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
         """One request and its reply; a process that fails is replaced, any other is free again."""
         try:
-            async with asyncio.timeout(self._limits.decode):
+            async with asyncio.timeout(self._limits.decode_timeout):
                 reply = await _exchange_messages(one, kind, body)
         except TimeoutError:
-            self.stopped += 1
-            reply = DecodeReply(413, f"the picture took longer than {self._limits.decode:g} s to decode.", b"")
+            self.num_stopped += 1
+            reply = DecodeReply(413, f"the picture took longer than {self._limits.decode_timeout:g} s to decode.", b"")
         except (asyncio.IncompleteReadError, ConnectionError):
-            self.died += 1
+            self.num_died += 1
             self._deaths.append(time.monotonic())
             reply = DecodeReply(503, "the process that decoded this picture died; a new one is there. Try again.", b"")
         else:
             self._idle.put_nowait(one)
             return reply
         one.writer.close()
-        self._remembered(asyncio.create_task(self._replace(one.process)))
+        self._keep_task(asyncio.create_task(self._replace_process(one.process)))
         return reply
 
-    async def _replace(self, process: ForkServerProcess) -> None:
+    async def _replace_process(self, process: ForkServerProcess) -> None:
         self._all.pop(process, None)
         await asyncio.to_thread(_stop_process, process)
         while not self._closed:
             try:
-                await self._add()
+                await self._add_process()
             except OSError:  # no memory or no file for one more process at the moment
                 await asyncio.sleep(1)
             else:
                 return
 
-    async def _add(self) -> None:
+    async def _add_process(self) -> None:
         ours, theirs = socket.socketpair()
         try:
-            process = await asyncio.to_thread(self._begin, theirs)
+            process = await asyncio.to_thread(self._start_process, theirs)
             reader, writer = await asyncio.open_connection(sock=ours)
         except BaseException:
             for end in (ours, theirs):
@@ -145,11 +145,11 @@ class DecodePool:
         self._all[process] = writer
         self._idle.put_nowait(_DecodeProcess(process, reader, writer))
 
-    def _begin(self, channel: socket.socket) -> ForkServerProcess:
+    def _start_process(self, channel: socket.socket) -> ForkServerProcess:
         """A new process, which alone holds its end of the channel."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["vitrail.serve.decode_worker"])
-        words = (channel, self._spec, self._limits.memory, self._limits.pictures)
+        words = (channel, self._spec, self._limits.decode_memory, self._limits.max_images)
         process = context.Process(target=run_worker, args=words, daemon=True)
         process.start()
         channel.close()
@@ -158,7 +158,7 @@ class DecodePool:
             process.kill()
         return process
 
-    def _remembered(self, task: asyncio.Task[TaskResultT]) -> asyncio.Task[TaskResultT]:
+    def _keep_task(self, task: asyncio.Task[TaskResultT]) -> asyncio.Task[TaskResultT]:
         """The task itself, which nobody but the loop would hold otherwise."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -39,7 +39,7 @@ class DecodeReply(NamedTuple):
 
     status: int
     """Of HTTP: 200, or why there is no picture."""
-    words: str
+    text: str
     """The reason; of a picture its remarks and shape, of tensors what else the request said, as a JSON object."""
     pixels: bytes
     """uint8 [n, C, h, w]."""
@@ -54,7 +54,7 @@ def run_worker(channel: socket.socket, spec: ImageSpec, memory: int, pictures: i
     while (asked := _receive_request(channel)) is not None:
         kind, body = asked
         reply = handle_request(kind, body, spec, pictures)
-        words = reply.words.encode("utf-8", "replace")
+        words = reply.text.encode("utf-8", "replace")
         channel.sendall(REPLY_HEADER.pack(reply.status, len(words), len(reply.pixels)) + words)
         channel.sendall(reply.pixels)
 

@@ -32,78 +32,78 @@ class Gate:
             return
         said, began = _ResponseTracker(send), time.perf_counter()
         try:
-            await self._let_in(scope, receive, said)
+            await self._admit(scope, receive, said)
         except HttpError as refused:
-            await said.refuse(refused)
+            await said.send_error(refused)
         except asyncio.CancelledError:  # the server ends and waits no longer
-            await said.refuse(HttpError(503, "The server is stopping.", again=1, close=True))
+            await said.send_error(HttpError(503, "The server is stopping.", again=1, close=True))
         except Exception:
             LOGGER.exception(
                 "A request ended in an error that nobody foresaw."
             )  # the stack alone, nothing of a client's
-            await said.refuse(HttpError(500, UNEXPECTED_ERROR))
+            await said.send_error(HttpError(500, UNEXPECTED_ERROR))
         finally:
-            self._service.ended(scope["path"], said.status, time.perf_counter() - began)
+            self._service.record_request(scope["path"], said.status, time.perf_counter() - began)
 
-    async def _let_in(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
         headers = _check_headers(scope)
-        if scope["method"] != "POST" or scope["path"] not in self._service.work:
+        if scope["method"] != "POST" or scope["path"] not in self._service.work_paths:
             await self._app(scope, receive, said)
             return
         service, limits = self._service, self._service.limits
         address = scope["client"][0] if scope.get("client") else ""
-        service.check_open()
-        if not service.tokens.allow(headers.get(b"authorization", b"")):
+        service.check_available()
+        if not service.tokens.is_allowed(headers.get(b"authorization", b"")):
             raise HttpError(401, "This server asks for a token: Authorization: Bearer TOKEN.")
         service.admission.check_client(address)
-        if int(headers.get(b"content-length", b"0")) > limits.body:
-            raise _body_too_large_error(limits.body)
+        if int(headers.get(b"content-length", b"0")) > limits.max_body_bytes:
+            raise _body_too_large_error(limits.max_body_bytes)
         body, state = bytearray(), scope.setdefault("state", {})
-        with service.admission.request():
+        with service.admission.track_request():
             try:
-                await self._read(body, receive)
+                await self._read_body(body, receive)
                 state["body"] = body
-                with service.admission.client(address):
-                    await self._answer(scope, receive, said)
+                with service.admission.admit_client(address):
+                    await self._respond(scope, receive, said)
             except _ClientDisconnectedError:
                 return
             finally:
-                service.admission.give(len(body))
+                service.admission.release_bytes(len(body))
                 state.clear()  # a connection that stays open must not hold the body of its last request
 
-    async def _read(self, body: bytearray, receive: Receive) -> None:
+    async def _read_body(self, body: bytearray, receive: Receive) -> None:
         """All of a body, as long as it comes fast enough and fits; what was read is in `body` however this ends."""
         limits, admission = self._service.limits, self._service.admission
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout_at(began + limits.slow) as patience:
+            async with asyncio.timeout_at(began + limits.read_timeout) as patience:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
                         raise _ClientDisconnectedError
                     chunk = message.get("body", b"")
-                    if len(body) + len(chunk) > limits.body:
-                        raise _body_too_large_error(limits.body)
-                    admission.take(len(chunk))
+                    if len(body) + len(chunk) > limits.max_body_bytes:
+                        raise _body_too_large_error(limits.max_body_bytes)
+                    admission.reserve_bytes(len(chunk))
                     body += chunk
                     if not message.get("more_body", False):
                         return
                     if not patience.expired():
-                        patience.reschedule(began + limits.slow + len(body) / limits.pace)
+                        patience.reschedule(began + limits.read_timeout + len(body) / limits.min_bytes_per_second)
         except TimeoutError as late:
             raise HttpError(
                 408, f"The body came too slowly: {len(body):,} bytes in {loop.time() - began:.0f} s.", close=True
             ) from late
 
-    async def _answer(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
         """Let the framework answer, until the deadline or until the client has left."""
         work = asyncio.ensure_future(self._app(scope, _receive_empty_body, said))
         gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         deadline = self._service.limits.deadline
         try:
             await asyncio.wait((work, gone), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
-            if work.done() or said.ended:
+            if work.done() or said.is_complete:
                 await work
                 return
             if gone.done():
@@ -125,16 +125,16 @@ class _ResponseTracker:
     def __init__(self, send: Send):
         self._send = send
         self.status = 0
-        self.ended = False
+        self.is_complete = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         elif message["type"] == "http.response.body":
-            self.ended = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
-    async def refuse(self, refused: HttpError) -> None:
+    async def send_error(self, refused: HttpError) -> None:
         """Say it, unless something else was said already."""
         if not self.status:
             await send_http_error(self, refused)

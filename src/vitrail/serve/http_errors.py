@@ -19,8 +19,8 @@ class HttpError(Exception):
         super().__init__(sentence)
         self.status = status
         """Of HTTP."""
-        self.sentence = sentence
-        self.again = again
+        self.message = sentence
+        self.retry_after = again
         """Seconds after which it is worth trying again; 0 says nothing of it."""
         self.close = close
         """Whether the connection ends, too."""
@@ -28,13 +28,13 @@ class HttpError(Exception):
     @property
     def body(self) -> bytes:
         """The sentence as JSON."""
-        return encode_json({"error": self.sentence})
+        return encode_json({"error": self.message})
 
     @property
     def headers(self) -> Headers:
         """Of the response, all but its type and length."""
         found: Headers = [(name.encode(), words.encode()) for name, words in NOSNIFF_HEADERS.items()]
-        found += [(b"retry-after", str(self.again).encode())] if self.again else []
+        found += [(b"retry-after", str(self.retry_after).encode())] if self.retry_after else []
         if self.status == 401:
             found.append((b"www-authenticate", b'Bearer realm="vitrail"'))
         return [*found, (b"connection", b"close")] if self.close else found

@@ -13,44 +13,44 @@ MIB = 2**20
 class ServerLimits:
     """What one server does at once and for one request; times in seconds, sizes in bytes."""
 
-    body: int = 20 * MIB
+    max_body_bytes: int = 20 * MIB
     """Bytes of one request."""
-    bodies: int = 64 * MIB
+    max_total_body_bytes: int = 64 * MIB
     """Bytes of all requests that are being read or answered."""
-    pictures: int = 64
+    max_images: int = 64
     """Pictures of one request."""
-    batch: int = 64
+    max_batch_size: int = 64
     """Pictures that the model answers at once."""
-    waiting: int = 256
+    max_waiting_images: int = 256
     """Pictures that are decoded, wait or are answered at any moment."""
-    per_client: int = 64
+    max_requests_per_client: int = 64
     """Requests of one address that are answered at any moment."""
-    tasks: int = 8
+    max_tasks: int = 8
     """Explanations and embeddings that wait at any moment; each takes the model for itself."""
     deadline: float = 30.0
     """From the last byte of a request to its answer."""
-    slow: float = 10.0
+    read_timeout: float = 10.0
     """For the head of a request, and for its body beyond what its size explains."""
-    pace: int = 64 * 2**10
+    min_bytes_per_second: int = 64 * 2**10
     """Bytes a second that a body must come at, so that a large one from a slow line is not cut off."""
-    drain: float = 15.0
+    drain_timeout: float = 15.0
     """For requests that are being answered when the server is asked to stop."""
-    workers: int = 2
+    decode_workers: int = 2
     """Processes that decode pictures."""
-    decode: float = 10.0
+    decode_timeout: float = 10.0
     """For decoding one picture."""
-    memory: int = 1024 * MIB
+    decode_memory: int = 1024 * MIB
     """That a decoding process may take on top of what it starts with."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if value <= 0:
                 raise UsageError(f"{name} must be more than 0. Got {value}.")
-        if self.body > self.bodies:
+        if self.max_body_bytes > self.max_total_body_bytes:
             raise UsageError(
-                f"One request of {self.body:,} bytes would not fit into the {self.bodies:,} of all that are answered."
+                f"One request of {self.max_body_bytes:,} bytes would not fit into the {self.max_total_body_bytes:,} of all that are answered."
             )
-        if self.pictures > self.waiting:
+        if self.max_images > self.max_waiting_images:
             raise UsageError(
-                f"One request of {self.pictures} pictures would not fit among the {self.waiting} that may wait."
+                f"One request of {self.max_images} pictures would not fit among the {self.max_waiting_images} that may wait."
             )

@@ -27,12 +27,12 @@ class Histogram:
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
-    def see(self, value: float) -> None:
+    def observe(self, value: float) -> None:
         """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def lines(self, name: str, labels: str = "") -> Iterator[str]:
+    def format_lines(self, name: str, labels: str = "") -> Iterator[str]:
         """Its buckets, sum and count."""
         seen, comma = 0, "," if labels else ""
         for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
@@ -57,27 +57,27 @@ class ServerMetrics:
         self._batches = Histogram(IMAGES_BUCKETS)
         self._model_seconds = 0.0
 
-    def request(self, path: str, status: int, seconds: float) -> str:
+    def count_request(self, path: str, status: int, seconds: float) -> str:
         """One request has ended, after so long; gives the path that it is counted under."""
         known = path if path in self._paths else OTHER_PATH
         self.requests[known, status] += 1
-        self._seconds[known].see(seconds)
+        self._seconds[known].observe(seconds)
         return known
 
-    def batch(self, pictures: int, seconds: float) -> None:
+    def count_batch(self, pictures: int, seconds: float) -> None:
         """The model has answered so many pictures at once."""
-        self._batches.see(pictures)
+        self._batches.observe(pictures)
         self._model_seconds += seconds
 
-    def text(self, now: Mapping[str, tuple[str, float]]) -> str:
+    def format_text(self, now: Mapping[str, tuple[str, float]]) -> str:
         """Everything.
 
         Args:
             now: what is so at the moment: name -> (help, value).
         """
-        return "\n".join((*self._counted(), *_format_gauges(now), ""))
+        return "\n".join((*self._format_counters(), *_format_gauges(now), ""))
 
-    def _counted(self) -> Iterator[str]:
+    def _format_counters(self) -> Iterator[str]:
         yield from _format_header(
             "vitrail_requests_total", "counter", "Requests by path and status; status 0: the client left."
         )
@@ -87,9 +87,9 @@ class ServerMetrics:
             "vitrail_request_seconds", "histogram", "From the head of a request to the end of its answer."
         )
         for path, seconds in self._seconds.items():
-            yield from seconds.lines("vitrail_request_seconds", f'path="{path}"')
+            yield from seconds.format_lines("vitrail_request_seconds", f'path="{path}"')
         yield from _format_header("vitrail_batch_pictures", "histogram", "Pictures that the model answered at once.")
-        yield from self._batches.lines("vitrail_batch_pictures")
+        yield from self._batches.format_lines("vitrail_batch_pictures")
         yield from _format_header(
             "vitrail_model_seconds_total",
             "counter",

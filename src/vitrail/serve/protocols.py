@@ -44,7 +44,7 @@ def list_methods(config: ViTConfig) -> list[dict[str, object]]:
             "name": name,
             "title": METHOD_DESCRIPTIONS[name][0],
             "line": METHOD_DESCRIPTIONS[name][1],
-            "of_class": METHODS[name].of_class,
+            "of_class": METHODS[name].class_specific,
         }
         for name in names
     ]
@@ -74,7 +74,7 @@ def explain_prepared_image(
         UsageError: no such method or class, or a map that says nothing.
     """
     picture = image.permute(1, 2, 0).contiguous().numpy()  # [h, w, C]
-    asked = ExplainRequest(method=method or default_method(explainer.model.config), of=target)
+    asked = ExplainRequest(method=method or default_method(explainer.model.config), target=target)
     (found,) = explain_images(explainer, [picture], asked)
     assert isinstance(found, Explanation)
     return explanation_to_json(found, seen[1] / seen[0])
@@ -86,18 +86,18 @@ def explanation_to_json(found: Explanation, aspect: float) -> dict[str, Any]:
     Args:
         aspect: width over height of what is seen, as the picture itself has it.
     """
-    heat = found.found.values[0]
+    heat = found.heatmap.values[0]
     shown = heat[~found.artefacts] if (~found.artefacts).any() else heat
     height, width, _ = found.image.shape
     number = found.task == "number"
     return {
-        "method": found.found.method,
+        "method": found.heatmap.method,
         "title": found.title,
-        "caption": " ".join((f"{found.found.method} · {found.found.layer}.", *found.caption.below[1:])),
-        "target": found.of or None,
+        "caption": " ".join((f"{found.heatmap.method} · {found.heatmap.layer}.", *found.caption.below[1:])),
+        "target": found.target or None,
         "probability": None if number else found.value,
         "value": found.value if number else None,
-        "scale": found.found.scale,
+        "scale": found.heatmap.scale,
         "rows": heat.shape[0],
         "columns": heat.shape[1],
         "values": heat.tolist(),
@@ -106,7 +106,7 @@ def explanation_to_json(found: Explanation, aspect: float) -> dict[str, Any]:
         "height": height,
         "width": width,
         "aspect": aspect,
-        "unit": found.found.unit,
+        "unit": found.heatmap.unit,
         "patch": list(found.patch),
         "picture": f"data:image/png;base64,{base64.b64encode(_encode_png(found.image)).decode('ascii')}",
         "artefacts": np.argwhere(found.artefacts).tolist(),

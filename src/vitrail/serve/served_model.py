@@ -49,7 +49,7 @@ class ServedModel:
     """
 
     def __init__(self, predictor: Predictor, name: str, licence: str = "", broken: Callable[[], None] = lambda: None):
-        self.predictor, self.name, self.licence, self._broken = predictor, name, licence, broken
+        self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, broken
         self.spec = predictor.spec
         self.threads = 1
         """Of the CPU that answers are computed with; 1 where another device does."""
@@ -58,16 +58,16 @@ class ServedModel:
         self._methods = [] if self.explainer is None else list_methods(self.explainer.model.config)
         self._palette = make_palette()
 
-    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
+    def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of prepared pictures.
 
         Raises:
             RefusedError: 503, the model gave numbers that are not finite.
         """
-        answers, outputs = self.predictor.answer(names, images)
+        answers, outputs = self.predictor.predict_prepared(names, images)
         scores = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
         if not np.isfinite(scores).all() or not all(np.isfinite(one).all() for one in outputs):
-            self._broken()
+            self._on_broken()
             raise HttpError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
         number = isinstance(answers, RegressionPredictions)
         found = {exported.VALUES if number else exported.PROBABILITIES: scores}
@@ -75,20 +75,20 @@ class ServedModel:
             found[exported.LOGITS] = outputs[0]
         if not isinstance(answers, RegressionPredictions):
             found[exported.DECISIONS] = answers.labels.astype(np.int64)
-        why = answers.abstained or ("",) * len(names)
+        why = answers.abstain_reasons or ("",) * len(names)
         found[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in why], np.int64)
         return PredictionBatch(answers.records(), found)
 
-    def embed(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
+    def embed_image(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
         """What the head reads of a picture."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
-        seen = [compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.eyes]
+        seen = [compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.backbones]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():
-            self._broken()
+            self._on_broken()
             raise HttpError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
-        return {"features": vector.tolist(), "kind": self.embedder.eyes[0].model.config.pool}
+        return {"features": vector.tolist(), "kind": self.embedder.backbones[0].model.config.pool}
 
     def warm_up(self) -> None:
         """Answer a drawn picture, alone and among others, before anybody else is answered.
@@ -101,10 +101,10 @@ class ServedModel:
         images = torch.from_numpy(drawn)
         key = exported.VALUES if self.predictor.task == "number" else exported.PROBABILITIES
         try:
-            together = self.answer([ImageName("", "")] * len(images), images).outputs[key]
-            alone = self.answer([ImageName("", "")], images[:1]).outputs[key]
+            together = self.predict_batch([ImageName("", "")] * len(images), images).outputs[key]
+            alone = self.predict_batch([ImageName("", "")], images[:1]).outputs[key]
         except HttpError as problem:
-            raise DamagedFileError(f"{problem.sentence} Serve another copy.") from problem
+            raise DamagedFileError(f"{problem.message} Serve another copy.") from problem
         scale = max(1.0, float(np.abs(together).max()))
         if (apart := float(np.abs(together[0] - alone[0]).max())) > BATCH_TOLERANCE * scale:
             raise DamagedFileError(
@@ -113,15 +113,15 @@ class ServedModel:
                 "are allowed. Serve another copy, or with --device cpu."
             )
 
-    def typical_work(self) -> tuple[Callable[[], object], int]:
+    def make_typical_batch(self) -> tuple[Callable[[], object], int]:
         """What answers some drawn pictures, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
         count = max(4, min(64, TYPICAL_PIXELS // (self.spec.height * self.spec.width)))
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
-        return partial(self.predictor.answer, [ImageName("", "")] * count, images), count
+        return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
 
-    def about(self, limits: ServerLimits, token: bool) -> dict[str, Any]:
+    def describe(self, limits: ServerLimits, token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""
-        predictor, decided, spec = self.predictor, self.predictor.decided, self.spec
+        predictor, decided, spec = self.predictor, self.predictor.decisions, self.spec
         number = predictor.task == "number"
         labels = (decided.positive,) if decided.positive else predictor.classes
         return {
@@ -131,12 +131,12 @@ class ServedModel:
             "columns": list(predictor.classes) if number else [],
             "image": {"height": spec.height, "width": spec.width, "channels": spec.channels},
             "thresholds": dict(zip(labels, decided.thresholds, strict=False)),
-            "calibrated": all(member.decided.temperature != () for member in predictor.members),
+            "calibrated": all(member.decisions.temperature != () for member in predictor.members),
             "abstains_below": decided.sure or None,
-            "unlike": any(member.decided.unlike is not None for member in predictor.members),
+            "unlike": any(member.decisions.unlike is not None for member in predictor.members),
             "methods": self._methods,
             "palette": self._palette,
-            "limits": {"bytes": limits.body, "pictures": limits.pictures, "pixels": spec.max_pixels},
+            "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
             "token": token,
             "version": version("vitrail"),
             "licence": self.licence,
@@ -159,7 +159,7 @@ def load_served_model(
     if threads:
         set_thread_count(threads)
     if predictor.device.type == "cpu":
-        opened.threads = threads or choose_threads(*opened.typical_work(), torch.get_num_threads())
+        opened.threads = threads or choose_threads(*opened.make_typical_batch(), torch.get_num_threads())
     opened.warm_up()
     return opened
 
@@ -173,7 +173,7 @@ def skip_preprocessing(predictor: Predictor) -> Predictor:
 
 def _make_embedder(predictor: Predictor) -> Embedder | None:
     try:
-        return Embedder.of(predictor)
+        return Embedder.from_predictor(predictor)
     except UsageError:
         return None
 

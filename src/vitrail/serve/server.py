@@ -103,14 +103,14 @@ class StoppableServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]):
         super().__init__(config)
         self._drain = drain
-        self._asked = False
+        self._stop_requested = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """What a signal does."""
-        if self._asked:
+        if self._stop_requested:
             self.should_exit = self.force_exit = True
             return
-        self._asked = True
+        self._stop_requested = True
         self._drain()
 
 
@@ -157,16 +157,16 @@ async def _announce_listening(server: uvicorn.Server, listening: Callable[[], No
 
 async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
     """Refuse new requests, wait for those inside, then stop listening."""
-    service.draining = True
+    service.is_draining = True
     loop = asyncio.get_running_loop()
-    until = loop.time() + service.limits.drain
-    while service.admission.inside and loop.time() < until and not server.should_exit:
+    until = loop.time() + service.limits.drain_timeout
+    while service.admission.num_requests and loop.time() < until and not server.should_exit:
         await asyncio.sleep(0.02)
     server.should_exit = True
 
 
 def _make_uvicorn_config(asked: ServeRequest, service: Service) -> uvicorn.Config:
-    patience = ConnectionLimits(head=asked.limits.slow, most=_max_connections())
+    patience = ConnectionLimits(head_timeout=asked.limits.read_timeout, max_connections=_max_connections())
     return uvicorn.Config(
         create_app(service),
         loop="asyncio",

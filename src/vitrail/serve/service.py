@@ -41,115 +41,115 @@ class Service:
         log: RequestLog | None = None,
     ):
         self.name, self.limits, self.tokens = name, limits, tokens
-        self.infer = f"/v2/models/{name}/infer"
-        self.work = frozenset((*WORK_PATHS, self.infer))
+        self.infer_path = f"/v2/models/{name}/infer"
+        self.work_paths = frozenset((*WORK_PATHS, self.infer_path))
         self.metrics = ServerMetrics(
-            (*WORK_PATHS, self.infer, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/")
+            (*WORK_PATHS, self.infer_path, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/")
         )
-        self.batcher = Batcher(partial(open_model, self._break), self._opened, self.metrics.batch, limits.batch)
-        self.admission = AdmissionControl(limits, lambda: self.batcher.seconds)
-        self.opened: ServedModel | None = None
-        self.pictures: DecodePool | None = None
-        self.draining = False
-        self.broken = False
-        self._ready, self._failed, self._log = ready, failed, log
-        self._starting: asyncio.Task[None] | None = None
-        self._decoders: DecodePool | None = None
+        self.batcher = Batcher(partial(open_model, self._mark_broken), self._on_model_opened, self.metrics.count_batch, limits.max_batch_size)
+        self.admission = AdmissionControl(limits, lambda: self.batcher.seconds_per_image)
+        self.served_model: ServedModel | None = None
+        self.decode_pool: DecodePool | None = None
+        self.is_draining = False
+        self.is_broken = False
+        self._on_ready, self._on_failed, self._log_request = ready, failed, log
+        self._start_task: asyncio.Task[None] | None = None
+        self._starting_pool: DecodePool | None = None
 
     @property
-    def shut(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why nothing is answered now; empty if something is."""
-        if self.draining:
+        if self.is_draining:
             return "The server is stopping."
-        if self.broken:
+        if self.is_broken:
             return "The model produced NaN, so it is not to be trusted any more. Restart the server."
-        return "The model is being read." if self.opened is None or self.pictures is None else ""
+        return "The model is being read." if self.served_model is None or self.decode_pool is None else ""
 
     @property
-    def why_not(self) -> str:
+    def not_ready_reason(self) -> str:
         """Why the server is not ready, though it may still answer; empty if it is."""
-        healthy = self.pictures is None or self.pictures.healthy
-        return self.shut or ("" if healthy else "The processes that decode pictures keep dying.")
+        healthy = self.decode_pool is None or self.decode_pool.is_healthy
+        return self.unavailable_reason or ("" if healthy else "The processes that decode pictures keep dying.")
 
-    def check_open(self) -> None:
+    def check_available(self) -> None:
         """Raise RefusedError (503) while nothing is answered."""
-        if why := self.shut:
-            raise HttpError(503, why, again=1, close=self.draining)
+        if why := self.unavailable_reason:
+            raise HttpError(503, why, again=1, close=self.is_draining)
 
-    def model(self) -> ServedModel:
+    def get_model(self) -> ServedModel:
         """The model; RefusedError (503) while it is being read."""
-        if self.opened is None:
+        if self.served_model is None:
             raise HttpError(503, "The model is being read.", again=1)
-        return self.opened
+        return self.served_model
 
-    async def start(self, opened: ServedModel) -> None:
+    async def start_decoding(self, opened: ServedModel) -> None:
         """The decoding processes, which need to know what the model reads; then it is ready."""
-        self._decoders = DecodePool(opened.spec, self.limits)
-        await self._decoders.start()
-        self.pictures = self._decoders
+        self._starting_pool = DecodePool(opened.spec, self.limits)
+        await self._starting_pool.start()
+        self.decode_pool = self._starting_pool
         gc.collect()
         gc.freeze()  # what is there now stays; to look through it while clients wait stops everybody
-        self._ready(opened)
+        self._on_ready(opened)
 
     async def close(self) -> bool:
         """End every process and the model's threads; False if one is in the middle of something long."""
-        self.draining = True
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.wait([self._starting])
-        if self._decoders is not None:
-            await self._decoders.close()
+        self.is_draining = True
+        if self._start_task is not None:
+            self._start_task.cancel()
+            await asyncio.wait([self._start_task])
+        if self._starting_pool is not None:
+            await self._starting_pool.close()
         return await self.batcher.close()
 
-    def ended(self, path: str, status: int, seconds: float) -> None:
+    def record_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request, and tell of it where that is wished; of the page's own files only what went wrong."""
-        known = self.metrics.request(path, status, seconds)
-        if self._log is not None and (known != OTHER_PATH or status >= 400):
-            self._log(known, status, seconds)
+        known = self.metrics.count_request(path, status, seconds)
+        if self._log_request is not None and (known != OTHER_PATH or status >= 400):
+            self._log_request(known, status, seconds)
 
-    async def prepared(self, body: bytearray | memoryview) -> PreparedImages:
+    async def decode_image(self, body: bytearray | memoryview) -> PreparedImages:
         """One picture as the model reads it; RefusedError as `Pictures.prepare`."""
-        assert self.pictures is not None
-        return await self.pictures.prepare("picture", body)
+        assert self.decode_pool is not None
+        return await self.decode_pool.decode("picture", body)
 
-    async def answered(self, name: ImageName, body: bytearray | memoryview) -> tuple[PredictionBatch, list[str]]:
+    async def predict_image(self, name: ImageName, body: bytearray | memoryview) -> tuple[PredictionBatch, list[str]]:
         """One picture answered, and remarks about its file."""
-        made = await self.prepared(body)
-        found = await self.batcher.answer([name], made.images)
-        return found, made.said["remarks"]
+        made = await self.decode_image(body)
+        found = await self.batcher.submit([name], made.images)
+        return found, made.info["remarks"]
 
-    def gauges(self) -> dict[str, tuple[str, float]]:
+    def read_gauges(self) -> dict[str, tuple[str, float]]:
         """What is so at the moment, for `Metrics.text`."""
-        pictures = self.pictures
+        pictures = self.decode_pool
         return {
-            "vitrail_ready": ("1 if pictures are answered.", float(not self.why_not)),
-            "vitrail_waiting_pictures": ("Pictures that are decoded, wait or are answered.", self.admission.waiting),
-            "vitrail_requests_inside": ("Requests for answers that have not ended.", self.admission.inside),
-            "vitrail_body_bytes": ("Bytes of requests that are held.", self.admission.bytes),
+            "vitrail_ready": ("1 if pictures are answered.", float(not self.not_ready_reason)),
+            "vitrail_waiting_pictures": ("Pictures that are decoded, wait or are answered.", self.admission.num_images),
+            "vitrail_requests_inside": ("Requests for answers that have not ended.", self.admission.num_requests),
+            "vitrail_body_bytes": ("Bytes of requests that are held.", self.admission.body_bytes),
             "vitrail_decoder_deaths_total": (
-                "Decoding processes that died.", pictures.died if pictures is not None else 0,
+                "Decoding processes that died.", pictures.num_died if pictures is not None else 0,
             ),
             "vitrail_decoder_stops_total": (
                 "Decoding processes that were ended because of a slow picture.",
-                pictures.stopped if pictures is not None else 0,
+                pictures.num_stopped if pictures is not None else 0,
             ),
         }  # fmt: skip
 
-    def _break(self) -> None:
-        self.broken = True
+    def _mark_broken(self) -> None:
+        self.is_broken = True
 
-    def _opened(self, opened: ServedModel | None, problem: BaseException | None) -> None:
+    def _on_model_opened(self, opened: ServedModel | None, problem: BaseException | None) -> None:
         if opened is None or problem is not None:
             assert problem is not None
-            self._failed(problem)
+            self._on_failed(problem)
             return
-        if self.draining:
+        if self.is_draining:
             return
-        self.opened = opened
-        self._starting = asyncio.get_running_loop().create_task(self.start(opened))
-        self._starting.add_done_callback(self._started)
+        self.served_model = opened
+        self._start_task = asyncio.get_running_loop().create_task(self.start_decoding(opened))
+        self._start_task.add_done_callback(self._on_started)
 
-    def _started(self, task: asyncio.Task[None]) -> None:
+    def _on_started(self, task: asyncio.Task[None]) -> None:
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            self._failed(problem)
+            self._on_failed(problem)

@@ -34,7 +34,7 @@ class StaticFile(NamedTuple):
     """One file as it is sent."""
 
     body: bytes
-    kind: str
+    media_type: str
     etag: str
 
 

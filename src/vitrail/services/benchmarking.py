@@ -33,15 +33,15 @@ PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 class BenchRequest:
     """What a person says beside the model; nothing is what the machine is best at."""
 
-    batches: tuple[int, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
     only: tuple[str, ...] = ()
     device: str = "auto"
-    number_format: PrecisionChoice = "auto"
+    precision: PrecisionChoice = "auto"
     threads: int = 0
     optimizer: Literal["muon", "adamw"] = "muon"
     compile: bool = False
     rounds: int = 5
-    least: float = 0.2
+    min_seconds: float = 0.2
 
 
 class ModelBenchmark:
@@ -53,21 +53,21 @@ class ModelBenchmark:
 
     def __init__(self, given: str, asked: BenchRequest):
         _check_bench_request(asked)
-        self.given = given
-        self.whats = select_benchmarks(asked.only)
-        self.found = find_model(given)
-        self.machine = configure_runtime(asked)
-        kind = self.machine.device.partition(":")[0]
+        self.model_name = given
+        self.kinds = select_benchmarks(asked.only)
+        self.model_info = find_model(given)
+        self.runtime = configure_runtime(asked)
+        kind = self.runtime.device.partition(":")[0]
         self.sweep = SweepSettings(
-            whats=self.whats,
-            batches=tuple(sorted(set(asked.batches))) or DEFAULT_BATCH_SIZES[kind],
-            device=self.machine.device,
-            number_format=self.machine.number_format,
-            workers=self.machine.workers,
+            kinds=self.kinds,
+            batch_sizes=tuple(sorted(set(asked.batch_sizes))) or DEFAULT_BATCH_SIZES[kind],
+            device=self.runtime.device,
+            precision=self.runtime.number_format,
+            num_workers=self.runtime.workers,
             optimizer=asked.optimizer,
             compile=asked.compile,
             rounds=asked.rounds,
-            least=asked.least,
+            min_seconds=asked.min_seconds,
         )
         self.facts: dict[str, Any] = {}
         self._rows: list[SweepRow] = []
@@ -75,28 +75,28 @@ class ModelBenchmark:
     def run(self) -> Iterator[str]:
         """Measure, saying what is being done."""
         with tempfile.TemporaryDirectory() as folder:
-            measurement = SweepRunner(self.found.model, self.found.spec, self.sweep, Path(folder))
+            measurement = SweepRunner(self.model_info.model, self.model_info.spec, self.sweep, Path(folder))
             yield from measurement.run()
         self._rows = measurement.rows
-        shape, sweep = self.found.config, self.sweep
+        shape, sweep = self.model_info.config, self.sweep
         self.facts = {
-            "model": self.given,
+            "model": self.model_name,
             "parameters": parameter_count(shape),
             "machine": measure.describe_machine(sweep.device),
-            "number_format": sweep.number_format,
+            "number_format": sweep.precision,
             "compiled": sweep.compile,
             "optimizer": sweep.optimizer,
-            "workers": sweep.workers,
-            "files": {"count": sweep.files, "height": sweep.size[0], "width": sweep.size[1], "kind": "JPEG"},
+            "workers": sweep.num_workers,
+            "files": {"count": sweep.num_files, "height": sweep.image_size[0], "width": sweep.image_size[1], "kind": "JPEG"},
             "warm_up": "three calls of each",
-            "limits": {"large_product_flops": measurement.large, "copied_bytes_per_second": measurement.copied},
+            "limits": {"large_product_flops": measurement.matmul_flops_per_second, "copied_bytes_per_second": measurement.copy_bytes_per_second},
             "rows": [_row_to_json(row) for row in measurement.rows],
-            "excluded": {what: EXCLUDED_WORK[what] for what in self.whats},
-            "left_out": measurement.left_out,
+            "excluded": {what: EXCLUDED_WORK[what] for what in self.kinds},
+            "left_out": measurement.skip_reasons,
             "architecture": config.write(shape),
         }
 
-    def table(self) -> str:
+    def format_table(self) -> str:
         """The outcome for people; after `run`."""
         found, sweep = self.facts, self.sweep
         around = found["machine"]
@@ -105,7 +105,7 @@ class ModelBenchmark:
         large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
         compiled = ", compiled" if sweep.compile else ""
         lines = [
-            f"{self.given} in {sweep.number_format}{compiled} on {where}",
+            f"{self.model_name} in {sweep.precision}{compiled} on {where}",
             f"limits: one large product {_format_giga(large)} GFLOP/s, copies {copied / 1e9:.1f} GB/s read and written",
             "",
             *_align_columns([TABLE_HEADER, *(_format_row_cells(row) for row in self._rows)]),
@@ -132,8 +132,8 @@ def benchmark_attention(
     """
     _check_bench_request(asked)
     here = configure_runtime(asked)
-    formats = ("float32", "bfloat16") if asked.number_format == "auto" else (here.number_format,)
-    found = list(attention_table.compare_paths(here.device, formats, tokens, asked.rounds, asked.least))
+    formats = ("float32", "bfloat16") if asked.precision == "auto" else (here.number_format,)
+    found = list(attention_table.compare_paths(here.device, formats, tokens, asked.rounds, asked.min_seconds))
     return found, attention_table.propose_changes(found, here.device)
 
 
@@ -143,7 +143,7 @@ def attention_to_json(
     """Both as plain values."""
     rows = [
         {
-            "number_format": row.number_format, "gradients": row.gradients, "tokens": row.tokens,
+            "number_format": row.precision, "gradients": row.gradients, "tokens": row.tokens,
             "fused": timing_to_json(row.fused), "open": timing_to_json(row.open), "ratio": row.ratio,
         }
         for row in found
@@ -157,7 +157,7 @@ def format_attention_results(found: Sequence[AttentionTiming], proposed: Sequenc
     head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
     cells = [
         (
-            row.number_format, "yes" if row.gradients else "no", str(row.tokens),
+            row.precision, "yes" if row.gradients else "no", str(row.tokens),
             f"{row.fused.median * 1e3:.2f}", f"{row.open.median * 1e3:.2f}", f"{row.ratio:.2f}",
         )
         for row in found
@@ -176,7 +176,7 @@ def configure_runtime(asked: BenchRequest) -> runtime.Runtime:
         UsageError: a device or number format that is not here.
     """
     wanted = runtime.RuntimeSettings(
-        device=asked.device, number_format=asked.number_format, threads=asked.threads, compile=asked.compile
+        device=asked.device, number_format=asked.precision, threads=asked.threads, compile=asked.compile
     )
     here = runtime.choose(wanted)
     runtime.apply(here)
@@ -191,17 +191,17 @@ def save_results(path: Path, facts: Mapping[str, Any]) -> None:
 def _check_bench_request(asked: BenchRequest) -> None:
     if asked.rounds < 1:
         raise UsageError(f"--rounds must be at least 1. Got {asked.rounds}.")
-    if asked.batches and min(asked.batches) < 1:
-        raise UsageError(f"--batches must be 1 or more. Got {min(asked.batches)}.")
+    if asked.batch_sizes and min(asked.batch_sizes) < 1:
+        raise UsageError(f"--batches must be 1 or more. Got {min(asked.batch_sizes)}.")
 
 
 def _row_to_json(row: SweepRow) -> dict[str, Any]:
     return {
-        "what": row.what,
-        "batch": row.batch,
+        "what": row.kind,
+        "batch": row.batch_size,
         "pictures_per_second": row.rate,
         "seconds": timing_to_json(row.timing),
-        "pictures": row.pictures,
+        "pictures": row.num_images,
         "flops": row.flops,
         "limit_flops_per_second": row.limit,
         "utilisation": row.utilisation,
@@ -212,11 +212,11 @@ def _row_to_json(row: SweepRow) -> dict[str, Any]:
 def _format_row_cells(row: SweepRow) -> tuple[str, ...]:
     timing = row.timing
     return (
-        row.what,
-        str(row.batch),
+        row.kind,
+        str(row.batch_size),
         f"{row.rate:,.1f}",
         f"{timing.spread:.0%}",
-        f"{timing.median * 1e3 * row.batch / row.pictures:,.1f}",
+        f"{timing.median * 1e3 * row.batch_size / row.num_images:,.1f}",
         _format_giga(row.flops / timing.median) if row.flops else "",
         "" if row.utilisation is None else f"{row.utilisation:.0%}",
         "" if row.memory is None else format_bytes(row.memory),

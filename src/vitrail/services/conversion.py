@@ -49,7 +49,7 @@ class ConversionResult:
     to: ConversionTarget
     difference: float
     """Largest difference between the outputs of the model and of what was read back."""
-    pictures: int
+    num_images: int
     """Random pictures that were compared."""
     audit: Audit
     """Every tensor of what was written, as it was read back."""
@@ -69,7 +69,7 @@ def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> Conversi
         DamagedFileError: what was read back answers otherwise; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    if found.trained is None:
+    if found.trained_model is None:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
     info = _bundle_info(found)
@@ -86,7 +86,7 @@ def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> Conversi
         path=out,
         to=to,
         difference=difference,
-        pictures=NUM_TEST_IMAGES,
+        num_images=NUM_TEST_IMAGES,
         audit=again.audit,
         notes=(
             *_note_unnamed_outputs(found, to),
@@ -217,10 +217,10 @@ def _note_unnamed_outputs(found: ModelInfo, to: ConversionTarget) -> tuple[str, 
 
 def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
     """Our predictions may be averages over several views of a picture, which no other library can know."""
-    views = TtaViews.of(info, "the bundle")
-    if to == "bundle" or views.count == 1:
+    views = TtaViews.from_notes(info, "the bundle")
+    if to == "bundle" or views.num_views == 1:
         return ()
-    others = ["its mirror image"] * views.mirror + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
+    others = ["its mirror image"] * views.flip + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
     return (f"vitrail predict averages over every picture and {' and '.join(others)} here, and {to} does not",)
 
 

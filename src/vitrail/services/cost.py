@@ -43,30 +43,30 @@ class CostRequest:
         UsageError: pictures, epochs or a share that cannot be.
     """
 
-    on: str = THIS_MACHINE
+    device: str = THIS_MACHINE
     devices: int = 1
-    batch: int = 0
+    batch_size: int = 0
     """Pictures of all devices in a step; 0 takes as many as usual."""
-    pictures: int = 0
+    num_images: int = 0
     """Of the data set; 0 for none in particular."""
     epochs: float = 0.0
     """Passes of a training over them; 0 foretells answers alone."""
-    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     optimizer: cost_model.Optimizer = "adamw"
-    reached: float | None = None
+    utilization: float | None = None
     """Share of another device's published rate."""
 
     def __post_init__(self) -> None:
-        if self.devices < 1 or self.batch < 0:
-            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch}.")
-        if self.pictures < 0 or self.epochs < 0:
-            raise UsageError(f"--pictures and --epochs must be 0 or more. Got {self.pictures} and {self.epochs:g}.")
-        if self.epochs and not self.pictures:
+        if self.devices < 1 or self.batch_size < 0:
+            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch_size}.")
+        if self.num_images < 0 or self.epochs < 0:
+            raise UsageError(f"--pictures and --epochs must be 0 or more. Got {self.num_images} and {self.epochs:g}.")
+        if self.epochs and not self.num_images:
             raise UsageError("--epochs are passes over so many --pictures. Give both.")
-        if self.reached is not None and self.on == THIS_MACHINE:
+        if self.utilization is not None and self.device == THIS_MACHINE:
             raise UsageError("--reached is a share of a published rate. Name the device with --on, such as --on h100.")
-        if self.reached is not None and not 0 < self.reached <= 1:
-            raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.reached:g}.")
+        if self.utilization is not None and not 0 < self.utilization <= 1:
+            raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.utilization:g}.")
 
 
 def estimate_cost(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> dict[str, Any]:
@@ -76,18 +76,18 @@ def estimate_cost(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> dic
         UsageError: no such device, or a batch that does not part evenly.
     """
     wanted, seconds, room, where, assumed = (
-        _measure_here(config, spec, asked) if asked.on == THIS_MACHINE else _estimate_elsewhere(config, asked)
+        _measure_here(config, spec, asked) if asked.device == THIS_MACHINE else _estimate_elsewhere(config, asked)
     )
     found = estimate_workload_cost(wanted, seconds, room)
     return {
         "on": where,
-        "devices": wanted.devices,
-        "batch": wanted.batch,
-        "number_format": wanted.number_format,
+        "devices": wanted.num_devices,
+        "batch": wanted.batch_size,
+        "number_format": wanted.precision,
         "optimizer": wanted.optimizer,
         **asdict(found),
         "parts": flops.flops_by_part(config),
-        "run": _summarize_run(found, asked, wanted.devices),
+        "run": _summarize_run(found, asked, wanted.num_devices),
         "data": {
             "training": _estimate_data_rate(found.training_rate),
             "answers": _estimate_data_rate(found.inference_rate),
@@ -124,10 +124,10 @@ def format_cost(name: str, facts: Mapping[str, Any]) -> list[str]:
 def count_plan_flops(plan: Plan) -> int:
     """Operations of a planned training, with what its early steps leave out."""
     total, recipe = 0.0, plan.recipe
-    for phase in recipe.phases():
+    for phase in recipe.progressive_stages():
         step = math.ceil(phase.begin * recipe.steps)
         shown = recipe.tokens_at(step, plan.model.grid)
-        total += phase.share * recipe.steps * recipe.batch * flops.training_flops(plan.model, shown)
+        total += phase.fraction * recipe.steps * recipe.batch * flops.training_flops(plan.model, shown)
     return round(total)
 
 
@@ -146,7 +146,7 @@ def estimate_plan_cost(planned: PlanEvent, count: int | None) -> dict[str, Any]:
     if count is None or planned.cost is None:
         return facts
     wanted = Workload(
-        config=plan.model, batch=plan.recipe.batch, devices=count, number_format=plan.compute.number_format,
+        config=plan.model, batch_size=plan.recipe.batch, num_devices=count, precision=plan.compute.number_format,
         optimizer=plan.recipe.optimizer,
     )  # fmt: skip
     each = planned.cost.training / max(plan.recipe.steps, 1) / count
@@ -181,33 +181,33 @@ _EstimateInputs = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[st
 
 
 def _measure_here(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> _EstimateInputs:
-    machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.number_format))
+    machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.precision))
     runtime.apply(machine)
     wanted = _make_workload(
         config, asked, machine.number_format, DEFAULT_BATCH_PER_DEVICE.get(machine.device.partition(":")[0], 256)
     )
     seconds = cost_model.measure_step_seconds(
-        config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer
+        config, spec, wanted.batch_per_device, machine.device, machine.number_format, wanted.optimizer
     )
     room = _describe_hardware(machine.device, machine.threads)
     where = f"this machine ({runtime.cpu_name()}, {format_count(machine.threads, 'thread')})"
-    assumed = [_format_link(room)] if wanted.devices > 1 else []
+    assumed = [_format_link(room)] if wanted.num_devices > 1 else []
     return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
 
 
 def _estimate_elsewhere(config: ViTConfig, asked: CostRequest) -> _EstimateInputs:
-    device = cost_model.get_device_spec(asked.on)
-    number_format: Precision = "bfloat16" if asked.number_format == "auto" else asked.number_format
+    device = cost_model.get_device_spec(asked.device)
+    number_format: Precision = "bfloat16" if asked.precision == "auto" else asked.precision
     wanted = _make_workload(config, asked, number_format, 256)
-    reached = cost_model.DEFAULT_UTILIZATION if asked.reached is None else asked.reached
-    seconds = cost_model.estimate_step_seconds(config, wanted.each, device, number_format, wanted.optimizer, reached)
-    room = Hardware(place="cuda", memory=device.memory, link=device.link(wanted.devices))
+    reached = cost_model.DEFAULT_UTILIZATION if asked.utilization is None else asked.utilization
+    seconds = cost_model.estimate_step_seconds(config, wanted.batch_per_device, device, number_format, wanted.optimizer, reached)
+    room = Hardware(capability="cuda", memory_bytes=device.memory_bytes, link_bandwidth=device.link_bandwidth(wanted.num_devices))
     return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, asked)]
 
 
 def _make_workload(config: ViTConfig, asked: CostRequest, number_format: Precision, each: int) -> Workload:
     return Workload(
-        config=config, batch=asked.batch or each * asked.devices, devices=asked.devices, number_format=number_format,
+        config=config, batch_size=asked.batch_size or each * asked.devices, num_devices=asked.devices, precision=number_format,
         optimizer=asked.optimizer,
     )  # fmt: skip
 
@@ -220,35 +220,35 @@ def _describe_hardware(device: str, threads: int) -> Hardware:
 
         held = float(torch.cuda.get_device_properties(device).total_memory)
     return Hardware(
-        place=device_capability(device),
-        memory=held,
-        link=DEFAULT_LINK_BANDWIDTH[kind],
-        threads=max(1, threads) if kind == "cpu" else 1,
+        capability=device_capability(device),
+        memory_bytes=held,
+        link_bandwidth=DEFAULT_LINK_BANDWIDTH[kind],
+        num_threads=max(1, threads) if kind == "cpu" else 1,
     )
 
 
 def _format_link(room: Hardware) -> str:
-    return f"{room.link / 1e9:g} GB/s from each device to the next"
+    return f"{room.link_bandwidth / 1e9:g} GB/s from each device to the next"
 
 
 def _format_utilization(device: DeviceSpec, number_format: Precision, reached: float, asked: CostRequest) -> str:
-    rate = device.products[number_format] / 1e12
-    said = "as --reached says" if asked.reached is not None else "not measured: see docs/scale.md"
+    rate = device.flops_per_second[number_format] / 1e12
+    said = "as --reached says" if asked.utilization is not None else "not measured: see docs/scale.md"
     return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
 
 
 def _summarize_run(found: CostEstimate, asked: CostRequest, count: int) -> dict[str, float]:
     """Seconds of the training, or of the answers to all pictures."""
-    if not asked.pictures:
+    if not asked.num_images:
         return {}
-    shown = asked.pictures * (asked.epochs or 1)
+    shown = asked.num_images * (asked.epochs or 1)
     rate, flops = (
         (found.training_rate, found.training_flops) if asked.epochs else (found.inference_rate, found.forward_flops)
     )
     return {
-        "pictures": asked.pictures, "epochs": asked.epochs, "seconds": shown / rate,
+        "pictures": asked.num_images, "epochs": asked.epochs, "seconds": shown / rate,
         "device_hours": shown / rate * count / 3600, "flops": float(shown * flops),
-        "bytes_of_the_set": float(asked.pictures * IMAGE_FILE_BYTES),
+        "bytes_of_the_set": float(asked.num_images * IMAGE_FILE_BYTES),
     }  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def evaluate_corruptions(
             nothing can be measured.
     """
     corruption_kinds(suite)
-    predictor.alone()
+    predictor.single_member()
     if most < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {most}.")
     numbers, source = match_source_to_model(predictor, labelled), labelled.source
@@ -94,7 +94,7 @@ def evaluate_corruptions(
     def answers(outputs: np.ndarray) -> TaskPredictions:
         return predictions_from_outputs(
             predictor.task, outputs, predictor.classes, predictor.scaling, names, labelled.split, targets,
-            decisions=predictor.decided,
+            decisions=predictor.decisions,
         )  # fmt: skip
 
     groups = None if source.groups is None else source.groups[rows]
@@ -113,7 +113,7 @@ def _preprocess_rows(
     """The pictures as the model reads them, the rows that could be read, and why others could not."""
     images, kept, skipped = [], [], []
     for row in rows.tolist():
-        picture = source.pictures[row]
+        picture = source.images[row]
         try:
             images.append(preprocess_image(picture, spec))
         except DataError as why:
@@ -182,7 +182,7 @@ def _measure_probes(source: Source, outputs: np.ndarray, targets: np.ndarray) ->
         seen = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
     else:
         seen = compute_quick_metrics(source.task, outputs, np.where(there, targets, np.float32(np.nan)))
-    return None if seen is None else seen.figure
+    return None if seen is None else seen.value
 
 
 def _activate_outputs(source: Source, outputs: np.ndarray) -> np.ndarray:
@@ -207,8 +207,8 @@ def evaluate_ood(
         UsageError: an ensemble, or a model that does not know what its training pictures look like.
         DataError: a picture cannot be read, unless `skip_bad`.
     """
-    member = predictor.alone()
-    if member.familiar is None:
+    member = predictor.single_member()
+    if member.feature_stats is None:
         raise UsageError(
             "Only a bundle that a training has made knows what familiar pictures look like (familiar.safetensors). "
             "This model does not; train one with vitrail train."
@@ -219,7 +219,7 @@ def evaluate_ood(
         None if one.source.groups is None else one.source.groups[kept] for one, kept in ((own, rows), (other, theirs))
     )
     names = (own.source.name, own.split, other.source.name)
-    return compare_ood(member.familiar, member.decided.unlike, features, others, names, (groups[0], groups[1]))
+    return compare_ood(member.feature_stats, member.decisions.unlike, features, others, names, (groups[0], groups[1]))
 
 
 def load_ood_source(other: object, settings: DataSettings | None = None) -> LabelledImages:
@@ -256,7 +256,7 @@ def _source_from_folder(folder: Path) -> Source:
     return Source(
         name=folder.name,
         classes=("picture",),
-        pictures=tuple(found),
+        images=tuple(found),
         targets=np.zeros(len(found), np.int64),
         ids=tuple(path.relative_to(folder).as_posix() for path in found),
     )
@@ -276,7 +276,7 @@ def extract_features(
         UsageError: the model is not a ViT of ours, or there are several.
         DataError: a picture cannot be read, unless `skip_bad`.
     """
-    member = predictor.alone()
+    member = predictor.single_member()
     if not isinstance(member.model, ViT):
         raise UsageError("Features are what a Vision Transformer's head reads. This model is none.")
     names = tuple(map(str, range(member.model.config.width)))
@@ -285,7 +285,7 @@ def extract_features(
         spec=member.spec,
         classes=names,
         task="number",
-        number_format=member.number_format,
+        precision=member.precision,
     )
     reader = Predictor([own], predictor.device)
     reader.spec = predictor.spec

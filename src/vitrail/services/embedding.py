@@ -35,7 +35,7 @@ class EmbeddingResult:
     """Of the features of one picture."""
     skipped: tuple[tuple[str, str], ...]
     """(path, reason) of those that could not be read."""
-    kept: Embeddings | None
+    embeddings: Embeddings | None
     """All features, if they were to stay in memory."""
 
 
@@ -100,7 +100,7 @@ def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool)
         if not count:
             raise DataError(NO_IMAGES_MESSAGE)
     return EmbeddingResult(
-        count=count, shape=shape, skipped=tuple(skipped), kept=join_embeddings(kept) if keep else None
+        count=count, shape=shape, skipped=tuple(skipped), embeddings=join_embeddings(kept) if keep else None
     )
 
 
@@ -134,7 +134,7 @@ def similar_images_to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def _open_backbone(path: Path) -> Backbone:
     found = find_model(str(path))
     known = {} if found.bundle is None else bundle.read_bundle_info(found.bundle).info
-    return Backbone(model=found.model, spec=found.spec, number_format=str(known.get("number_format", "float32")))
+    return Backbone(model=found.model, spec=found.spec, precision=str(known.get("number_format", "float32")))
 
 
 # Files of features, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.
@@ -201,7 +201,7 @@ def _open_npy_writer(path: Path) -> Iterator[FeatureWriter]:
     with open_npy_writer(path) as rows:
         array = _NpyFeatureWriter(rows)
         yield array
-        atomic.write_bytes(path.with_suffix(NAMES_EXTENSION), array.names())
+        atomic.write_bytes(path.with_suffix(NAMES_EXTENSION), array.names_to_csv())
 
 
 class _NpyFeatureWriter:
@@ -213,10 +213,10 @@ class _NpyFeatureWriter:
 
     def add(self, part: Embeddings) -> None:
         """As `Writer`."""
-        self._rows.add(part.vectors)
+        self._rows.write_rows(part.vectors)
         self._names += zip(part.paths, part.ids, strict=True)
 
-    def names(self) -> bytes:
+    def names_to_csv(self) -> bytes:
         """The table beside the array."""
         cells = ((str(row), escape_cell(path), escape_cell(id)) for row, (path, id) in enumerate(self._names))
         return "".join(format_csv_lines([NAMES_COLUMNS, *cells])).encode("utf-8", "surrogateescape")
@@ -241,18 +241,18 @@ class _ParquetFeatureWriter:
         self.rows = 0
         self._file = file
         self._writer: Any = None
-        self._waiting: list[Embeddings] = []
+        self._pending: list[Embeddings] = []
 
     def add(self, part: Embeddings) -> None:
         """As `Writer`."""
         self.rows += len(part)
-        self._waiting.append(part)
-        if sum(each.vectors.nbytes for each in self._waiting) >= ROW_GROUP_BYTES:
+        self._pending.append(part)
+        if sum(each.vectors.nbytes for each in self._pending) >= ROW_GROUP_BYTES:
             self._write()
 
     def close(self) -> None:
         """Write what waits, and the end of the file."""
-        if self._waiting:
+        if self._pending:
             self._write()
         if self._writer is not None:
             self._writer.close()
@@ -261,7 +261,7 @@ class _ParquetFeatureWriter:
         import pyarrow
         import pyarrow.parquet
 
-        vectors = np.concatenate([part.vectors for part in self._waiting])
+        vectors = np.concatenate([part.vectors for part in self._pending])
         flat = vectors.reshape(len(vectors), -1)
         kind = pyarrow.list_(pyarrow.float32(), flat.shape[1])
         shape = {"shape": ",".join(map(str, vectors.shape[1:]))}
@@ -269,8 +269,8 @@ class _ParquetFeatureWriter:
         schema = pyarrow.schema(names, metadata=shape)
         if self._writer is None:
             self._writer = pyarrow.parquet.ParquetWriter(self._file, schema)
-        paths = [to_valid_utf8(path) for part in self._waiting for path in part.paths]
-        ids = [to_valid_utf8(id) for part in self._waiting for id in part.ids]
+        paths = [to_valid_utf8(path) for part in self._pending for path in part.paths]
+        ids = [to_valid_utf8(id) for part in self._pending for id in part.ids]
         features = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), flat.shape[1])
         self._writer.write_table(pyarrow.table([paths, ids, features], schema=schema))
-        self._waiting = []
+        self._pending = []

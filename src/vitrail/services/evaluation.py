@@ -71,9 +71,9 @@ class LabelledImages:
     """What is not as it was when the run began that held them out."""
 
     @property
-    def pictures(self) -> Sequence[ImageInput]:
+    def images(self) -> Sequence[ImageInput]:
         """The pictures of these rows, each made when it is asked for."""
-        return SubsetSequence[ImageInput](self.source.pictures, self.rows)
+        return SubsetSequence[ImageInput](self.source.images, self.rows)
 
 
 def evaluate_model(
@@ -86,7 +86,7 @@ def evaluate_model(
     """
     predictions = predict_labelled(predictor, labelled, skip_bad, counted)
     figures = compute_metrics(
-        predictions, predictor.scaling, get_prediction_groups(labelled, predictions), predictor.decided.ordered
+        predictions, predictor.scaling, get_prediction_groups(labelled, predictions), predictor.decisions.ordered
     )
     return EvaluationResult(figures, predictions, labelled.source.name)
 
@@ -137,10 +137,10 @@ def predict_labelled_batches(
         rows = labelled.rows[start : start + BATCH_SIZE]
         bad = {name for name, _ in part.skipped}
         places = enumerate(rows.tolist(), start)
-        kept = [row for place, row in places if (image_path(source.pictures[row]) or str(place)) not in bad]
+        kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
         named = replace(
             part,
-            paths=tuple(image_path(source.pictures[row]) for row in kept),
+            paths=tuple(image_path(source.images[row]) for row in kept),
             ids=tuple(source.ids[row] for row in kept),
             split=labelled.split,
         )
@@ -176,7 +176,7 @@ def load_held_out(run: Path, split: str | None, given: object | None = None) -> 
             f"{run} holds several folds, each of which has held out other pictures. Ask one of them, such as "
             f"{cross_validation.first_run_folder(run)}, or give another SOURCE."
         )
-    folder = RunFolder.existing(run)
+    folder = RunFolder.open_existing(run)
     if not folder.splits_file.is_file():
         raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
     plan = folder.read_plan()
@@ -269,7 +269,7 @@ def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split
 
 def _predict_batches(predictor: Predictor, labelled: LabelledImages, skip_bad: bool) -> Iterator[TaskPredictions]:
     try:
-        yield from predictor.parts(labelled.pictures, BATCH_SIZE, skip_bad)
+        yield from predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
     except DataError as error:
         raise explain_unreadable(error) from error
 
@@ -433,7 +433,7 @@ def measure_shortcuts(
 def mask_predictor(predictor: Predictor, shown: PixelMask) -> Predictor:
     """The same predictor, seeing only some of the pixels; it does not tell unlike pictures, since all of them are."""
     members = [
-        replace(one, model=MaskedModel(one.model, shown), decided=replace(one.decided, unlike=None), familiar=None)
+        replace(one, model=MaskedModel(one.model, shown), decided=replace(one.decisions, unlike=None), familiar=None)
         for one in predictor.members
     ]
     found = Predictor(members, predictor.device)
@@ -465,9 +465,9 @@ def evaluate_out_of_fold(
             f"as {cross_validation.first_run_folder(path)}."
         )
     whole = cross_validation.load_fold_predictions(path, given)
-    answers, source = whole.answers, whole.dataset.source
-    labelled = LabelledImages(source, whole.rows(answers), OUT_OF_FOLD, whole.dataset.notes)
-    return labelled, EvaluationResult(whole.figures(), answers, source.name)
+    answers, source = whole.predictions, whole.dataset.source
+    labelled = LabelledImages(source, whole.source_rows(answers), OUT_OF_FOLD, whole.dataset.notes)
+    return labelled, EvaluationResult(whole.metrics(), answers, source.name)
 
 
 # The pictures that a Python program has a run judged on, and a warning of what should be known of them.

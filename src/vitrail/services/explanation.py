@@ -61,7 +61,7 @@ class ExplainRequest:
 
     method: str | None = None
     """A name in `explain.methods.METHODS`."""
-    of: str | None = None
+    target: str | None = None
     """The class, label or column to explain, or the number of an output that has no name; None takes the answer."""
     layer: int | None = None
     heads: tuple[int, ...] | None = None
@@ -76,7 +76,7 @@ class ExplainRequest:
 class Explainer:
     """A model with all that it takes to explain its answers."""
 
-    given: str
+    model_name: str
     """As it was asked for."""
     model: ViT
     spec: ImageSpec
@@ -89,7 +89,7 @@ class Explainer:
     views: int = 1
     """Views of a picture that its answer is the mean over."""
 
-    def output(self, of: str) -> int:
+    def output_index(self, of: str) -> int:
         """The number of an output by its name, or by its number where it has none.
 
         Raises:
@@ -130,18 +130,18 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
         return explainer_from_predictor(Predictor([member], machine.device), str(given))
     here = torch.device(machine.device)
     return Explainer(
-        given=str(given), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
+        model_name=str(given), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
         predictor=None,
     )  # fmt: skip
 
 
 def explainer_from_predictor(predictor: Predictor, given: str) -> Explainer:
     """The same from a predictor of one model."""
-    member = predictor.alone()
+    member = predictor.single_member()
     assert isinstance(member.model, ViT)
     return Explainer(
-        given=given, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
-        device=predictor.device, predictor=predictor, views=member.views.count,
+        model_name=given, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
+        device=predictor.device, predictor=predictor, views=member.views.num_views,
     )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ def explain_images(
         UsageError: what was asked for cannot be.
     """
     _check_fill_mode(asked, explainer.model)
-    of = None if asked.of is None else explainer.output(asked.of)
+    of = None if asked.target is None else explainer.output_index(asked.target)
     options = _method_options(asked, explainer)
     for place, picture in enumerate(pictures):
         name = str(place) if isinstance(picture, np.ndarray | bytes) else image_path(picture)
@@ -211,24 +211,24 @@ def _explain_image(
     image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
     answers = None if explainer.predictor is None else explainer.predictor.predict([picture])
     method = asked.method or methods.default_method(explainer.model.config)
-    if method in METHODS and METHODS[method].of_class and of is None:
+    if method in METHODS and METHODS[method].class_specific and of is None:
         of = _default_target(answers)
     images = normalize(image[None].to(explainer.device), explainer.spec)
     found = methods.explain_images(explainer.model, images, method, of, options)
-    number = None if found.of is None else found.of[0]
+    number = None if found.targets is None else found.targets[0]
     artefacts = np.zeros(found.values.shape[1:], bool)
     if method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(explainer.model, images)[0]
     return Explanation(
         name=name,
         image=_to_channels_last(image),
-        own=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
+        display_image=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
-        found=found,
+        heatmap=found,
         options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},
-        of="" if number is None else _target_name(explainer, number),
+        target="" if number is None else _target_name(explainer, number),
         value=None if number is None or answers is None else _target_value(answers, number),
-        answered="" if answers is None else _predicted_class(answers),
+        predicted_class="" if answers is None else _predicted_class(answers),
         task=explainer.task,
         artefacts=artefacts,
         remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and number is not None else (),
@@ -253,9 +253,9 @@ def _check_fill_mode(asked: ExplainRequest, model: ViT) -> None:
     method = asked.method or methods.default_method(model.config)
     if asked.fill is None or method not in METHODS:
         return
-    if "cover" not in METHODS[method].uses:
+    if "cover" not in METHODS[method].option_names:
         raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
-    if asked.fill == "drop" and "drop" not in METHODS[method].uses:
+    if asked.fill == "drop" and "drop" not in METHODS[method].option_names:
         raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
 
 
@@ -307,19 +307,19 @@ class Explanation:
     """The path, or the place of an array among the pictures."""
     image: UInt8[np.ndarray, "H W C"]
     """As the model sees it."""
-    own: UInt8[np.ndarray, "h w C"]
+    display_image: UInt8[np.ndarray, "h w C"]
     """The part of the picture that the model sees, in the picture's own shape and pixels, of large ones in fewer."""
     """The picture as the model sees it."""
     patch: tuple[int, int]
-    found: AttributionMap
+    heatmap: AttributionMap
     """The map of this one picture."""
     options: Mapping[str, Any]
     """What was asked of the method."""
-    of: str
+    target: str
     """The class, label or column that the map explains; empty for a method that is blind to classes."""
     value: float | None
     """Its probability, or its value in the user's units; None where nobody knows."""
-    answered: str
+    predicted_class: str
     """The class that was answered; empty where there is none."""
     task: Task
     artefacts: Bool[np.ndarray, "rows columns"]
@@ -330,21 +330,21 @@ class Explanation:
     @property
     def title(self) -> str:
         """What the map explains, and how likely it is."""
-        if not self.of:
-            return f"Answered: {self.answered}" if self.answered else self.found.method.capitalize()
+        if not self.target:
+            return f"Answered: {self.predicted_class}" if self.predicted_class else self.heatmap.method.capitalize()
         if self.value is None:
-            return self.of
+            return self.target
         if self.task == "number":
-            return f"{self.of} = {self.value:.4g}"
-        other = f"  (answered: {self.answered})" if self.answered and self.answered != self.of else ""
-        return f"{self.of}, {self.value:.1%}{other}"
+            return f"{self.target} = {self.value:.4g}"
+        other = f"  (answered: {self.predicted_class})" if self.predicted_class and self.predicted_class != self.target else ""
+        return f"{self.target}, {self.value:.1%}{other}"
 
     @property
     def caption(self) -> OverlayCaption:
         """Title, method and layer, the honest line, notes."""
         name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a place in a list is no name
-        made = f"{name}{self.found.method} · {self.found.layer}"
-        return OverlayCaption(self.title, (made, self.found.line, *self.notes), self.found.unit)
+        made = f"{name}{self.heatmap.method} · {self.heatmap.layer}"
+        return OverlayCaption(self.title, (made, self.heatmap.description, *self.notes), self.heatmap.unit)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -353,15 +353,15 @@ class Explanation:
         told = (
             f"{count} of {self.artefacts.size} patches, hatched, hold notes of the model instead of picture: not drawn."
         )
-        ends = ("Colours end at the largest 1 % of the patches.",) if self._ends_early else ()
-        return (*self.found.notes, *([told] if count else []), *ends, *self.remarks)
+        ends = ("Colours end at the largest 1 % of the patches.",) if self._is_clipped else ()
+        return (*self.heatmap.notes, *([told] if count else []), *ends, *self.remarks)
 
     @property
-    def _ends_early(self) -> bool:
+    def _is_clipped(self) -> bool:
         """Whether the map goes beyond what is drawn in full strength."""
-        heat, one_sided = self.found.values[0][~self.artefacts], self.found.scale == "positive"
+        heat, one_sided = self.heatmap.values[0][~self.artefacts], self.heatmap.scale == "positive"
         drawn = heat if one_sided else np.abs(heat)
-        return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
+        return self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """What the model sees, the picture under its map, the map alone, a scale bar, and the caption.
@@ -369,33 +369,33 @@ class Explanation:
         Raises:
             UsageError: opacity outside 0..1.
         """
-        heat, scale = self.found.values[0], self.found.scale
-        return plot_overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.own)
+        heat, scale = self.heatmap.values[0], self.heatmap.scale
+        return plot_overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.display_image)
 
-    def record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
-        heat = self.found.values[0]
+        heat = self.heatmap.values[0]
         return {
             "picture": self.name,
             "picture_sha256": hashlib.sha256(self.image.tobytes()).hexdigest(),
-            "method": self.found.method,
-            "class": self.of or None,
+            "method": self.heatmap.method,
+            "class": self.target or None,
             "value": self.value,
-            "answered": self.answered or None,
-            "of_class": METHODS[self.found.method].of_class,
-            "layer": self.found.layer,
+            "answered": self.predicted_class or None,
+            "of_class": METHODS[self.heatmap.method].class_specific,
+            "layer": self.heatmap.layer,
             "options": {
                 name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()
             },
-            "scale": self.found.scale,
+            "scale": self.heatmap.scale,
             "rows": heat.shape[0],
             "columns": heat.shape[1],
             "patch": list(self.patch),
             "lowest": float(heat.min()),
             "highest": float(heat.max()),
             "artefacts": int(self.artefacts.sum()),
-            "unit": self.found.unit,
-            "line": self.found.line,
+            "unit": self.heatmap.unit,
+            "line": self.heatmap.description,
             "notes": list(self.notes),
         }
 
@@ -414,16 +414,16 @@ class Explanation:
             UsageError: opacity outside 0..1.
             ResourceError: the disk is full or read-only.
         """
-        to = Path(folder) / f"{stem}.{self.found.method}"
+        to = Path(folder) / f"{stem}.{self.heatmap.method}"
         path = to.with_name(to.name + ".png")
         save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
-        arrays = {"values": self.found.values[0], "artefacts": self.artefacts}
-        if self.found.pixels is not None:
-            arrays["pixels"] = self.found.pixels[0]
+        arrays = {"values": self.heatmap.values[0], "artefacts": self.artefacts}
+        if self.heatmap.pixels is not None:
+            arrays["pixels"] = self.heatmap.pixels[0]
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)
         atomic.write_bytes(to.with_name(to.name + ".npz"), data.getvalue())
-        atomic.write_json(to.with_name(to.name + ".json"), {**self.record(), "opacity": opacity, **(beside or {})})
+        atomic.write_json(to.with_name(to.name + ".json"), {**self.to_json(), "opacity": opacity, **(beside or {})})
         return path
 
 
@@ -451,15 +451,15 @@ ALL_METHODS = "all"
 class MethodComparison:
     """A picture and its maps."""
 
-    first: Explanation
+    default_explanation: Explanation
     """By the default method of the model."""
-    parts: Mapping[str, Explanation | str]
+    by_method: Mapping[str, Explanation | str]
     """By every method that the model has a use for; where a map says nothing, the reason."""
 
     @property
     def title(self) -> str:
         """As that of the first."""
-        return self.first.title
+        return self.default_explanation.title
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """The picture and all maps, each with its name, its numbers and its line.
@@ -469,31 +469,31 @@ class MethodComparison:
         """
         panels = [
             SheetPanel(method, one, None) if isinstance(one, str)
-            else SheetPanel(method, one.found.line, one.found.values[0], one.found.scale, one.found.unit)
-            for method, one in self.parts.items()
+            else SheetPanel(method, one.heatmap.description, one.heatmap.values[0], one.heatmap.scale, one.heatmap.unit)
+            for method, one in self.by_method.items()
         ]  # fmt: skip
-        first = self.first
-        return plot_sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.own)
+        first = self.default_explanation
+        return plot_sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.display_image)
 
-    def record(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
         records = {
-            method: {"nothing": one} if isinstance(one, str) else one.record() for method, one in self.parts.items()
+            method: {"nothing": one} if isinstance(one, str) else one.to_json() for method, one in self.by_method.items()
         }
-        return {"picture": self.first.name, "methods": records}
+        return {"picture": self.default_explanation.name, "methods": records}
 
     def save(
         self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
     ) -> Path:
         """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explained.save`."""
         path = Path(folder) / f"{stem}.{ALL_METHODS}.png"
-        said = [f"{method}: {one if isinstance(one, str) else one.found.line}" for method, one in self.parts.items()]
+        said = [f"{method}: {one if isinstance(one, str) else one.heatmap.description}" for method, one in self.by_method.items()]
         save_described_png(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
-        arrays = {method: one.found.values[0] for method, one in self.parts.items() if not isinstance(one, str)}
+        arrays = {method: one.heatmap.values[0] for method, one in self.by_method.items() if not isinstance(one, str)}
         data = io.BytesIO()
-        np.savez_compressed(data, artefacts=self.first.artefacts, **arrays)
+        np.savez_compressed(data, artefacts=self.default_explanation.artefacts, **arrays)
         atomic.write_bytes(path.with_suffix(".npz"), data.getvalue())
-        atomic.write_json(path.with_suffix(".json"), {**self.record(), "opacity": opacity, **(beside or {})})
+        atomic.write_json(path.with_suffix(".json"), {**self.to_json(), "opacity": opacity, **(beside or {})})
         return path
 
 
@@ -512,24 +512,24 @@ def explain_by_all_methods(
     if others := [name for name, value in known.__dict__.items() if value is not None]:
         raise UsageError(f"With all methods only a class and a patch can be named. Got {', '.join(others)}.")
     for picture in pictures:
-        (first,) = explain_images(explainer, [picture], ExplainRequest(of=asked.of), skip_bad)
+        (first,) = explain_images(explainer, [picture], ExplainRequest(target=asked.target), skip_bad)
         if isinstance(first, tuple):
             yield first
         else:
-            yield MethodComparison(first=first, parts=_explain_other_methods(explainer, picture, asked, first))
+            yield MethodComparison(default_explanation=first, by_method=_explain_other_methods(explainer, picture, asked, first))
 
 
 def _explain_other_methods(
     explainer: Explainer, picture: ImageInput | bytes, asked: ExplainRequest, first: Explanation
 ) -> dict[str, Explanation | str]:
-    patch = int(first.found.values[0].argmax()) + 1 if asked.patch is None else asked.patch
+    patch = int(first.heatmap.values[0].argmax()) + 1 if asked.patch is None else asked.patch
     found: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
     for method, known in METHODS.items():
-        if method in found or (known.of_class and not explainer.model.config.outputs):
+        if method in found or (known.class_specific and not explainer.model.config.outputs):
             continue
         wish = ExplainRequest(
             method=method,
-            of=asked.of if known.of_class else None,
+            target=asked.target if known.class_specific else None,
             patch=patch if method == "similarity" else None,
         )
         try:
@@ -539,8 +539,8 @@ def _explain_other_methods(
         else:
             assert isinstance(one, Explanation)
             if method == "similarity" and asked.patch is None:
-                line = f"{one.found.line} It is the one that {first.found.method} marks most."
-                one = replace(one, found=replace(one.found, line=line))
+                line = f"{one.heatmap.description} It is the one that {first.heatmap.method} marks most."
+                one = replace(one, found=replace(one.heatmap, line=line))
             found[method] = one
     return found
 

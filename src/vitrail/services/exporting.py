@@ -38,9 +38,9 @@ class ExportResult:
     to: str
     difference: float
     """Largest difference of two scores, or for a folder of two outputs."""
-    pictures: int
+    num_images: int
     """That were compared."""
-    changed: int = 0
+    num_changed: int = 0
     """Pictures on a threshold that the file decides otherwise."""
     agreement: PrecisionAgreement | None = None
     """Of a file of fewer bits, how often it decides as float32 does, and how fast."""
@@ -106,9 +106,9 @@ def export_model(
     if wish != DEFAULT_EXPORT_OPTIONS:
         raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
     converted = conversion.convert_model(find_model(given), conversion.parse_conversion_target(to), place)
-    compared = f"compared on {converted.pictures} random pictures: outputs differ by at most {converted.difference:.2g}"
+    compared = f"compared on {converted.num_images} random pictures: outputs differ by at most {converted.difference:.2g}"
     return ExportResult(
-        path=converted.path, to=to, difference=converted.difference, pictures=converted.pictures,
+        path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
         notes=(compared, *converted.notes),
     )  # fmt: skip
 
@@ -146,25 +146,25 @@ def _export_file(
     check_precision_support(kind, wish.precision)
     if wish.precision != "float32":
         return _export_reduced_file(given, kind, out, wish, trained_on)
-    member = open_predictor(given, "cpu").alone()
+    member = open_predictor(given, "cpu").single_member()
     pictures, whose = load_comparison_images(Path(given), member.spec, wish.resize, trained_on, NUM_COMPARISON_IMAGES)
     proof, resized = build.export_file(member, kind, out, pictures, wish.resize)
     notes = [str(proof), whose]
     if resized is not None:
         notes.append(f"resizing by itself, {resized}")
-    if member.number_format != "float32":
-        notes.append(f"the model was evaluated in {member.number_format}; this file computes in float32")
+    if member.precision != "float32":
+        notes.append(f"the model was evaluated in {member.precision}; this file computes in float32")
     proofs = [proof] if resized is None else [proof, resized]
     return ExportResult(
-        path=out, to=kind, difference=max(one.difference for one in proofs), pictures=proof.pictures,
-        changed=max(one.changed for one in proofs), notes=tuple(notes),
+        path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
+        num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
     )  # fmt: skip
 
 
 def _export_reduced_file(
     given: str, kind: ExportFormat, out: Path, wish: ExportOptions, trained_on: object | None
 ) -> ExportResult:
-    member = open_predictor(given, "cpu").alone()
+    member = open_predictor(given, "cpu").single_member()
     calibration: list[DecodedArray] = []
     fitted = ""
     if wish.precision == "int8":
@@ -173,7 +173,7 @@ def _export_reduced_file(
     agreed = export_reduced_precision(member, kind, wish.precision, out, pictures, calibration, wish.resize, wish.force)
     notes = tuple(note for note in (str(agreed), whose, fitted) if note)
     return ExportResult(
-        path=out, to=kind, difference=agreed.difference, pictures=agreed.pictures, agreement=agreed, notes=notes
+        path=out, to=kind, difference=agreed.difference, num_images=agreed.num_images, agreement=agreed, notes=notes
     )
 
 
@@ -261,7 +261,7 @@ def draw_synthetic_images(
 
 def _sample_images(labelled: LabelledImages, spec: ImageSpec, most: int) -> list[DecodedArray]:
     """Evenly from all, less those that cannot be read."""
-    pictures = labelled.pictures
+    pictures = labelled.images
     places = np.linspace(0, len(pictures) - 1, min(most, len(pictures))).astype(np.int64)
     return list(_decode_readable((pictures[place] for place in places.tolist()), spec))
 

@@ -50,12 +50,12 @@ def measure_faithfulness(
         UsageError: several models, another than a plain ViT, no outputs, or as `measure`.
         DataError: a picture cannot be read.
     """
-    member = predictor.alone()
+    member = predictor.single_member()
     model = member.model
     if not isinstance(model, ViT) or not model.config.outputs:
         raise UsageError("Only a plain ViT with outputs can be measured: there must be an answer, and patches to drop.")
     rows, source = labelled.rows[:pictures], labelled.source
-    prepared = torch.stack([preprocess_image(source.pictures[row], member.spec) for row in rows.tolist()])
+    prepared = torch.stack([preprocess_image(source.images[row], member.spec) for row in rows.tolist()])
     images = normalize(prepared, member.spec).to(predictor.device)
     truth = _find_synthetic_truth(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
     known, classes = (
@@ -63,7 +63,7 @@ def measure_faithfulness(
         _predict_classes(model, images) if member.task != "number" else images.new_zeros(len(rows)).long(),
     )
     if truth is not None:
-        known = SyntheticTruth(planted=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec)
+        known = SyntheticTruth(images=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec)
         classes = torch.from_numpy(truth.targets).to(predictor.device)
     return benchmark_measure_faithfulness(
         methods,
@@ -72,8 +72,8 @@ def measure_faithfulness(
             images=images,
             classes=classes,
             score=TASK_SCORES[member.task],
-            known=known,
-            shuffled=shuffled,
+            synthetic=known,
+            num_shuffled=shuffled,
             seed=seed,
             groups=None if source.groups is None else source.groups[rows],
         ),
@@ -86,13 +86,13 @@ def get_map_function(name: str) -> MapFunction:
     Raises:
         UsageError: there is no such method, or it cannot do without an option.
     """
-    if name not in METHODS or "patch" in METHODS[name].uses:
-        known = ", ".join(each for each, method in METHODS.items() if "patch" not in method.uses)
+    if name not in METHODS or "patch" in METHODS[name].option_names:
+        known = ", ".join(each for each, method in METHODS.items() if "patch" not in method.option_names)
         raise UsageError(f"Measured can be {known}. Got {name!r}.")
     method = METHODS[name]
 
     def maps(model: ViT, images: Tensor, classes: Tensor) -> np.ndarray:
-        return method.run(model, images, classes.tolist() if method.of_class else None, MethodOptions()).values
+        return method.run(model, images, classes.tolist() if method.class_specific else None, MethodOptions()).values
 
     return maps
 
@@ -107,11 +107,11 @@ def _predict_classes(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor
 def _find_synthetic_truth(labelled: LabelledImages, rows: NDArray[np.int64]) -> SyntheticImages | None:
     """The truth about planted pictures, recognised by their pixels; None for any other pictures."""
     source = labelled.source
-    if source.name != "planted" or not isinstance(source.pictures, np.ndarray):
+    if source.name != "planted" or not isinstance(source.images, np.ndarray):
         return None
     for tag in (False, True):
         made = synthetic.make_synthetic_images(int(rows.max()) + 1, seed=0, tag=tag)
         truth = SyntheticImages(*(vars(made)[field.name][rows] for field in fields(SyntheticImages)))
-        if np.array_equal(truth.pictures, source.pictures[rows]):
+        if np.array_equal(truth.images, source.images[rows]):
             return truth
     return None

@@ -47,7 +47,7 @@ def format_model_summary(found: ModelInfo, facts: Mapping[str, Any]) -> str:
     """The same for people."""
     shape, spec = found.config, found.spec
     rows, columns = facts["grid"]
-    prefix = f"{shape.prefix_words} and " if shape.prefix else ""
+    prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
     lines = [
         f"{facts['model']} ({found.kind})",
         f"  parameters  {facts['parameters']:,}" + _describe_buffers(facts["fixed_numbers"]),
@@ -57,7 +57,7 @@ def format_model_summary(found: ModelInfo, facts: Mapping[str, Any]) -> str:
         f"{_format_numbers(spec.std)}",
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
-        f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_numbers}, MLP {shape.mlp_width}",
+        f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
         f"  places      positions {shape.positions}, rotary {shape.rotary}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} "
         f"outputs{_describe_classes(found.classes)}",

@@ -25,7 +25,7 @@ def render_run_card(run: Path) -> str:
         told = provenance.read_facts(run)
     except (UsageError, DamagedFileError):
         return f'<div style="{CARD_STYLE}"><b>A run without a report</b><br><code>{escape(str(run))}</code></div>'
-    figures = told.measured(told.held_out)
+    figures = told.metrics_for_split(told.held_out_split)
     names = ", ".join(told.classes[:MAX_CLASSES]) + (
         f" and {len(told.classes) - MAX_CLASSES} more" if told.classes[MAX_CLASSES:] else ""
     )

@@ -77,7 +77,7 @@ class ModelInfo:
     """Every tensor of the file; None for a name."""
     bundle: Path | None = None
     """The folder of its bundle, if it has one."""
-    trained: ViT | None = None
+    trained_model: ViT | None = None
     """The model in evaluation mode; None for a name, whose weights are made when they are asked for."""
     licence: str = ""
     """Of the weights that `repository` published, where the Hub, the bundle or the layout's card knows it."""
@@ -89,7 +89,7 @@ class ModelInfo:
     @property
     def model(self) -> ViT:
         """The model; for a name, with fresh initial values of seed 0."""
-        return create_model(self.config, 0).eval() if self.trained is None else self.trained
+        return create_model(self.config, 0).eval() if self.trained_model is None else self.trained_model
 
 
 def find_model(given: str, said: ModelOptions = NO_OPTIONS) -> ModelInfo:
@@ -166,7 +166,7 @@ def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
         task=loaded.task,
         classes=loaded.classes,
         audit=loaded.audit,
-        trained=loaded.model,
+        trained_model=loaded.model,
         licence=loaded.licence,
         repository=loaded.repository,
         notes=loaded.notes,

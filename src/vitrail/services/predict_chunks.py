@@ -44,7 +44,7 @@ class ChunkedPredictRequest:
     pictures: Sequence[Path]
     to: Path
     """The file that the parts become; they lie beside it, in a folder of its name and `.parts`."""
-    size: int = DEFAULT_CHUNK_SIZE
+    chunk_size: int = DEFAULT_CHUNK_SIZE
     """Pictures in a part."""
     sets: bool = False
     skip_bad: bool = False
@@ -60,43 +60,43 @@ class ChunkedPredictResult:
     folder: Path
     """Where the parts lie."""
     to: Path
-    parts: int
+    num_chunks: int
     """All that there are."""
-    written: int
+    num_written: int
     """By this process, now."""
-    kept: int
+    num_reused: int
     """Of its share, those that an earlier start had written."""
-    missing: int
+    num_missing: int
     """Those that others have still to write."""
-    rows: int | None
+    num_rows: int | None
     """Of the whole file; None while parts are missing."""
     skipped: tuple[tuple[str, str], ...]
     """(path, reason) of all pictures that were left out, once the file is whole."""
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
-    def told(self) -> str:
+    def summarize(self) -> str:
         """The same as a sentence."""
-        if self.rows is not None:
-            from_parts = f"from {format_count(self.parts, 'part')}; {self.folder} may be deleted now"
-            return f"{format_count(self.rows, 'row')} written to {self.to}, {from_parts}"
+        if self.num_rows is not None:
+            from_parts = f"from {format_count(self.num_chunks, 'part')}; {self.folder} may be deleted now"
+            return f"{format_count(self.num_rows, 'row')} written to {self.to}, {from_parts}"
         return (
-            f"Rank {self.rank} of {self.world} has written its share; {self.missing:,} of {self.parts:,} parts are "
+            f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of {self.num_chunks:,} parts are "
             f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"
         )
 
-    def facts(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """The same as plain values."""
         return {
             "to": str(self.to),
             "folder": str(self.folder),
             "rank": self.rank,
-            "world": self.world,
-            "parts": self.parts,
-            "written": self.written,
-            "kept": self.kept,
-            "missing": self.missing,
-            "rows": self.rows,
+            "world": self.world_size,
+            "parts": self.num_chunks,
+            "written": self.num_written,
+            "kept": self.num_reused,
+            "missing": self.num_missing,
+            "rows": self.num_rows,
             "skipped": [{"path": path, "reason": reason} for path, reason in self.skipped],
         }
 
@@ -107,7 +107,7 @@ def is_multi_process() -> bool:
     Raises:
         UsageError: the variables contradict each other.
     """
-    return group_from_env().world > 1
+    return group_from_env().world_size > 1
 
 
 def predict_in_chunks(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
@@ -122,11 +122,11 @@ def predict_in_chunks(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
         as `predicting.open_predictor`.
     """
     group = group_from_env()
-    predictor, parts = open_chunk_folder(asked, _local_device(asked.device, group), group.local_world)
-    share = parts.share(group.rank, group.world)
-    todo = [number for number in share if not parts.is_whole(number)]
+    predictor, parts = open_chunk_folder(asked, _local_device(asked.device, group), group.local_world_size)
+    share = parts.chunks_for_rank(group.rank, group.world_size)
+    todo = [number for number in share if not parts.is_complete(number)]
     answers = _predict_and_write(parts, todo, predictor, asked)
-    total = sum(len(parts.pictures(number)) for number in todo)
+    total = sum(len(parts.chunk_images(number)) for number in todo)
     deque(answers if group.rank else progress.track_batches(answers, total), maxlen=0)
     return join_if_complete(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), group)
 
@@ -142,7 +142,7 @@ def open_chunk_folder(asked: ChunkedPredictRequest, device: str, sharing: int = 
     """
     predictor = open_request_predictor(asked, device, sharing)
     job = ChunkJob(
-        model=hash_predictor(predictor), pictures=hash_paths(asked.pictures), count=len(asked.pictures), size=asked.size,
+        model=hash_predictor(predictor), pictures=hash_paths(asked.pictures), count=len(asked.pictures), size=asked.chunk_size,
         sets=asked.sets, skip_bad=asked.skip_bad, version=importlib.metadata.version("vitrail"),
     )  # fmt: skip
     return predictor, ChunkFolder(asked.to.with_name(asked.to.name + FOLDER_SUFFIX), job, asked.pictures)
@@ -156,7 +156,7 @@ def open_request_predictor(asked: ChunkedPredictRequest, device: str, sharing: i
     """
     predictor = apply_image_options(open_predictor(asked.model, device, sharing), asked.changes or {})
     if asked.sets:
-        require_sets_support(predictor.task, predictor.decided)
+        require_sets_support(predictor.task, predictor.decisions)
     return predictor
 
 
@@ -164,20 +164,20 @@ def predict_chunk_batches(
     predictor: Predictor, pictures: Sequence[Path], asked: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """The pictures of a part batch by batch, in the batches of a prediction without parts."""
-    for batch in predictor.parts(pictures, BATCH_SIZE, asked.skip_bad):
-        yield add_prediction_sets(batch, predictor.decided) if asked.sets else batch
+    for batch in predictor.predict_batches(pictures, BATCH_SIZE, asked.skip_bad):
+        yield add_prediction_sets(batch, predictor.decisions) if asked.sets else batch
 
 
 def join_if_complete(
     parts: ChunkFolder, to: Path, task: Task, written: int, kept: int, group: GroupInfo
 ) -> ChunkedPredictResult:
     """Join the parts if none is missing, and say how things stand."""
-    missing = parts.missing()
-    whole = None if missing else parts.join(to, task)
+    missing = parts.list_missing()
+    whole = None if missing else parts.join_chunks(to, task)
     return ChunkedPredictResult(
-        folder=parts.folder, to=to, parts=parts.job.parts, written=written, kept=kept, missing=len(missing),
-        rows=None if whole is None else whole.rows, skipped=() if whole is None else whole.skipped, rank=group.rank,
-        world=group.world,
+        folder=parts.folder, to=to, num_chunks=parts.job.num_chunks, num_written=written, num_reused=kept, num_missing=len(missing),
+        num_rows=None if whole is None else whole.rows, skipped=() if whole is None else whole.skipped, rank=group.rank,
+        world_size=group.world_size,
     )  # fmt: skip
 
 
@@ -201,18 +201,18 @@ def _predict_and_write(
 ) -> Iterator[TaskPredictions]:
     """Every batch as it is answered; a part is written with its last one."""
     for number in todo:
-        pictures = parts.pictures(number)
+        pictures = parts.chunk_images(number)
         before = hash_file_stats(pictures)
         batches: list[TaskPredictions] = []
         for batch in predict_chunk_batches(predictor, pictures, asked):
             batches.append(batch)
             yield batch
-        parts.write(number, ChunkContent.of(concat_predictions(batches), before))
+        parts.write_chunk(number, ChunkContent.from_predictions(concat_predictions(batches), before))
 
 
 def _local_device(wish: str, group: GroupInfo) -> str:
     """Every process takes the GPU of its number on this machine, where nobody has named one."""
-    if group.world == 1 or wish not in ("auto", "cuda"):
+    if group.world_size == 1 or wish not in ("auto", "cuda"):
         return wish
     import torch
 
@@ -243,19 +243,19 @@ def predict_on_ray(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
         WorkerError: the cluster failed, or has another model under this name than this machine.
         as `sharing.predict`.
     """
-    if group_from_env().world > 1:
+    if group_from_env().world_size > 1:
         raise UsageError(
             "--engine ray hands out the work itself, and this process was started with others (RANK and WORLD_SIZE are "
             "set). Start it alone, or leave --engine out."
         )
     ray = _import_ray()
     predictor, parts = open_chunk_folder(asked, "cpu")
-    share = parts.share(0, 1)
-    todo = [number for number in share if not parts.is_whole(number)]
+    share = parts.chunks_for_rank(0, 1)
+    todo = [number for number in share if not parts.is_complete(number)]
     if todo:
         written = _write_ray_chunks(ray, parts, todo, asked)
         with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
-            sizes = {number: len(parts.pictures(number)) for number in todo}
+            sizes = {number: len(parts.chunk_images(number)) for number in todo}
             deque(progress.track_progress(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
     return join_if_complete(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), GroupInfo())
 
@@ -270,33 +270,33 @@ class RayWorker:
     """
 
     def __init__(self, asked: ChunkedPredictRequest, here: str, identity: str):
-        self._asked, self._here, self._identity = asked, here, identity
+        self._request, self._working_folder, self._identity = asked, here, identity
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
         try:
-            made = self._made([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
-            facts = {"head": made.head, "rows": made.rows, "skipped": made.skipped, "seen": made.seen}
+            made = self._predict_chunk([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
+            facts = {"head": made.header_bytes, "rows": made.rows, "skipped": made.skipped, "seen": made.file_stats}
             return {"part": row["part"], "table": made.table, "facts": json.dumps(facts)}
         except (VitrailError, OSError) as error:
             facts = {"error": type(error).__name__, "text": str(error)}
             return {"part": row["part"], "table": b"", "facts": json.dumps(facts)}
 
-    def _made(self, pictures: Sequence[Path]) -> ChunkContent:
+    def _predict_chunk(self, pictures: Sequence[Path]) -> ChunkContent:
         predictor, before = self._predictor, hash_file_stats(pictures)
-        return ChunkContent.of(
-            concat_predictions(list(predict_chunk_batches(predictor, pictures, self._asked))), before
+        return ChunkContent.from_predictions(
+            concat_predictions(list(predict_chunk_batches(predictor, pictures, self._request))), before
         )
 
     @cached_property
     def _predictor(self) -> Predictor:
-        os.chdir(self._here)
+        os.chdir(self._working_folder)
         predictor = open_request_predictor(
-            self._asked, self._asked.device, sharing=os.cpu_count() or 1
+            self._request, self._request.device, sharing=os.cpu_count() or 1
         )  # a thread for a core
         if hash_predictor(predictor) != self._identity:
             raise WorkerError(
-                f"{self._asked.model} is another model on the worker {os.uname().nodename} than where the prediction "
+                f"{self._request.model} is another model on the worker {os.uname().nodename} than where the prediction "
                 "was started. Give a path that is the same file everywhere."
             )
         return predictor
@@ -331,9 +331,9 @@ def _write_ray_chunks(ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: 
                 raise ERROR_CLASSES.get(facts["error"], WorkerError)(facts["text"])
             skipped = tuple((path, reason) for path, reason in facts["skipped"])
             made = ChunkContent(
-                table=row["table"], head=facts["head"], rows=facts["rows"], skipped=skipped, seen=facts["seen"]
+                table=row["table"], header_bytes=facts["head"], rows=facts["rows"], skipped=skipped, file_stats=facts["seen"]
             )
-            parts.write(int(row["part"]), made)
+            parts.write_chunk(int(row["part"]), made)
             yield int(row["part"])
     except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
@@ -356,7 +356,7 @@ def _run_ray_workers(
     gpus = 0 if asked.device == "cpu" else int(there.get("GPU", 0))
     workers = min(len(todo), gpus or max(1, int(there.get("CPU", 1))))
     items = [
-        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in parts.pictures(number))}
+        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in parts.chunk_images(number))}
         for number in todo
     ]
     rows = ray.data.from_items(items, override_num_blocks=len(items)).map(

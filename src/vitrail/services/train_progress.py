@@ -167,18 +167,18 @@ class LineDisplay:
 
     def __init__(self, stream: TextStream):
         self.stream = stream
-        self.last = time.monotonic()
+        self.last_time = time.monotonic()
 
     def show(self, event: Event) -> None:
         """Write what is worth a line; of the steps, one every five seconds and the last."""
         if isinstance(event, TaskProgress):
-            if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
+            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES:
                 return
-            self.last = time.monotonic()
+            self.last_time = time.monotonic()
         if isinstance(event, StepProgress):
-            if time.monotonic() - self.last < SECONDS_BETWEEN_LINES and event.step < event.steps:
+            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and event.step < event.steps:
                 return
-            self.last = time.monotonic()
+            self.last_time = time.monotonic()
         if text := format_event(event):
             self.stream.write(f"{text}\n")
             self.stream.flush()
@@ -190,15 +190,15 @@ class BarDisplay:
     def __init__(self, bar: Bar):
         self.bar = bar
         self.task = bar.add_task("train", total=None, visible=False, phase="train", facts="", left="")
-        self.figure = ""
+        self.metric_text = ""
 
     def show(self, event: Event) -> None:
         """Move the bar by a step, or print a line above it."""
         if isinstance(event, ValidationEvent):
-            self.figure = f"  val {_format_metric(event).removeprefix('accuracy ')}"
+            self.metric_text = f"  val {_format_metric(event).removeprefix('accuracy ')}"
         elif isinstance(event, StepProgress):
-            facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.figure}"
-            left = f"{format_duration(event.left)} left"
+            facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.metric_text}"
+            left = f"{format_duration(event.seconds_left)} left"
             self.bar.update(
                 self.task,
                 completed=event.step,
@@ -210,8 +210,8 @@ class BarDisplay:
             )
         elif isinstance(event, TaskProgress):
             self.bar.update(
-                self.task, completed=event.done, total=event.total, visible=event.done < event.total, facts=event.what,
-                left=f"{format_duration(event.left)} left",
+                self.task, completed=event.done, total=event.total, visible=event.done < event.total, facts=event.task_name,
+                left=f"{format_duration(event.seconds_left)} left",
             )  # fmt: skip
         elif text := format_event(event):
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -226,10 +226,10 @@ def format_event(event: Event) -> str:
     if isinstance(event, StepProgress):
         return (
             f"{event.phase} step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
-            f"{event.images_per_second:,.0f} images/s  {format_duration(event.left)} left"
+            f"{event.images_per_second:,.0f} images/s  {format_duration(event.seconds_left)} left"
         ).lstrip()
     if isinstance(event, TaskProgress):
-        return f"{event.what} {event.done:,}/{event.total:,}  {format_duration(event.left)} left"
+        return f"{event.task_name} {event.done:,}/{event.total:,}  {format_duration(event.seconds_left)} left"
     if isinstance(event, ValidationEvent):
         return f"step {event.step:,}  validation {_format_metric(event)}  loss {event.loss:.3f}"
     return ""
@@ -237,9 +237,9 @@ def format_event(event: Event) -> str:
 
 def _format_metric(event: ValidationEvent) -> str:
     """The figure with its name, which a bar has no room for where it is the usual one."""
-    if event.figure is None:
-        return f"{event.name} unknown"
-    return f"{event.name} {event.figure:.1%}" if event.name == "accuracy" else f"{event.name} {event.figure:.3f}"
+    if event.metric is None:
+        return f"{event.metric_name} unknown"
+    return f"{event.metric_name} {event.metric:.1%}" if event.metric_name == "accuracy" else f"{event.metric_name} {event.metric:.3f}"
 
 
 # A plan in a few aligned lines: what was chosen, and why, for whoever watches a training begin.
@@ -265,7 +265,7 @@ def format_plan(planned: PlanEvent) -> list[str]:
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
         ("pictures", pictures, "model.image_size"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
-        ("teacher", _describe_teacher(plan), "teacher.steps" if plan.teacher.first else "teacher.model"),
+        ("teacher", _describe_teacher(plan), "teacher.steps" if plan.teacher.has_first_stage else "teacher.model"),
         ("steps", f"{recipe.steps:,} of {recipe.batch} pictures", "recipe.steps"),
         ("early steps", _describe_early_steps(plan), "recipe.keep_patches"),
         ("variety", _describe_augmentation(plan), "recipe.mixup"),
@@ -317,7 +317,7 @@ def _describe_pretraining(plan: Plan) -> str:
 def _describe_teacher(plan: Plan) -> str:
     """Who teaches, and how."""
     settings = plan.teacher
-    if not settings.wanted:
+    if not settings.is_enabled:
         return ""
     name = "a CNN" if settings.model == CNN_TEACHER else Path(settings.model).name
     if settings.kind == "features":
@@ -353,5 +353,5 @@ def _describe_augmentation(plan: Plan) -> str:
 def _describe_tta(plan: Plan) -> str:
     """What an answer is the mean of."""
     views = plan.recipe.views
-    words = ["mirrored"] * views.mirror + [f"moved by {views.shift}"] * bool(views.shift)
-    return f"mean of {views.count} views: {', '.join(words)}" if words else ""
+    words = ["mirrored"] * views.flip + [f"moved by {views.shift}"] * bool(views.shift)
+    return f"mean of {views.num_views} views: {', '.join(words)}" if words else ""

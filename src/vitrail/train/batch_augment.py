@@ -34,18 +34,18 @@ def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: s
     images = batch.images.to(device)
     flip = recipe.flip and not recipe.crop_scale  # a cut picture has been mirrored by the threads that cut it
     if recipe.crop_padding or flip or recipe.flip_vertical:
-        keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
+        keys = uniform(seed, "crop and flip", epoch, batch.random_keys, 4 if recipe.flip_vertical else 3)
         images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
     if recipe.transpose:
-        images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
+        images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.random_keys, 1)[:, 0])
     if recipe.turn or recipe.stretch or recipe.move:
-        keys = uniform(seed, "wander", epoch, batch.keys, AFFINE_DRAWS)
+        keys = uniform(seed, "wander", epoch, batch.random_keys, AFFINE_DRAWS)
         images = random_affine(images, keys, recipe.turn, recipe.stretch, recipe.move)
     moves = _draw_policy_operations(batch, recipe, seed, epoch)
     if moves is not None:
         images = policies.apply_operations(images, moves)
     if recipe.erase:
-        images = random_erasing(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
+        images = random_erasing(images, uniform(seed, "erase", epoch, batch.random_keys, ERASING_DRAWS), recipe.erase)
     return images
 
 
@@ -56,7 +56,7 @@ def mix_batch(
     targets = batch.targets.to(images.device)
     if not recipe.mixup and not recipe.cutmix:
         return images, targets
-    keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
+    keys = uniform(seed, "mix", epoch, batch.random_keys, MIXING_DRAWS)
     return mixing_mix_batch(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
 
 
@@ -79,11 +79,11 @@ def _draw_policy_operations(batch: Batch, recipe: Recipe, seed: int, epoch: int)
     """What the recipe's policy does to each picture."""
     size = (batch.images.shape[2], batch.images.shape[3])
     if recipe.augment == "rand":
-        keys = uniform(seed, "rand augment", epoch, batch.keys, policies.RAND_DRAWS * recipe.augment_count)
+        keys = uniform(seed, "rand augment", epoch, batch.random_keys, policies.RAND_DRAWS * recipe.augment_count)
         return policies.draw_rand_augment(keys, recipe.augment_magnitude, size)
     if recipe.augment == "trivial":
-        keys = uniform(seed, "trivial augment", epoch, batch.keys, policies.TRIVIAL_DRAWS)
+        keys = uniform(seed, "trivial augment", epoch, batch.random_keys, policies.TRIVIAL_DRAWS)
         return policies.draw_trivial_augment(keys, size)
     if recipe.augment == "three":
-        return policies.draw_three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
+        return policies.draw_three_augment(uniform(seed, "three augment", epoch, batch.random_keys, policies.THREE_DRAWS))
     return None

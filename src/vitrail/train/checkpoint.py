@@ -199,8 +199,8 @@ def collect_tensors(
 def checkpoint_bytes(learner: TrainState) -> int:
     """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
     weights = sum(value.nbytes for value in learner.model.state_dict().values())
-    if learner.average is not None:
-        weights += sum(value.nbytes for value in learner.average.weights.values())
+    if learner.ema is not None:
+        weights += sum(value.nbytes for value in learner.ema.weights.values())
     for optimizer in learner.optimizers:
         moments = 1 if isinstance(optimizer, Muon) else 2
         weights += moments * sum(value.nbytes for group in optimizer.param_groups for value in group["params"])
@@ -253,7 +253,7 @@ def make_sharded_save(learner: TrainState, team: RankGroup) -> ShardedSave:
     """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
     from .distributed.fsdp import ShardedSave
 
-    return ShardedSave(team, collect_tensors(learner.model, learner.optimizers, learner.average))
+    return ShardedSave(team, collect_tensors(learner.model, learner.optimizers, learner.ema))
 
 
 def _tensors_by_kind(
@@ -275,7 +275,7 @@ def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimi
 def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
     """Give a fresh optimiser its state by a step that moves nothing: no gradient, no rate."""
     if isinstance(optimizer, Muon):
-        optimizer.prepare()
+        optimizer.init_state()
         return
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
@@ -299,15 +299,15 @@ class CheckpointSaver:
     def __init__(
         self, run: RunFolder, plan: Plan, learner: TrainState, guards: Guards, team: RankGroup = SINGLE_PROCESS
     ):
-        self._run, self._plan, self._learner, self._guards = run, plan, learner, guards
-        self._team = team
-        self.whole = not learner.sharded
+        self._run, self._plan, self._train_state, self._guards = run, plan, learner, guards
+        self._group = team
+        self.can_save_alone = not learner.sharded
         """Whether this process can save by itself, without those that hold other parts of the weights."""
         self._plan_text = config.to_toml(plan, {})
         self._saved_at = time.monotonic()
-        self._complained = False
+        self._warned = False
 
-    def due(self, step: int, wish: SignalRequest) -> bool:
+    def is_due(self, step: int, wish: SignalRequest) -> bool:
         """Whether to save after this many steps: it is time, somebody asked, or it was the last one."""
         every = self._plan.recipe.save_every
         timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
@@ -319,30 +319,30 @@ class CheckpointSaver:
         Raises:
             ResourceError: it cannot be saved; says which older step is safe.
         """
-        learner, folder = self._learner, self._run.checkpoints
-        shares = None if not learner.sharded else make_sharded_save(learner, self._team)
+        learner, folder = self._train_state, self._run.checkpoints
+        shares = None if not learner.sharded else make_sharded_save(learner, self._group)
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
-            with self._team.saving() if self.whole else nullcontext():
+            with self._group.pause_watchdog() if self.can_save_alone else nullcontext():
                 save_checkpoint(
-                    folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
-                    {"guards": self._guards.remembered(), **learner.remembered()}, shares,
+                    folder, step, learner.model, learner.optimizers, learner.ema, self._plan_text,
+                    {"guards": self._guards.state_dict(), **learner.state_dict()}, shares,
                 )  # fmt: skip
         except ResourceError as error:
-            raise ResourceError(f"{error} {self._safe(step)} {resume_instructions(self._run.path)}") from error
+            raise ResourceError(f"{error} {self._disk_full_message(step)} {resume_instructions(self._run.path)}") from error
         finally:
             if shares is not None:
                 shares.close()
         self._saved_at = time.monotonic()
         left = list_old_checkpoints(folder, step)
-        if not left or self._complained:
+        if not left or self._warned:
             return []
-        self._complained = True
+        self._warned = True
         return [f"The old checkpoint {left[0]} cannot be deleted. The training goes on; delete it when it is over."]
 
-    def _safe(self, step: int) -> str:
+    def _disk_full_message(self, step: int) -> str:
         """What the checkpoint would have needed, and which one there is."""
-        size = checkpoint_bytes(self._learner) / 2**20
+        size = checkpoint_bytes(self._train_state) / 2**20
         newest, _ = find_newest_checkpoint(self._run.checkpoints)
         safe = f"step {read_checkpoint_facts(newest)['step']:,} is still safe" if newest else "nothing was saved before"
         return f"The checkpoint of step {step:,} needs {size:,.1f} MiB; {safe}. Make room."

@@ -65,12 +65,12 @@ def render_views(
     Views are those of the training, bit for bit, but that pictures are mixed with each other here, in the same shares
     and places, and there with others of their batch; and that an own augmentation may draw otherwise here.
     """
-    prepared = torch.stack([preprocess_image(source.pictures[row], plan.image) for row in rows.tolist()])
+    prepared = torch.stack([preprocess_image(source.images[row], plan.image) for row in rows.tolist()])
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):
         batch = Batch(pictures.take(rows, epoch), targets, rows)
-        shown = brought.augmented(augment_batch(batch, plan.recipe, plan.seed, epoch))
+        shown = brought.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
         columns.append(mix_batch(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
     names = [describe_label(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]

@@ -142,7 +142,7 @@ def first_run_folder(out: Path) -> Path:
 
 
 def _check_single_process() -> None:
-    if group_from_env().world > 1:
+    if group_from_env().world_size > 1:
         raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
 
 
@@ -228,7 +228,7 @@ def load_fold_predictions(out: Path, given: object | None = None) -> OutOfFoldPr
 
 def finish_folds(out: Path, whole: OutOfFoldPredictions) -> TaskMetrics:
     """Keep the answers of all folds, their figures and the ensemble, and write the report."""
-    answers, figures = whole.answers, whole.figures()
+    answers, figures = whole.predictions, whole.metrics()
     (out / "predictions").mkdir(exist_ok=True)
     answers.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
     atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", figures.to_json())
@@ -259,7 +259,7 @@ def _write_label_errors(out: Path, whole: OutOfFoldPredictions) -> str:
     path = out / LABEL_ERRORS_FILE
     if path.exists():
         return f"{path} is kept as it is; delete it to have it written again."
-    found = whole.suspects()
+    found = whole.label_errors()
     found.write_csv(path)
     advice = f" {label_error_advice(path)}" if found.suspects else ""
     return f"{found.summary(path)}{advice}"
@@ -271,14 +271,14 @@ def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPre
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
     chosen = image_selection.select_with_worst(answers, Decisions(), MAX_THUMBNAILS)
-    shown = whole.rows(answers)[chosen]
-    pictures = dataset.shown(shown, plan.image, plan.compute.workers)
-    aspects = dataset.aspects(shown, plan.image)
+    shown = whole.source_rows(answers)[chosen]
+    pictures = dataset.load_rows(shown, plan.image, plan.compute.workers)
+    aspects = dataset.aspect_ratios(shown, plan.image)
     thumbnails.save_thumbnails(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
     provenance.save_groups(out, whole.groups(answers))
     own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
-    places, views = whole.rows(answers), plan.recipe.views.count
+    places, views = whole.source_rows(answers), plan.recipe.views.num_views
     held_out.write_explanations(
         out, answers, chosen, lambda row: _map_input_for_row(whole, row, int(places[row])), seconds, views
     )
@@ -316,14 +316,14 @@ def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInp
         row: of the table of all answers.
         at: the same picture's row in the source.
     """
-    ends = np.cumsum([len(part) for part in whole.parts])
+    ends = np.cumsum([len(part) for part in whole.fold_predictions])
     kept = bundle.load_bundle(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
-    return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.pictures[at], kept.spec))
+    return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.images[at], kept.spec))
 
 
 def _rename_fold_metrics(known: provenance.ReportFacts, number: int) -> TaskMetrics:
     """The figures of a fold's held-out pictures under the fold's name."""
-    figures = known.measured(known.held_out)
+    figures = known.metrics_for_split(known.held_out_split)
     assert figures is not None
     return dataclasses.replace(figures, split=f"fold {number}")
 
@@ -340,17 +340,17 @@ class OutOfFoldPredictions:
 
     dataset: Dataset
     folds: tuple[RunFolder, ...]
-    parts: tuple[TaskPredictions, ...]
+    fold_predictions: tuple[TaskPredictions, ...]
     """Of each fold the answers to the pictures that it has held out."""
     ordered: bool
     """Whether the classes stand in an order."""
 
     @property
-    def answers(self) -> TaskPredictions:
+    def predictions(self) -> TaskPredictions:
         """One table of all parts, in their order."""
-        return concat_predictions([replace(part, split=OUT_OF_FOLD) for part in self.parts])
+        return concat_predictions([replace(part, split=OUT_OF_FOLD) for part in self.fold_predictions])
 
-    def rows(self, answers: TaskPredictions) -> NDArray[np.int64]:
+    def source_rows(self, answers: TaskPredictions) -> NDArray[np.int64]:
         """The row of each answered picture in the source."""
         known = {name: row for row, name in enumerate(self.dataset.source.ids)}
         return np.array([known[name] for name in answers.ids], np.int64)
@@ -358,29 +358,29 @@ class OutOfFoldPredictions:
     def groups(self, answers: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
         """The group of each answered picture; None where pictures stand alone."""
         groups = self.dataset.source.groups
-        return None if groups is None else groups[self.rows(answers)]
+        return None if groups is None else groups[self.source_rows(answers)]
 
-    def figures(self) -> TaskMetrics:
+    def metrics(self) -> TaskMetrics:
         """Every figure of all answers."""
-        answers = self.answers
+        answers = self.predictions
         return compute_metrics(answers, self.dataset.scaling, self.groups(answers), self.ordered)
 
-    def suspects(self) -> LabelErrorReport:
+    def label_errors(self) -> LabelErrorReport:
         """Labels that the models contradict, each those of the pictures that it has not seen.
 
         Source: Northcutt et al. 2021, as in `evaluate.suspects`.
         """
-        answers, source = self.answers, self.dataset.source
+        answers, source = self.predictions, self.dataset.source
         assert answers.targets is not None
         given = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
-        told = np.where(self._teachable(), given, np.float32(np.nan))
+        told = np.where(self._teachable_cells(), given, np.float32(np.nan))
         judges, figure = (len(self.folds), "models"), compute_primary_metric(answers)
-        return list_label_errors(source, self.rows(answers), told, answers.targets, judges, figure.name, figure.value)
+        return list_label_errors(source, self.source_rows(answers), told, answers.targets, judges, figure.name, figure.value)
 
-    def _teachable(self) -> np.ndarray:
+    def _teachable_cells(self) -> np.ndarray:
         """Bool [n, K]: which cells the other folds have something to teach about."""
         source, found = self.dataset.source, []
-        targets = [part.targets for part in self.parts]
+        targets = [part.targets for part in self.fold_predictions]
         for number, asked in enumerate(targets):
             others = [one for place, one in enumerate(targets) if place != number and one is not None]
             assert asked is not None
@@ -398,7 +398,7 @@ def join_fold_predictions(folds: tuple[Path, ...], given: object | None = None) 
     Raises:
         DataError: the data is not what they were begun with, or a table of answers is missing or damaged.
     """
-    runs = tuple(RunFolder.existing(path) for path in folds)
+    runs = tuple(RunFolder.open_existing(path) for path in folds)
     plan = runs[0].read_plan()
     dataset = open_dataset(plan.data, plan.seed, runs[0], given)
     split = "val" if "test" in dataset.source.splits else "test"

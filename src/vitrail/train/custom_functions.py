@@ -44,7 +44,7 @@ class CustomFunctions:
         return self.loss is not None or self.augment is not None
 
     @property
-    def settings(self) -> dict[str, str]:
+    def plan_overrides(self) -> dict[str, str]:
         """Fields of the plan by their dotted names: what is brought is called, and what it replaces is at rest."""
         found = {"recipe.own_loss": qualified_name(self.loss)} if self.loss is not None else {}
         if self.loss is not None:
@@ -86,7 +86,7 @@ class CustomFunctions:
             return
         rows = pictures.indices[: plan.recipe.batch]
         batch = Batch(pictures.take(rows), torch.from_numpy(targets[: len(rows)]), rows)
-        images = self.augmented(batch.images.to(plan.compute.device))
+        images = self.apply_augment(batch.images.to(plan.compute.device))
         if self.loss is None:
             return
         outputs = plan.model.outputs
@@ -94,7 +94,7 @@ class CustomFunctions:
         drawn = uniform(plan.seed, "outputs for an own loss", 0, np.arange(len(rows)), outputs) - 0.5
         self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), aims)
 
-    def augmented(self, images: UInt8[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
+    def apply_augment(self, images: UInt8[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
         """The pictures after the own augmentation, or as they are.
 
         Raises:
@@ -119,7 +119,7 @@ class CustomFunctions:
             )
         return found.to(images.device)
 
-    def total(self, outputs: Tensor, targets: Tensor) -> Loss:
+    def compute_loss(self, outputs: Tensor, targets: Tensor) -> Loss:
         """The own loss as the training adds it up: (sum over pictures, how many), float32 scalars.
 
         Outputs without a gradient ask for the weight alone, and the function is not called.

@@ -51,7 +51,7 @@ class Dataset:
     splits: Splits
     notes: tuple[str, ...] = ()
     """What a person should know about how it was parted, and about what is not as it was when the run began."""
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
     """What the program that has the pictures wants done with them in training."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
@@ -63,24 +63,24 @@ class Dataset:
         """The scale that numbers are learnt on, from the training targets; None for the other tasks."""
         return fit_scaling(self.targets("train")) if self.source.task == "number" else None
 
-    def learnt(self, split: str) -> Shaped[np.ndarray, " n *K"]:
+    def loss_targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, others as they are."""
         scaling = self.scaling
-        return self.targets(split) if scaling is None else scaling.standardised(self.targets(split))
+        return self.targets(split) if scaling is None else scaling.standardize(self.targets(split))
 
-    def blocks(self, split: str) -> Int64[np.ndarray, " n"] | None:
+    def shard_ids(self, split: str) -> Int64[np.ndarray, " n"] | None:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
-    def pictures(self, split: str, spec: ImageSpec, workers: int) -> ImageStore:
+    def load_images(self, split: str, spec: ImageSpec, workers: int) -> ImageStore:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
-        return self.shown(self.splits[split], spec, workers)
+        return self.load_rows(self.splits[split], spec, workers)
 
-    def shown(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> ImageStore:
+    def load_rows(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> ImageStore:
         """The same of any rows."""
         return load_images(self.source, rows, spec, RESIDENT_BYTES, workers)
 
-    def aspects(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
+    def aspect_ratios(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
         """Width over height of what a model sees of each picture, as the picture itself has it.
 
         Pictures that are squashed are read again for it; one that is gone by now has the model's shape.
@@ -88,17 +88,17 @@ class Dataset:
         plain = spec.width / spec.height
         if spec.fit != "squash":
             return np.full(len(rows), plain)
-        return np.array([self._aspect(int(row), spec, plain) for row in rows], np.float64)
+        return np.array([self._aspect_ratio(int(row), spec, plain) for row in rows], np.float64)
 
-    def _aspect(self, row: int, spec: ImageSpec, plain: float) -> float:
+    def _aspect_ratio(self, row: int, spec: ImageSpec, plain: float) -> float:
         try:
-            height, width = read_image(self.source.pictures[row], spec).values.shape[:2]
+            height, width = read_image(self.source.images[row], spec).values.shape[:2]
         except DataError:
             return plain
         rows, columns = visible_size(height, width, spec)
         return columns / rows
 
-    def training_pictures(self, spec: ImageSpec, cut: RandomResizedCrop | None, workers: int) -> ImageStore:
+    def load_training_images(self, spec: ImageSpec, cut: RandomResizedCrop | None, workers: int) -> ImageStore:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
         return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, workers, cut, training=True)
 
@@ -157,7 +157,7 @@ def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
 
 def class_indices(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
     """The class of each row as a number; where labels are soft, the most probable one."""
-    return source.targets[rows].argmax(1) if source.soft else source.targets[rows]
+    return source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
 
 
 def resolve_data_paths(settings: DataSettings) -> DataSettings:
@@ -286,7 +286,7 @@ def check_and_filter(dataset: Dataset, plan: Plan, team: RankGroup) -> tuple[Dat
         looked.append(_check_images(dataset, plan))
         return looked[0].bad_indices.tolist()
 
-    bad = np.array(team.led(look_at_them), np.int64)
+    bad = np.array(team.run_on_rank0(look_at_them), np.int64)
     left = parts.remove_rows(dataset.splits, bad)
     if not len(left["train"]):
         raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
@@ -302,15 +302,15 @@ def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
     findings = check_dataset(
         dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
     )
-    if findings.bad and not plan.data.skip_bad:
-        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
-        more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
+    if findings.bad_images and not plan.data.skip_bad:
+        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad_images[:20])
+        more = f" and {len(findings.bad_images) - 20:,} more" if len(findings.bad_images) > 20 else ""
         raise DataError(
-            f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
+            f"{len(findings.bad_images):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
             "Mend or remove them, or leave them out with --skip-bad."
         )
-    if findings.stops:
-        raise DataError(" ".join(findings.stops))
+    if findings.blocking_reasons:
+        raise DataError(" ".join(findings.blocking_reasons))
     return findings
 
 
@@ -318,9 +318,9 @@ def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Itera
     """What the check noticed, and what was left out because of it; nothing from whom did not look."""
     if findings is None:
         return
-    if findings.bad:
-        yield Note(f"Left out {format_count(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
-    warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
+    if findings.bad_images:
+        yield Note(f"Left out {format_count(len(findings.bad_images), 'picture')} that cannot be read; check.json names them.")
+    warnings = [f"{each.text} {each.advice}".strip() for each in findings.issues if each.severity == "warning"]
     for text in (*findings.notes, *warnings):
         if text not in (dataset.source.reason, *dataset.source.notes):
             yield Note(text)
@@ -373,7 +373,7 @@ def is_same_source(path: Path, source: Source) -> bool:
     if not path.is_file():
         return False
     begun = json.loads(path.read_text(encoding="utf-8"))
-    in_files = not isinstance(source.pictures, np.ndarray)
+    in_files = not isinstance(source.images, np.ndarray)
     alike = in_files and (begun["source"], begun["task"]) == (source.name, source.task)
     return bool(begun["fingerprint"] == source.fingerprint() or alike)
 

@@ -46,7 +46,7 @@ class StepProgress:
     epoch: float
     loss: float
     images_per_second: float
-    left: float
+    seconds_left: float
     phase: str = ""
     """Empty for the training itself, else what comes before it, such as "pre-training"."""
 
@@ -55,10 +55,10 @@ class StepProgress:
 class TaskProgress:
     """How far something other than training steps has come; `left` is the expected number of seconds to its end."""
 
-    what: str
+    task_name: str
     done: int
     total: int
-    left: float
+    seconds_left: float
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,10 @@ class ValidationEvent:
     """Figures on (a sample of) the validation pictures in the middle of a run."""
 
     step: int
-    figure: float | None
+    metric: float | None
     """None where the sample cannot show it."""
     loss: float
-    name: str = "accuracy"
+    metric_name: str = "accuracy"
     """Of the figure: accuracy, AUROC or R2."""
 
 

@@ -64,7 +64,7 @@ def finish_run(
         DataError: a held-out picture cannot be read any more; the model is in the run folder by then.
     """
     spent = _training_totals(run)
-    yield Note(_evaluation_note(plan.recipe.views.count))
+    yield Note(_evaluation_note(plan.recipe.views.num_views))
     with _keep_model_on_error(run, learner, plan, dataset):
         seen = {split: compute_outputs(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
         decided, familiar = _read_decisions(run, learner, dataset) or fit_decisions(learner, plan, dataset, seen["val"])
@@ -77,19 +77,19 @@ def finish_run(
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(seen["val"].rows)))
     for split, answered in said.items():
         write_predictions(run, answered)
-        if split not in [one.figures.split for one in judged]:
+        if split not in [one.metrics.split for one in judged]:
             yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
     for one in judged:
-        atomic.write_json(run.path / f"metrics-{one.figures.split}.json", one.figures.to_json())
-    yield from _write_results(run, plan, [one.figures for one in judged])
+        atomic.write_json(run.path / f"metrics-{one.metrics.split}.json", one.metrics.to_json())
+    yield from _write_results(run, plan, [one.metrics for one in judged])
     if not judged:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
-    pictures = there[judged[-1].said.split].pictures
+    pictures = there[judged[-1].predictions.split].images
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
-    yield from map(Note, _doubt_notes(judged[-1].figures))
-    yield FinishEvent(run.path, run.path / page.REPORT_FILE, judged[-1].figures, spent.seconds)
+    yield from map(Note, _doubt_notes(judged[-1].metrics))
+    yield FinishEvent(run.path, run.path / page.REPORT_FILE, judged[-1].metrics, spent.seconds)
 
 
 def _evaluation_note(views: int) -> str:
@@ -118,28 +118,28 @@ def _small_validation_notes(task: Task, plan: Plan, decided: Decisions, validate
 
 def _doubt_notes(figures: TaskMetrics) -> list[str]:
     """That nothing may have been learnt, where the figures of held-out pictures leave that open."""
-    return [doubt] if isinstance(figures, ClassificationMetrics) and (doubt := figures.doubt()) else []
+    return [doubt] if isinstance(figures, ClassificationMetrics) and (doubt := figures.describe_doubt()) else []
 
 
 def _write_results(run: RunFolder, plan: Plan, figures: Sequence[TaskMetrics]) -> Iterator[Note]:
     """The figures as a table, and to the trackers, whose part ends here."""
     if figures:
         task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, figures)
-        rows = [row for each in figures for row in task_metrics.iter_results(each) if not row.of]
-        whole = {f"final/{row.split}_{row.figure}": row.value for row in rows if row.value is not None}
-        run.trackers.conclude(plan.recipe.steps, whole)
+        rows = [row for each in figures for row in task_metrics.iter_results(each) if not row.scope]
+        whole = {f"final/{row.split}_{row.metric}": row.value for row in rows if row.value is not None}
+        run.trackers.record_final(plan.recipe.steps, whole)
     yield from map(Note, run.trackers.close(whole=True))
 
 
 def _training_totals(run: RunFolder) -> TrainingTotals:
     """Seconds and pictures of all steps: each recorded row stands for the steps since the one before it."""
     seconds, images, before = 0.0, 0.0, 0.0
-    for row in run.rows():
+    for row in run.read_rows():
         if "seconds" in row:
             steps = row["step"] - before
             seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
     for name in (*PHASE_NAMES, features.METRICS_PREFIX):
-        before_seconds, before_images = spent_before(run.rows(), name)
+        before_seconds, before_images = spent_before(run.read_rows(), name)
         seconds, images = seconds + before_seconds, images + before_images
     return TrainingTotals(seconds, round(images))
 
@@ -154,7 +154,7 @@ def _read_decisions(
     assert isinstance(learner.model, ViT)
     where, width = str(run.bundle), learner.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
-    return decided, FeatureStats.of(bundle.load_feature_stats(run.bundle), width, where)
+    return decided, FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def write_bundle(
     info = {
         "model_name": plan.model_name,
         "number_format": plan.compute.number_format,
-        **plan.recipe.views.notes(),
+        **plan.recipe.views.to_notes(),
         "attention": {"training": training, "inference": inference},
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
         "steps": plan.recipe.steps,
@@ -204,8 +204,8 @@ def write_bundle(
         **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
         **({} if decided is None else {decisions.DECISIONS_KEY: config.write(decided)}),
     }
-    tensors = None if known is None else known.tensors()
-    with use_ema_weights(learner.model, learner.average):
+    tensors = None if known is None else known.to_tensors()
+    with use_ema_weights(learner.model, learner.ema):
         task, classes = dataset.source.task, dataset.source.classes
         bundle.save_bundle(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
 
@@ -226,22 +226,22 @@ def write_report(
     Args:
         pictures: that the split's rows are of.
     """
-    held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
+    held_out, rows = judged[-1].predictions, dataset.splits[judged[-1].predictions.split]
     chosen = image_selection.select_with_worst(held_out, decided, MAX_THUMBNAILS)
     images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
-    aspects = dataset.aspects(rows[chosen], plan.image)
+    aspects = dataset.aspect_ratios(rows[chosen], plan.image)
     thumbnails.save_thumbnails(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
     assert isinstance(learner.model, ViT)
-    with use_ema_weights(learner.model, learner.average):
+    with use_ema_weights(learner.model, learner.ema):
         given = {
             row: MapInput(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
         }
         held_out_module.write_explanations(
-            run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.count
+            run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.num_views
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     provenance.write_facts(
-        run.path, _report_facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided)
+        run.path, _report_facts(run, plan, reasons, dataset, [one.metrics for one in judged], spent, decided)
     )
     page.build_report(run.path)
 
@@ -317,8 +317,8 @@ def write_predictions(run: RunFolder, said: TaskPredictions) -> None:
 class EvaluatedSplit(NamedTuple):
     """The answers to a split, and what they are worth."""
 
-    said: TaskPredictions
-    figures: TaskMetrics
+    predictions: TaskPredictions
+    metrics: TaskMetrics
 
 
 def _evaluate_split(dataset: Dataset, plan: Plan, said: TaskPredictions) -> EvaluatedSplit:

@@ -76,7 +76,7 @@ def fit(
     tracking.read_track_settings(wishes.overrides).check()
     with _training_group(settings) as (machine, team):
         if out is not None:
-            team.led(lambda: RunFolder.check_free(out))
+            team.run_on_rank0(lambda: RunFolder.check_free(out))
         data = resolve_data_paths(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
         wishes = dataclasses.replace(wishes, data=data)
         dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
@@ -84,33 +84,33 @@ def fit(
         if busy := runtime.busy_cpu_warning(machine):
             yield Note(busy)
         found_here = fingerprint_dataset(dataset, wishes.data, wishes.overrides, wishes.seed)
-        plan, reasons, notes = finetune_planner.draft_from_request(found_here, wishes, machine, team.world)
-        plan.answers.check(dataset.source.task, dataset.source.classes)
+        plan, reasons, notes = finetune_planner.draft_from_request(found_here, wishes, machine, team.world_size)
+        plan.answers.check_task(dataset.source.task, dataset.source.classes)
         brought.check(plan)
         for text in notes:
             yield Note(text)
         plan = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
         dataset, findings = check_and_filter(dataset, plan, team)
         yield from report_findings(dataset, findings)
-        with watch.decodes():
+        with watch.time_decoding():
             pictures = _load_training_images(dataset, plan)
         plan = plan if plan.start.from_checkpoint else _measure_normalization(plan, pictures, wishes, reasons)
         plan, spent = phases.finalize_phases(plan, dataset, pictures, reasons, dry_run)
-        plan, spent = consistency.broadcast_plan(team, plan), team.told(spent)
+        plan, spent = consistency.broadcast_plan(team, plan), team.broadcast_object(spent)
         plan, measured, spent = finetune_planner.finalize_draft(
             plan, wishes, reasons, pictures, dataset, spent, dry_run, team
         )
         plan = consistency.broadcast_plan(team, plan)
         consistency.check_plan_for_group(team, plan)
         cost = None
-        if measured is not None and team.leads:
+        if measured is not None and team.is_rank0:
             cost = cost_estimate.estimate_cost(plan, measured, spent, watch, pictures, dataset, team)
         yield PlanEvent(plan, reasons, cost)
         if not dry_run:
             run = _create_run_folder(out, plan, team)
             yield RunFolderEvent(run.path)
             events = _start_run(run, plan, reasons, dataset, findings, pictures, team)
-            yield from watch.kept(events, run.path, plan, cost) if team.leads else events
+            yield from watch.record_cost(events, run.path, plan, cost) if team.is_rank0 else events
 
 
 def fit_plan(
@@ -135,16 +135,16 @@ def fit_plan(
     plan.track.check()
     with _training_group(_runtime_settings(plan)) as (_, team):
         if out is not None:
-            team.led(lambda: RunFolder.check_free(out))
+            team.run_on_rank0(lambda: RunFolder.check_free(out))
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
         plan = phases.resolve_plan_paths(
-            dataclasses.replace(plan, data=resolve_data_paths(plan.data), recipe=plan.recipe.anew())
+            dataclasses.replace(plan, data=resolve_data_paths(plan.data), recipe=plan.recipe.without_extension())
         )
         dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         unused_settings.check_unused_settings(plan, changes or {})
-        plan.answers.check(dataset.source.task, dataset.source.classes)
+        plan.answers.check_task(dataset.source.task, dataset.source.classes)
         brought.check(plan)
         phases.check_written_phases(plan, dataset)
         if plan.start.from_checkpoint:
@@ -153,7 +153,7 @@ def fit_plan(
         plan = _adapt_plan_to_group(team, dataset, plan, {}, True)
         dataset, findings = check_and_filter(dataset, plan, team)
         yield from report_findings(dataset, findings)
-        with watch.decodes():
+        with watch.time_decoding():
             pictures = _load_training_images(dataset, plan)
         phases.check_extra_images(plan, dataset, pictures)
         yield PlanEvent(plan, {}, _estimate_written_plan(plan, pictures, dataset, watch, team) if dry_run else None)
@@ -181,19 +181,19 @@ def resume_run(
         as `fit`; UsageError: its plan was changed in a way that it cannot follow; DamagedFileError: there are
         checkpoints and none is whole.
     """
-    run = RunFolder.existing(path)
+    run = RunFolder.open_existing(path)
     yield RunFolderEvent(path)
     begun = read_current_plan(run)
     changed = config.override(begun, compute or {})
     changed.track.check()
     with _training_group(_runtime_settings(changed)) as (_, team):
-        if team.led(run.finished) and longer is None:
+        if team.run_on_rank0(run.is_finished) and longer is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
         brought.check(begun)
         dataset = open_dataset(begun.data, begun.seed, run, given, brought)  # may fail: before the run is changed
         consistency.check_same_inputs(team, dataset.source, dataset.splits, begun)
-        opened = team.led(lambda: reopen_run_as_json(run, longer, compute))
+        opened = team.run_on_rank0(lambda: reopen_run_as_json(run, longer, compute))
         plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
         for text in (*opened["notes"], *dataset.notes):
             yield Note(text)
@@ -204,7 +204,7 @@ def resume_run(
 @contextmanager
 def _training_group(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, RankGroup]]:
     """The machine as it was chosen, with torch set to it, and the processes that train together."""
-    machine = runtime.choose(settings, group_from_env().local_world)
+    machine = runtime.choose(settings, group_from_env().local_world_size)
     runtime.apply(machine)
     with ignore_save_signals(), join_group(machine.device, machine.patience) as team:
         yield machine, team
@@ -222,7 +222,7 @@ def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
 def _adapt_plan_to_group(team: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
     """The plan for as many processes as there are; all of them have the same, or nobody begins."""
     if not batch_asked and (shared := consistency.round_up_batch_size(team, plan)) != plan:
-        plan, reasons["recipe.batch"] = shared, f"{reasons['recipe.batch']}, shared by {team.world} processes"
+        plan, reasons["recipe.batch"] = shared, f"{reasons['recipe.batch']}, shared by {team.world_size} processes"
     consistency.check_plan_for_group(team, plan)
     consistency.check_same_inputs(team, dataset.source, dataset.splits, plan)
     reasons["compute.engine"] = choose_strategy(
@@ -237,7 +237,7 @@ def _create_run_folder(out: Path | None, plan: Plan, team: RankGroup) -> RunFold
     def made() -> str:
         return str(RunFolder.create(out or make_default_folder(plan.data.source, plan.model_name, datetime.now())).path)
 
-    return RunFolder(Path(team.led(made)))
+    return RunFolder(Path(team.run_on_rank0(made)))
 
 
 def _estimate_written_plan(
@@ -247,7 +247,7 @@ def _estimate_written_plan(
     spent = phases.estimate_phase_seconds(plan, dataset, pictures)
     spent += finetune_planner.estimate_probe_seconds(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
     found = throughput.measure_throughput(plan, pictures, dataset, team) if plan.recipe.steps else NO_THROUGHPUT
-    return cost_estimate.estimate_cost(plan, found, spent, watch, pictures, dataset, team) if team.leads else None
+    return cost_estimate.estimate_cost(plan, found, spent, watch, pictures, dataset, team) if team.is_rank0 else None
 
 
 def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
@@ -282,8 +282,8 @@ def _measure_normalization(plan: Plan, pictures: ImageStore, wishes: TrainReques
 
 
 def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
-    pictures = dataset.training_pictures(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.workers)
-    dataset.brought.try_out(plan, pictures, dataset.learnt("train"))
+    pictures = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.workers)
+    dataset.custom_functions.try_out(plan, pictures, dataset.loss_targets("train"))
     return pictures
 
 
@@ -303,7 +303,7 @@ def _start_run(
             run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
             contact_sheet.write_contact_sheet(
-                run.path / CONTACT_SHEET_FILE, dataset.source, pictures, plan, dataset.brought
+                run.path / CONTACT_SHEET_FILE, dataset.source, pictures, plan, dataset.custom_functions
             )
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
@@ -314,14 +314,14 @@ def _run_training(
     run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: RankGroup
 ) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
-    if not team.leads:
+    if not team.is_rank0:
         wait_for_rank0.wait_for_rank0_work(team, resume_instructions(run.path))
         model = create_model(plan.model, plan.seed)
-        team.spread(model)
+        team.broadcast_weights(model)
         learner = build_train_state(model, plan, team)
-        learner.lesson = broadcast_teacher(team, build_teacher(plan, dataset, run), plan)
+        learner.teacher = broadcast_teacher(team, build_teacher(plan, dataset, run), plan)
         train_worker_rank(run, plan, learner, dataset, pictures, team)
-        team.part()
+        team.disconnect()
         return
     with Lock(run.path), track_run(run, plan):
         yield from log_events(run, _train_rank0(run, plan, reasons, dataset, pictures, team))
@@ -335,19 +335,19 @@ def _train_rank0(
     model, followed = yield from wait_for_rank0.run_while_others_wait(
         team, _prepare_initial_model(run, plan, dataset, pictures), resume_instructions(run.path)
     )
-    team.spread(model)
+    team.broadcast_weights(model)
     learner = build_train_state(model, plan, team)
-    learner.lesson = broadcast_teacher(team, followed, plan)
+    learner.teacher = broadcast_teacher(team, followed, plan)
     guards = Guards(plan.recipe, run.path, dataset.source.ids)
     start = yield from restore_checkpoint(run, learner, guards)
-    team.told(start)
+    team.broadcast_object(start)
     if start:
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
         yield from run_trainer(run, plan, learner, dataset, pictures, start, guards, team)
     with raise_on_signal(f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}"):
         learner = gather_train_state(learner, plan, team)
-        team.part()
+        team.disconnect()
         if plan.recipe.steps and begins:
             learner = yield from wise_ft.choose_weights(run, plan, learner, dataset)
         yield from finish_run(run, plan, reasons, learner, dataset)

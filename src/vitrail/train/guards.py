@@ -62,22 +62,22 @@ class Guards:
         before: PhaseLabel | None = None,
     ):
         self.recipe = recipe
-        self.refused = 0
+        self.nonfinite_steps = 0
         """Steps that were not applied because their loss or gradient was not finite."""
-        self.skipped = 0
+        self.skipped_steps = 0
         """Steps that were not applied because their loss jumped."""
-        self.overflows = 0
+        self.overflow_steps = 0
         """Steps that were too large for float16 at the scaler's present factor: its business, not a fault."""
-        self.applying = False
+        self.is_applying = False
         """Whether the optimisers are at work: an error now leaves weights that nobody trained."""
         self._folder = folder
         self._names = names
-        self._before = before
+        self._phase_label = before
         self._in_a_row = 0
         self._finite: deque[float] = deque(maxlen=LOSS_WINDOW)
         self._early: list[float] = []
         self._advised = False
-        self._news: list[str] = []
+        self._messages: list[str] = []
 
     def allow(
         self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None = None, scale: float = 1.0
@@ -96,29 +96,29 @@ class Guards:
         """
         finite = math.isfinite(loss) and math.isfinite(norm)
         if not finite and math.isfinite(loss) and scale > 1:
-            self.overflows += 1
+            self.overflow_steps += 1
             return False
         if not finite:
             self._refuse(step, loss, norm, batch, logits)
             return False
         self._in_a_row = 0
-        jumped = self._jumped(loss)
+        jumped = self._is_spike(loss)
         self._finite.append(loss)  # finite ones only: a NaN in here would refuse every step that follows
         if len(self._early) < EARLY_STEPS:
             self._early.append(loss)
         if jumped:
-            self.skipped += 1
-            self._news.append(f"{self._called(step)} was skipped: its loss jumped to {loss:.3g}.")
+            self.skipped_steps += 1
+            self._messages.append(f"{self._step_name(step)} was skipped: its loss jumped to {loss:.3g}.")
         return not jumped
 
-    def told(self, step: int) -> list[str]:
+    def take_messages(self, step: int) -> list[str]:
         """What a person should know after `step` finished steps, each thing once.
 
         Whether the loss has fallen is judged in the training alone: what comes before it has losses of other kinds.
         """
-        news, self._news = self._news, []
+        news, self._messages = self._messages, []
         if (
-            self._before is None
+            self._phase_label is None
             and step >= LEARNING_CHECK_STEP
             and not self._advised
             and len(self._finite) == LOSS_WINDOW
@@ -141,90 +141,90 @@ class Guards:
             "--image-size)."
         )
 
-    def remembered(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold for the next process to decide alike."""
         return {
-            "refused": self.refused,
-            "skipped": self.skipped,
-            "overflows": self.overflows,
+            "refused": self.nonfinite_steps,
+            "skipped": self.skipped_steps,
+            "overflows": self.overflow_steps,
             "in_a_row": self._in_a_row,
             "finite": list(self._finite),
             "early": list(self._early),
             "advised": self._advised,
         }
 
-    def remember(self, facts: Mapping[str, Any]) -> None:
+    def load_state_dict(self, facts: Mapping[str, Any]) -> None:
         """Take over what `remembered` gave; an empty mapping (an older checkpoint) changes nothing."""
         if facts:
-            self.refused, self.skipped = facts["refused"], facts["skipped"]
-            self.overflows, self._in_a_row = facts["overflows"], facts["in_a_row"]
+            self.nonfinite_steps, self.skipped_steps = facts["refused"], facts["skipped"]
+            self.overflow_steps, self._in_a_row = facts["overflows"], facts["in_a_row"]
             self._finite = deque(facts["finite"], maxlen=LOSS_WINDOW)
             self._early, self._advised = list(facts["early"]), facts["advised"]
 
-    def _jumped(self, loss: float) -> bool:
+    def _is_spike(self, loss: float) -> bool:
         """Whether a finite loss lies six deviations above the last ones, and skipping is asked for and has room."""
         if not self.recipe.skip_spikes or len(self._finite) < LOSS_WINDOW:
             return False
-        if self.skipped + 1 > MAX_SKIPPED_FRACTION * self.recipe.steps:
+        if self.skipped_steps + 1 > MAX_SKIPPED_FRACTION * self.recipe.steps:
             return False
         return loss > fmean(self._finite) + SPIKE_DEVIATIONS * pstdev(self._finite)
 
     def _refuse(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
-        self.refused += 1
+        self.nonfinite_steps += 1
         self._in_a_row += 1
-        self._keep(step, loss, norm, batch, logits)
+        self._write_bad_step(step, loss, norm, batch, logits)
         if rows := _infinite_rows(batch.targets):  # pictures are whole numbers and cannot be
             raise DataError(
-                f"{self._called(step)} read numbers that are not finite with {self._listed(batch, rows)}. "
+                f"{self._step_name(step)} read numbers that are not finite with {self._join_image_names(batch, rows)}. "
                 "Mend or remove them, and begin again."
             )
         if self._in_a_row == MAX_BAD_STEPS:
             raise DivergedError(
-                f"{f'The {self._before.title}' if self._before else 'Training'} diverged: the loss or its gradient was "
-                f"not finite in steps {step - MAX_BAD_STEPS + 2} to {step + 1}. {self._remedy()}"
+                f"{f'The {self._phase_label.title}' if self._phase_label else 'Training'} diverged: the loss or its gradient was "
+                f"not finite in steps {step - MAX_BAD_STEPS + 2} to {step + 1}. {self._divergence_advice()}"
             )
 
-    def _remedy(self) -> str:
-        if self._before is not None:
-            return self._before.advice
+    def _divergence_advice(self) -> str:
+        if self._phase_label is not None:
+            return self._phase_label.advice
         return (
             f"Lower the rates, for example --recipe.muon_rate {self.recipe.muon_rate / 3:.2g} "
             f"--recipe.rate {self.recipe.rate / 3:.2g}, and begin again."
         )
 
-    def _keep(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
+    def _write_bad_step(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
         """Write down what the step looked like; that this fails is no reason to stop."""
-        said = f"{self._called(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
+        said = f"{self._step_name(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
         if self._folder is None:
-            self._news.append(said)
+            self._messages.append(said)
             return
-        path = self._folder / f"{f'{self._before.name}-' if self._before else ''}nan-step-{step + 1:06d}.json"
-        factor = self.recipe.rate_factor(step)
+        path = self._folder / f"{f'{self._phase_label.name}-' if self._phase_label else ''}nan-step-{step + 1:06d}.json"
+        factor = self.recipe.lr_factor(step)
         facts: dict[str, Any] = {
             "step": step + 1,
             "loss": str(loss),  # JSON has no word for NaN
             "gradient_norm": str(norm),
             "rates": {"muon": factor * self.recipe.muon_rate, "adamw": factor * self.recipe.rate},
-            "pictures": [self._name(row) for row in batch.indices.tolist()],
+            "pictures": [self._image_name(row) for row in batch.indices.tolist()],
         }
         if logits is not None:
-            odd = [self._name(int(batch.indices[row])) for row in _nonfinite_rows(logits)]
+            odd = [self._image_name(int(batch.indices[row])) for row in _nonfinite_rows(logits)]
             facts["pictures_without_a_finite_answer"] = odd
         try:
             write_json(path, facts)
         except (ResourceError, OSError) as error:
-            self._news.append(f"{said} {error}")
+            self._messages.append(f"{said} {error}")
         else:
-            self._news.append(f"{said} Its pictures are in {path}.")
+            self._messages.append(f"{said} Its pictures are in {path}.")
 
-    def _called(self, step: int) -> str:
-        return f"Step {step + 1}{f' of the {self._before.title}' if self._before else ''}"
+    def _step_name(self, step: int) -> str:
+        return f"Step {step + 1}{f' of the {self._phase_label.title}' if self._phase_label else ''}"
 
-    def _name(self, row: int) -> str:
+    def _image_name(self, row: int) -> str:
         return self._names[row] if row < len(self._names) else str(row)
 
-    def _listed(self, batch: Batch, rows: Sequence[int]) -> str:
-        names = [self._name(int(batch.indices[row])) for row in rows]
+    def _join_image_names(self, batch: Batch, rows: Sequence[int]) -> str:
+        names = [self._image_name(int(batch.indices[row])) for row in rows]
         more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
         return ", ".join(names[:MAX_NAMES_SHOWN]) + more
 

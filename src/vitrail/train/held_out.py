@@ -47,7 +47,7 @@ class ModelOutputs(NamedTuple):
     """What the model makes of some pictures."""
 
     rows: NDArray[np.int64]
-    pictures: ImageStore
+    images: ImageStore
     outputs: np.ndarray
     """float32 [n, K]"""
     features: np.ndarray
@@ -70,8 +70,8 @@ def compute_outputs(
         DataError: a picture cannot be read, or the model's outputs are no numbers.
     """
     assert isinstance(learner.model, ViT)
-    pictures = dataset.shown(rows, plan.image, plan.compute.workers)
-    with use_ema_weights(learner.model, learner.average):
+    pictures = dataset.load_rows(rows, plan.image, plan.compute.workers)
+    with use_ema_weights(learner.model, learner.ema):
         outputs, features = run_inference_with_features(
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.number_format, views or plan.recipe.views, dataset.source.task,
@@ -98,9 +98,9 @@ def fit_decisions(
     except DataError:  # a training goes on without a few of its pictures, and has named them
         sample = compute_outputs(learner, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
     known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
-    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
+    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid.outputs)
     targets = _true_targets(source, valid.rows)
-    distances = None if known is None else known.distances(valid.features)
+    distances = None if known is None else known.mahalanobis_distances(valid.features)
     return decisions_fit_decisions(source.task, plan.answers, source.classes, outputs, targets, distances), known
 
 
@@ -109,7 +109,7 @@ def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> 
     kept = []
     for row in rows.tolist():
         with suppress(DataError):
-            preprocess_image(source.pictures[row], spec)
+            preprocess_image(source.images[row], spec)
             kept.append(row)
     return np.array(kept, np.int64)
 
@@ -119,10 +119,10 @@ def build_predictions(
 ) -> TaskPredictions:
     """The model's answers to a whole split, in the split's order."""
     source = dataset.source
-    names = [(image_path(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
+    names = [(image_path(source.images[row]), source.ids[row]) for row in seen.rows.tolist()]
     return predictions_from_outputs(
         source.task, seen.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, seen.rows),
-        decisions=decided, distances=None if known is None else known.distances(seen.features),
+        decisions=decided, distances=None if known is None else known.mahalanobis_distances(seen.features),
     )  # fmt: skip
 
 
@@ -151,9 +151,9 @@ class _ExplainedImage(NamedTuple):
     """One map, and which of its patches are artefacts."""
 
     row: int
-    of: int
-    made: AttributionMap
-    hidden: Bool[np.ndarray, "rows columns"]
+    target: int
+    attribution: AttributionMap
+    artefacts: Bool[np.ndarray, "rows columns"]
 
 
 def write_explanations(
@@ -204,19 +204,19 @@ def _stack_maps(
 ) -> StoredExplanations:
     """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
     size = (len(found), *shape.grid)
-    one = found[0].made if found else None
+    one = found[0].attribution if found else None
     return StoredExplanations(
         about=MapInfo(
             method=methods.default_method(shape),
             layer=one.layer if one else "",
-            line=one.line if one else "",
+            line=one.description if one else "",
             scale=one.scale if one else "positive",
             patch=shape.patch,
             remarks=remarks,
             nothing=nothing,
         ),
         rows=np.array([each.row for each in found], np.int64),
-        of=np.array([each.of for each in found], np.int64),
-        values=np.array([each.made.values[0] for each in found], np.float32).reshape(size),
-        artefacts=np.array([each.hidden for each in found], bool).reshape(size),
+        targets=np.array([each.target for each in found], np.int64),
+        values=np.array([each.attribution.values[0] for each in found], np.float32).reshape(size),
+        artifact_mask=np.array([each.artefacts for each in found], bool).reshape(size),
     )

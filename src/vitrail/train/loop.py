@@ -40,8 +40,8 @@ class StepResult:
     step: int
     epoch: float
     loss: float
-    rate: float
-    pictures: int
+    lr_factor: float
+    num_images: int
     seconds: float
 
 
@@ -51,22 +51,22 @@ class TrainState:
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
-    average: ModelEma | None
+    ema: ModelEma | None
     sharded: bool = False
     """Whether the parameters are shares of whole ones, which FSDP2 keeps apart."""
-    scale: LossScale | None = None
+    loss_scale: LossScale | None = None
     """What float16 needs."""
-    lesson: DistillationTeacher | None = None
+    teacher: DistillationTeacher | None = None
     """Whom it follows beside the labels; no part of a checkpoint, for it does not move."""
 
-    def remembered(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold beside the tensors, in JSON's kinds."""
-        return {} if self.scale is None else {"loss_scale": self.scale.remembered()}
+        return {} if self.loss_scale is None else {"loss_scale": self.loss_scale.state_dict()}
 
-    def remember(self, facts: Mapping[str, Any]) -> None:
+    def load_state_dict(self, facts: Mapping[str, Any]) -> None:
         """Take over what `remembered` gave; a checkpoint without it changes nothing."""
-        if self.scale is not None and "loss_scale" in facts:
-            self.scale.remember(facts["loss_scale"])
+        if self.loss_scale is not None and "loss_scale" in facts:
+            self.loss_scale.load_state_dict(facts["loss_scale"])
 
 
 def build_train_state(model: ViT, plan: Plan, team: RankGroup = SINGLE_PROCESS) -> TrainState:
@@ -124,11 +124,11 @@ def train_steps(
     guards = guards or Guards(recipe)
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
     balanced = None if weights is None else weights.to(device)
-    loss = brought.total if brought.loss is not None else build_loss(task, recipe, balanced)
+    loss = brought.compute_loss if brought.loss is not None else build_loss(task, recipe, balanced)
     engine = ParallelModel(learner.model, team, learner.sharded)
     measure = make_forward_loss(engine, loss, plan)
     held = prefetch.cache_on_gpu(pictures, device)
-    batches = iter_batches(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
+    batches = iter_batches(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world_size)
     began = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
         if step == recipe.steps:
@@ -136,19 +136,19 @@ def train_steps(
         team.step = step + 1
         rates.set_learning_rates(learner.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
-        shown = brought.augmented(augment_batch(batch, recipe, plan.seed, epoch, device))
+        shown = brought.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
         shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        said = None if learner.lesson is None else learner.lesson.answers(shown)
+        said = None if learner.teacher is None else learner.teacher.predict(shown)
         piece = StepInput(
             resize_for_step(shown, plan, step), sample_patch_rows(batch, plan, step, epoch), expected, said
         )
-        scale = 1.0 if learner.scale is None else learner.scale.factor
-        way = (recipe.accumulate, scale, learner.lesson)
+        scale = 1.0 if learner.loss_scale is None else learner.loss_scale.factor
+        way = (recipe.accumulate, scale, learner.teacher)
         average, logits = accumulate_gradients(engine, measure, loss, piece, plan.model.outputs, *way)
         answer = apply_step(learner, recipe, guards, step, average, batch, logits)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
         seconds = time.perf_counter() - began
-        yield StepResult(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices) * team.world, seconds)
+        yield StepResult(step + 1, passed, answer, recipe.lr_factor(step), len(batch.indices) * team.world_size, seconds)
         began = time.perf_counter()  # what the caller did in between is not training
 
 
@@ -158,7 +158,7 @@ def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Te
     kept = plan.recipe.patches_at(step, patches)
     if kept == patches:
         return None
-    order = uniform(plan.seed, "patches", epoch, batch.keys, patches).argsort(axis=1)[:, :kept]
+    order = uniform(plan.seed, "patches", epoch, batch.random_keys, patches).argsort(axis=1)[:, :kept]
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
@@ -173,25 +173,25 @@ def apply_step(
     learner: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
 ) -> float:
     """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
-    scale = 1.0 if learner.scale is None else learner.scale.factor
-    if learner.scale is not None:
-        learner.scale.divide(learner.model.parameters())
+    scale = 1.0 if learner.loss_scale is None else learner.loss_scale.factor
+    if learner.loss_scale is not None:
+        learner.loss_scale.unscale(learner.model.parameters())
     norm = _clip_gradients(learner.model, recipe.clip)
     if learner.sharded:
         from .distributed.fsdp import to_full_tensor
 
         norm = to_full_tensor(norm)
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.applying = guards.allow(step, answer, size, batch, logits, scale)
-    if learner.scale is not None:
-        learner.scale.note(math.isfinite(answer) and not math.isfinite(size))
+    allowed = guards.is_applying = guards.allow(step, answer, size, batch, logits, scale)
+    if learner.loss_scale is not None:
+        learner.loss_scale.update(math.isfinite(answer) and not math.isfinite(size))
     for optimizer in learner.optimizers:
         if allowed:
             optimizer.step()
         optimizer.zero_grad()
-    if allowed and learner.average is not None:
-        learner.average.update(learner.model, step)
-    guards.applying = False
+    if allowed and learner.ema is not None:
+        learner.ema.update(learner.model, step)
+    guards.is_applying = False
     return float(answer)
 
 
@@ -208,10 +208,10 @@ class StepInput(NamedTuple):
     """What a process shows the model at a step."""
 
     images: UInt8[Tensor, "B C H W"]
-    rows: Int[Tensor, "B n"] | None
+    patch_rows: Int[Tensor, "B n"] | None
     """The patches that each picture shows; None is all."""
     targets: Tensor
-    said: Float[Tensor, "B K"] | None = None
+    teacher_outputs: Float[Tensor, "B K"] | None = None
     """What a teacher answers."""
 
 
@@ -222,7 +222,7 @@ def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> 
     def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-            outputs = engine.answer(x, rows)
+            outputs = engine.forward(x, rows)
         return loss(outputs, targets)[0], outputs
 
     # Each size by itself: kernels for any size would depend on what was met before, and so would a resumed run's bits.
@@ -254,26 +254,26 @@ def accumulate_gradients(
     """
     targets = shown.targets
     nothing = torch.zeros(len(targets), outputs, device=targets.device)
-    weight = engine.team.summed(loss(nothing, targets)[1])
-    factor = engine.team.world * scale
-    heads = engine.team.summed(torch.full_like(weight, len(targets))) if lesson else weight
+    weight = engine.group.all_reduce_sum(loss(nothing, targets)[1])
+    factor = engine.group.world_size * scale
+    heads = engine.group.all_reduce_sum(torch.full_like(weight, len(targets))) if lesson else weight
     said: list[Tensor] = []
     total, unlike = torch.zeros(2, device=targets.device)
     pieces = [[None] * parts if each is None else each.tensor_split(parts) for each in shown]
     for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
-        with engine.gathering(last=number == parts):
+        with engine.gradient_sync(last=number == parts):
             part, answers = measure(images, rows, aims)
             value = mean_loss(part, weight)
             if lesson is not None:
-                apart = lesson.disagreement(answers, answered)[0]
-                value = lesson.blended(value, mean_loss(apart, heads))
+                apart = lesson.compute_loss(answers, answered)[0]
+                value = lesson.blend_losses(value, mean_loss(apart, heads))
                 unlike += apart.detach()
             (value * factor).backward()
         total += part.detach()
         said.append(answers.detach())
-    average = mean_loss(engine.team.summed(total), weight)
+    average = mean_loss(engine.group.all_reduce_sum(total), weight)
     if lesson is not None:
-        average = lesson.blended(average, mean_loss(engine.team.summed(unlike), heads))
+        average = lesson.blend_losses(average, mean_loss(engine.group.all_reduce_sum(unlike), heads))
     return average, said[0] if parts == 1 else torch.cat(said)
 
 
@@ -353,11 +353,11 @@ class LossScale:
         """A power of two, so that to multiply by it and to divide again changes no digit."""
         self._good = 0
 
-    def divide(self, parameters: Iterable[nn.Parameter]) -> None:
+    def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
         """Take the factor out of the gradients again."""
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1 / self.factor)
 
-    def note(self, overflowed: bool) -> None:
+    def update(self, overflowed: bool) -> None:
         """Learn from a step whether its gradients overflowed."""
         self._good = 0 if overflowed else self._good + 1
         if overflowed:
@@ -365,11 +365,11 @@ class LossScale:
         elif self._good == GROWTH_INTERVAL:
             self.factor, self._good = min(MAX_SCALE, self.factor * 2), 0
 
-    def remembered(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
         return {"factor": self.factor, "good": self._good}
 
-    def remember(self, facts: Mapping[str, Any]) -> None:
+    def load_state_dict(self, facts: Mapping[str, Any]) -> None:
         """Take over what `remembered` gave."""
         self.factor, self._good = float(facts["factor"]), int(facts["good"])
 
@@ -384,14 +384,14 @@ def gather_train_state(learner: TrainState, plan: Plan, team: RankGroup) -> Trai
         return learner
     from .distributed.fsdp import to_full_tensor
 
-    with team.noticing():
+    with team.translate_errors():
         model = create_model(plan.model, plan.seed).to(plan.compute.device).train()
         for plain, share in zip(_all_tensors(model), _all_tensors(learner.model), strict=True):
             plain.copy_(to_full_tensor(share))
         average = None
-        if learner.average is not None:
-            average = ModelEma(model, learner.average.decay)
-            for name, share in learner.average.weights.items():
+        if learner.ema is not None:
+            average = ModelEma(model, learner.ema.decay)
+            for name, share in learner.ema.weights.items():
                 average.weights[name].copy_(to_full_tensor(share))
     return TrainState(model, [], average)
 

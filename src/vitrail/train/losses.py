@@ -46,7 +46,7 @@ def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Cal
         return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.smoothing, balance)
     if task == "number":
         return lambda outputs, targets: regression_loss(outputs, targets, recipe.huber)
-    if recipe.asymmetric:
+    if recipe.is_asymmetric:
         gammas, margin = (recipe.gamma_negative, recipe.gamma_positive), recipe.margin
         return lambda logits, targets: asymmetric_loss(logits, targets, *gammas, margin, recipe.smoothing, balance)
     return lambda logits, targets: binary_cross_entropy_loss(logits, targets, recipe.smoothing, balance)

@@ -100,7 +100,7 @@ def set_learning_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Reci
     for optimizer in optimizers:
         peak = recipe.muon_rate if isinstance(optimizer, Muon) else recipe.rate
         for group in optimizer.param_groups:
-            group["lr"] = peak * recipe.rate_factor(step) * group["scale"]
+            group["lr"] = peak * recipe.lr_factor(step) * group["scale"]
 
 
 class ModelEma:
@@ -198,7 +198,7 @@ class Muon(torch.optim.Optimizer):
             for matrix in group["params"]:
                 if matrix.grad is None:
                     continue
-                update = self._momentum(matrix, matrix.grad, group["momentum"])
+                update = self._update_momentum(matrix, matrix.grad, group["momentum"])
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
                 place: Tensor = matrix
                 if self.sharded:
@@ -212,24 +212,24 @@ class Muon(torch.optim.Optimizer):
         for shape, stack in stacks.items():
             count = max(1, MAX_NUMBERS_AT_ONCE // math.prod(shape))
             for start in range(0, len(stack), count):
-                self._move(stack[start : start + count])
+                self._apply_updates(stack[start : start + count])
         for matrix, place in shares:
             matrix.add_(shard_like(place, matrix))
 
-    def prepare(self) -> None:
+    def init_state(self) -> None:
         """The momentum of every matrix, still 0, for a checkpoint to be read into."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 self.state[matrix] = {"momentum": torch.zeros_like(matrix)}
 
-    def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
+    def _update_momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
         state = self.state[matrix]
         if not state:
             state["momentum"] = torch.zeros_like(matrix)
         state["momentum"].lerp_(gradient, 1 - momentum)
         return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
 
-    def _move(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
+    def _apply_updates(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
         updates = self.orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
         for (part, _, lr, tall), update in zip(stack, updates, strict=True):
             update = update.T if tall else update

@@ -68,17 +68,17 @@ class TrainingPhase:
     """Of which steps, batch, optimiser and rates count here."""
     seed: int
     """Another than that of the training, so that the two do not see the pictures in one order."""
-    loss_of: Callable[[Batch, int, int], Loss]
+    compute_loss: Callable[[Batch, int, int], Loss]
     """From (batch, step, epoch) to (total, weight)."""
-    pictures: ImageStore
+    images: ImageStore
     targets: Shaped[np.ndarray, " n *K"]
     """One per picture, whether the loss reads them or not."""
-    blocks: Int64[np.ndarray, " n"] | None = None
+    shard_ids: Int64[np.ndarray, " n"] | None = None
     advice: str
     """What to do where it diverges."""
-    names: Sequence[str] = ()
+    image_names: Sequence[str] = ()
     """Of the rows in `pictures.indices`, to name pictures by."""
-    seen: str = ""
+    images_hash: str = ""
     """A hash of the pictures, where they are others than those of the training."""
 
 
@@ -89,7 +89,7 @@ class PhaseStep:
     step: int
     epoch: float
     loss: float
-    pictures: int
+    num_images: int
     seconds: float
 
 
@@ -115,13 +115,13 @@ def run_phase(run: RunFolder, prelude: TrainingPhase) -> Iterator[Event]:
             plan_changes.drop_extension_changes(changed)
         ):  # no step has followed the plan's number yet
             yield Note(text)
-        if prelude.seen != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, prelude.seen):
+        if prelude.images_hash != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, prelude.images_hash):
             yield Note(
                 f"The pictures of the {prelude.title} are not those that it began with. "
                 f"{plan_changes.NOT_BIT_IDENTICAL}"
             )
         start = checkpoint.load_checkpoint(newest, prelude.module, optimizers, None)
-        guards.remember(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
+        guards.load_state_dict(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
     drop_phase_rows(run, prelude.name, start)
     pace: deque[float] = deque(maxlen=50)
@@ -133,11 +133,11 @@ def run_phase(run: RunFolder, prelude: TrainingPhase) -> Iterator[Event]:
             if done.step % record_every == 0 or done.step == last:
                 run.record(_phase_row(prelude.name, done))
             yield _phase_progress(prelude, done, statistics.median(pace))
-            yield from map(Note, guards.told(done.step))
+            yield from map(Note, guards.take_messages(done.step))
             due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
             due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                more = {IMAGES_HASH_KEY: prelude.seen, "guards": guards.remembered()}
+                more = {IMAGES_HASH_KEY: prelude.images_hash, "guards": guards.state_dict()}
                 checkpoint.save_checkpoint(folder, done.step, prelude.module, optimizers, None, plan_text, more)
                 if wish.save:
                     where = f"step {done.step:,} of {last:,} of the {prelude.title}"
@@ -175,7 +175,7 @@ def iterate_phase_steps(
 
 def make_phase_guards(prelude: TrainingPhase, folder: Path | None = None) -> Guards:
     """The guards of its steps, which have seen none yet."""
-    return Guards(prelude.recipe, folder, prelude.names, PhaseLabel(prelude.name, prelude.title, prelude.advice))
+    return Guards(prelude.recipe, folder, prelude.image_names, PhaseLabel(prelude.name, prelude.title, prelude.advice))
 
 
 def _iterate_steps(
@@ -185,14 +185,14 @@ def _iterate_steps(
     prelude.module.train()
     began = time.perf_counter()
     batches = iter_batches(
-        prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
+        prelude.images, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.shard_ids
     )
     for step, epoch, batch in batches:
         if step >= recipe.steps:
             return
         rates.set_learning_rates(optimizers, recipe, step)
         torch.manual_seed(derive(prelude.seed, "dropout", step))
-        loss = mean_loss(*prelude.loss_of(batch, step, epoch))
+        loss = mean_loss(*prelude.compute_loss(batch, step, epoch))
         loss.backward()
         answer = _apply_phase_step(prelude, optimizers, guards, step, loss, batch)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
@@ -283,7 +283,7 @@ def remove_phase_checkpoints(run: RunFolder, name: str) -> None:
 
 def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
     """Drop the rows of steps of a prelude that will be done again."""
-    rows = run.rows()
+    rows = run.read_rows()
     kept = [row for row in rows if row.get(f"{name}_step", 0) <= step]
     if len(kept) < len(rows):
         atomic.write_text(run.metrics_file, "".join(f"{json.dumps(row)}\n" for row in kept))
@@ -306,8 +306,8 @@ def _phase_progress(prelude: TrainingPhase, done: PhaseStep, pace: float) -> Ste
         steps=prelude.recipe.steps,
         epoch=done.epoch,
         loss=done.loss,
-        images_per_second=done.pictures / pace,
-        left=(prelude.recipe.steps - done.step) * pace,
+        images_per_second=done.num_images / pace,
+        seconds_left=(prelude.recipe.steps - done.step) * pace,
         phase=prelude.title,
     )
 
@@ -319,7 +319,7 @@ def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
         f"{name}_epoch": round(done.epoch, 4),
         f"{name}_loss": done.loss,
         f"{name}_seconds": round(done.seconds, 4),
-        f"{name}_images": done.pictures,
+        f"{name}_images": done.num_images,
     }
 
 

@@ -51,13 +51,13 @@ def finalize_phases(
     distillation.check_teacher(plan, dataset)
     spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
     steps = 0.0 if plan.minutes else count_total_steps(plan)
-    if plan.pretrain.wanted:
+    if plan.pretrain.is_enabled:
         check_extra_images(plan, dataset, pictures)
         plan = pretraining.set_pretrain_batch_size(plan, dataset, reasons)
         pace = pretraining.measure_pretraining_step(plan, dataset, pictures) if measured else 0.0
         plan, seconds = resolve_phase_steps(plan, "pretrain", steps, pace, reasons)
         spent += seconds
-    if plan.teacher.first:
+    if plan.teacher.has_first_stage:
         pace = distillation.measure_distill_step(plan, dataset, pictures) if measured else 0.0
         plan, seconds = resolve_phase_steps(plan, "teacher", steps, pace, reasons)
         spent += seconds
@@ -118,18 +118,18 @@ def estimate_phase_seconds(plan: Plan, dataset: Dataset, pictures: ImageStore) -
     """What comes first in a written plan takes, by a few of its steps here."""
     first = (
         plan.pretrain.steps * pretraining.measure_pretraining_step(plan, dataset, pictures)
-        if plan.pretrain.wanted
+        if plan.pretrain.is_enabled
         else 0.0
     )
     then = (
-        plan.teacher.steps * distillation.measure_distill_step(plan, dataset, pictures) if plan.teacher.first else 0.0
+        plan.teacher.steps * distillation.measure_distill_step(plan, dataset, pictures) if plan.teacher.has_first_stage else 0.0
     )
     return first + then
 
 
 def _phase_sections(plan: Plan) -> tuple[tuple[PretrainSettings | DistillSettings, bool], ...]:
     """What may come first, and whether it does."""
-    return (plan.pretrain, plan.pretrain.wanted), (plan.teacher, plan.teacher.first)
+    return (plan.pretrain, plan.pretrain.is_enabled), (plan.teacher, plan.teacher.has_first_stage)
 
 
 def check_written_phases(plan: Plan, dataset: Dataset) -> None:
@@ -175,9 +175,9 @@ def describe_phases(plan: Plan) -> tuple[str, ...]:
         further = f" and of {Path(learnt.pictures).name}" if learnt.pictures else ""
         steps = f"{learnt.steps:,} steps of masked autoencoding"
         said.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
-    if teacher.wanted and teacher.kind == "features":
+    if teacher.is_enabled and teacher.kind == "features":
         said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.model}.")
-    elif teacher.wanted:
+    elif teacher.is_enabled:
         own = f"a small CNN, trained first for {teacher.steps:,} steps"
         whose = own if teacher.model == CNN_TEACHER else teacher.model
         said.append(f"The answers of {whose} are {teacher.weight:.0%} of the loss.")

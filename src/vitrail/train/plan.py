@@ -24,7 +24,7 @@ class ProgressiveStage(NamedTuple):
     """A stretch of a training, as fractions of its steps."""
 
     begin: float
-    share: float
+    fraction: float
 
 
 ClassWeights = Literal["none", "root", "balanced"]
@@ -169,7 +169,7 @@ class Recipe:
         return TtaViews(self.mirror, self.shift)
 
     @property
-    def asymmetric(self) -> bool:
+    def is_asymmetric(self) -> bool:
         """Whether labels are learnt with the asymmetric loss."""
         return bool(self.gamma_negative or self.gamma_positive or self.margin)
 
@@ -209,7 +209,7 @@ class Recipe:
                 f"Got batch={self.batch}, repeats={self.repeats}."
             )
 
-    def rate_factor(self, step: int) -> float:
+    def lr_factor(self, step: int) -> float:
         """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0.
 
         After `--extend` it rises again, from where it was to where a run planned for so long would now be.
@@ -221,21 +221,21 @@ class Recipe:
             return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
         return self.extended_from + risen * (fall - self.extended_from)
 
-    def anew(self) -> Recipe:
+    def without_extension(self) -> Recipe:
         """This recipe for a run from its first step: as many steps, with one rise of the rate and one fall."""
         return dataclasses.replace(self, extended_at=0, extended_from=0.0)
 
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation pictures are looked at after a step (from 1), the last one always."""
-        return step == self.steps or step % self._between_looks == 0
+        return step == self.steps or step % self._evaluation_interval == 0
 
     @property
-    def looks(self) -> int:
+    def num_evaluations(self) -> int:
         """How often the validation pictures are looked at in all."""
-        return -(-self.steps // self._between_looks)
+        return -(-self.steps // self._evaluation_interval)
 
     @property
-    def _between_looks(self) -> int:
+    def _evaluation_interval(self) -> int:
         return self.evaluate_every or max(1, self.steps // DEFAULT_EVALUATIONS)
 
     def patches_at(self, step: int, patches: int) -> int:
@@ -253,7 +253,7 @@ class Recipe:
         """How many patches of a picture the model sees at a step: what the step costs follows them."""
         return self.patches_at(step, self.grid_at(step, grid).patches)
 
-    def phases(self) -> list[ProgressiveStage]:
+    def progressive_stages(self) -> list[ProgressiveStage]:
         """The stretches of the training in which pictures have one size and one share of their patches."""
         turns = {self.keep_until if self.keep_patches < 1 else 0.0, self.small_until if self.small_size < 1 else 0.0}
         ends = [*sorted(turns - {0.0}), 1.0]
@@ -396,11 +396,11 @@ class PretrainSettings:
             )
 
     @property
-    def wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether there is such a phase."""
         return self.share > 0 or self.steps > 0
 
-    def visible(self, patches: int) -> int:
+    def num_visible_patches(self, patches: int) -> int:
         """How many of a picture's patches the encoder sees: at least one, and never all."""
         return min(max(1, round((1 - self.mask) * patches)), patches - 1)
 
@@ -446,14 +446,14 @@ class DistillSettings:
             )
 
     @property
-    def wanted(self) -> bool:
+    def is_enabled(self) -> bool:
         """Whether there is one."""
         return bool(self.model)
 
     @property
-    def first(self) -> bool:
+    def has_first_stage(self) -> bool:
         """Whether something comes before the training."""
-        return self.wanted and (self.model == CNN_TEACHER or self.kind == "features")
+        return self.is_enabled and (self.model == CNN_TEACHER or self.kind == "features")
 
 
 # What a person says about trackers: the [track] table of a plan.

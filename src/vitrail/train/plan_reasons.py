@@ -133,7 +133,7 @@ def drop_default_reasons(plan: Plan, written: Mapping[str, str]) -> Reasons:
 
 
 def _default_reasons(plan: Plan) -> Reasons:
-    used = {"start": plan.start.from_checkpoint, "pretrain": plan.pretrain.wanted, "teacher": plan.teacher.wanted}
+    used = {"start": plan.start.from_checkpoint, "pretrain": plan.pretrain.is_enabled, "teacher": plan.teacher.is_enabled}
     found: Reasons = {}
     for field in config.describe(Plan):
         group = field.name.split(".")[0]

@@ -37,8 +37,8 @@ class DatasetFingerprint:
     """What the plan needs to know of the training pictures."""
 
     name: str
-    count: int
-    classes: int
+    num_images: int
+    num_classes: int
     height: int
     width: int
     channels: int
@@ -48,7 +48,7 @@ class DatasetFingerprint:
     window: DicomWindowMode = "none"
     window_reason: str = ""
     task: Task = "classes"
-    ratio: float = 1.0
+    imbalance_ratio: float = 1.0
     """Pictures of the commonest class for each of the rarest."""
 
 

@@ -78,7 +78,7 @@ def extend_run(run: RunFolder, longer: Extension) -> str:
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
     how = f"by --extend after step {done:,} ({longer})"
-    if reasons.get("recipe.steps", "").endswith(how) and not run.finished():
+    if reasons.get("recipe.steps", "").endswith(how) and not run.is_finished():
         return (
             f"Extended {how} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in all. "
             "For yet more, extend it again when a later step is saved."
@@ -86,7 +86,7 @@ def extend_run(run: RunFolder, longer: Extension) -> str:
     then = (
         recipe if newest is None else (checkpoint.read_checkpoint_plan(newest) or plan).recipe
     )  # what the last step followed
-    before = then.rate_factor(done - 1) if done else 0.0
+    before = then.lr_factor(done - 1) if done else 0.0
     if done == then.steps and then.decay != "constant":
         before = 0.0  # where the last step was heading
     more = _additional_steps(run, plan, done, longer)
@@ -101,7 +101,7 @@ def extend_run(run: RunFolder, longer: Extension) -> str:
     where = f" The old end is kept in {aside}." if aside and (aside / "model").is_dir() else ""
     return (
         f"Extended after step {done:,}: {recipe.steps:,} steps become {steps:,}, and the rate rises again to "
-        f"{100 * longer_recipe.rate_factor(min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))):.0f} % of "
+        f"{100 * longer_recipe.lr_factor(min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))):.0f} % of "
         f"its peak.{where}"
     )
 
@@ -176,7 +176,7 @@ def _step_seconds_at(pace: Mapping[int, float], tokens: int) -> float:
 def _measured_step_seconds(run: RunFolder, plan: Plan) -> dict[int, float]:
     """Mean seconds of a step by the patches that it sees of a picture, from the run's own record."""
     found: dict[int, list[float]] = {}
-    for row in run.rows():
+    for row in run.read_rows():
         if "seconds" in row:
             tokens = plan.recipe.tokens_at(int(row["step"]) - 1, plan.model.grid)
             found.setdefault(tokens, []).append(row["seconds"])
@@ -262,12 +262,12 @@ def restore_checkpoint(run: RunFolder, learner: TrainState, guards: Guards) -> G
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     start = 0
     if newest is not None:
-        start = checkpoint.load_checkpoint(newest, learner.model, learner.optimizers, learner.average)
+        start = checkpoint.load_checkpoint(newest, learner.model, learner.optimizers, learner.ema)
         facts = checkpoint.read_checkpoint_facts(newest)
-        guards.remember(facts.get("guards", {}))
-        learner.remember(facts)
+        guards.load_state_dict(facts.get("guards", {}))
+        learner.load_state_dict(facts)
         for text in plan_changes.check_machine(facts, checkpoint.describe_machine()):
             yield Note(text)
-    run.forget_after(start)
+    run.drop_rows_after(start)
     checkpoint.check_disk_space(run.checkpoints, learner)
     return start

@@ -46,9 +46,9 @@ class RunFolder:
         self.data_file = path / "data.json"
         self.trackers = Trackers()
         """Where the numbers go beside this folder; nowhere until somebody opens them."""
-        self.unwritten = ""
+        self.write_error = ""
         """Why the last line of a log or of the metrics could not be written; empty if all were."""
-        self.told_unwritten = False
+        self.write_error_reported = False
         self.extension_file = path / "extension.toml"
         self.start_file = path / "start.safetensors"
         """The weights at step 0, where they are not drawn from the seed."""
@@ -64,7 +64,7 @@ class RunFolder:
         cls.check_free(path)
         run = cls(path)
         with resource_errors(path):
-            if cls._was_left(path):
+            if cls._is_leftover(path):
                 with Lock(path):  # checkpoints, which is empty, stays: by it the folder is known as left at any moment
                     for file in [file for file in path.iterdir() if file.name not in (Lock.FILE, "checkpoints")]:
                         file.unlink()
@@ -73,7 +73,7 @@ class RunFolder:
         return run
 
     @staticmethod
-    def _was_left(path: Path) -> bool:
+    def _is_leftover(path: Path) -> bool:
         """Whether all that lies there is what a training writes before its plan, and no checkpoint."""
         there = path.iterdir() if path.is_dir() else ()
         names = {file.name for file in there if not file.name.startswith(atomic.TEMPORARY)}
@@ -87,12 +87,12 @@ class RunFolder:
         Raises:
             UsageError: something is there already; nothing of it is touched.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._was_left(path):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._is_leftover(path):
             go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
             raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
 
     @classmethod
-    def existing(cls, path: Path) -> RunFolder:
+    def open_existing(cls, path: Path) -> RunFolder:
         """A run folder that a training has made.
 
         Raises:
@@ -133,22 +133,22 @@ class RunFolder:
         try:
             atomic.append_line(path, line)
         except (ResourceError, OSError) as error:
-            self.unwritten = str(error)
+            self.write_error = str(error)
 
     def flush_metrics(self) -> None:
         """Wait until the metrics so far are on the disk, if that is possible."""
         with suppress(OSError):
             flush(self.metrics_file)
 
-    def forget_after(self, step: int) -> None:
+    def drop_rows_after(self, step: int) -> None:
         """Drop the metrics of steps that a resumed run will do again."""
         if not self.metrics_file.exists():
             return
-        kept = [json.dumps(row) for row in self.rows() if row["step"] <= step]
+        kept = [json.dumps(row) for row in self.read_rows() if row["step"] <= step]
         with suppress(ResourceError, OSError):  # what is written twice is read as its last value
             atomic.write_text(self.metrics_file, "".join(line + "\n" for line in kept))
 
-    def rows(self) -> list[dict[str, float]]:
+    def read_rows(self) -> list[dict[str, float]]:
         """The rows of metrics.jsonl, but for one that a crash has cut short."""
         found = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.is_file() else []:
@@ -156,7 +156,7 @@ class RunFolder:
                 found.append(json.loads(line))
         return found
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether this run has gone all the way to its report."""
         return (self.path / "report.html").is_file() and not self.extension_file.is_file()  # the report is written last
 
@@ -229,8 +229,8 @@ def _event_text(event: Event) -> str:
     if isinstance(event, Note):
         return event.text
     if isinstance(event, ValidationEvent):
-        figure = "unknown" if event.figure is None else f"{event.figure:.4f}"
-        return f"Step {event.step:,}: validation {event.name} {figure}, loss {event.loss:.4f}."
+        figure = "unknown" if event.metric is None else f"{event.metric:.4f}"
+        return f"Step {event.step:,}: validation {event.metric_name} {figure}, loss {event.loss:.4f}."
     return f"{event.metrics.headline()}." if isinstance(event, FinishEvent) else ""
 
 

@@ -65,28 +65,28 @@ class _SaveHandler:
     """The handler of `listening` for a signal that only asks to save."""
 
     def __init__(self, wish: SignalRequest) -> None:
-        self._wish = wish
+        self._request = wish
 
     def __call__(self, number: int, frame: FrameType | None = None) -> None:
-        self._wish.save = True
+        self._request.save = True
 
 
 class _StopHandler:
     """The handler of `listening`; a second signal does what it did outside of all listening."""
 
     def __init__(self, wish: SignalRequest) -> None:
-        self._wish = wish
-        self._outside = {number: self._beneath(number) for number in STOP_SIGNALS}
+        self._request = wish
+        self._previous = {number: self._previous_handler(number) for number in STOP_SIGNALS}
 
     def __call__(self, number: int, frame: FrameType | None = None) -> None:
-        self._wish.signal = number
-        for other, handler in self._outside.items():
+        self._request.signal = number
+        for other, handler in self._previous.items():
             signal.signal(other, handler)
 
     @staticmethod
-    def _beneath(number: signal.Signals) -> Any:
+    def _previous_handler(number: signal.Signals) -> Any:
         found = signal.getsignal(number)
-        return found._outside[number] if isinstance(found, _StopHandler) else found
+        return found._previous[number] if isinstance(found, _StopHandler) else found
 
 
 @contextmanager

@@ -148,31 +148,31 @@ class DistillationTeacher:
     weight: float
     """Part of the loss that follows it."""
     temperature: float
-    order: tuple[int, ...] = ()
+    output_order: tuple[int, ...] = ()
     """Which of its outputs is the model's first, second, ...; empty where the order is the same."""
-    scales: tuple[TargetScaling, TargetScaling] | None = None
+    output_scalings: tuple[TargetScaling, TargetScaling] | None = None
     """For numbers: its scale, and the one that the model learns on."""
 
     @torch.no_grad()
-    def answers(self, images: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+    def predict(self, images: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
         """Its outputs in the order and on the scale of the model's, float32.
 
         Args:
             images: augmented and mixed, of the model's size, with all their patches.
         """
         said: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
-        said = said[:, list(self.order)] if self.order else said
-        if self.scales is None:
+        said = said[:, list(self.output_order)] if self.output_order else said
+        if self.output_scalings is None:
             return said
-        theirs, ours = self.scales
+        theirs, ours = self.output_scalings
         values = said.double() * _make_row(theirs.deviation, said) + _make_row(theirs.mean, said)
         return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
 
-    def disagreement(self, outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"]) -> Loss:
+    def compute_loss(self, outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"]) -> Loss:
         """(total, weight) of not agreeing with what it has said; see `disagreement`."""
         return distillation_loss(outputs, said, self.task, self.temperature)
 
-    def blended(self, labels: Float[Tensor, ""], teacher: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    def blend_losses(self, labels: Float[Tensor, ""], teacher: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The mean loss of the labels and that of the teacher, in the shares of the plan."""
         return (1 - self.weight) * labels + self.weight * teacher
 

@@ -37,14 +37,14 @@ class TrackedRun:
     """What was asked for; may be empty."""
     settings: Mapping[str, object]
     """The plan, each field by its dotted name."""
-    known_as: str = ""
+    run_id: str = ""
     """The tracker's own word for this run, if it had it before; a resumed run goes on under it."""
 
 
 class Tracker(ABC):
     """One place that takes a run's numbers. Whatever it raises ends its part in the run, and never the run."""
 
-    known_as: str = ""
+    run_id: str = ""
     """Its own word for this run, kept in the run folder; empty if it needs none."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Tracker(ABC):
         """
 
     @abstractmethod
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Take the figures of the held-out pictures, of a run that ended after so many steps."""
 
     @abstractmethod
@@ -88,19 +88,19 @@ class TensorBoardTracker(Tracker):
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Add one point to each curve."""
-        self._add(axis, step, numbers, step)
+        self._add_scalars(axis, step, numbers, step)
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Add the figures as points at the last step."""
-        self._add("step", step, figures, step + 1)
+        self._add_scalars("step", step, figures, step + 1)
 
-    def _add(self, axis: str, step: int, numbers: Mapping[str, float], forget_from: int) -> None:
+    def _add_scalars(self, axis: str, step: int, numbers: Mapping[str, float], forget_from: int) -> None:
         if axis not in self._writers:
-            self._writers[axis] = self._writer(axis, forget_from)
+            self._writers[axis] = self._open_writer(axis, forget_from)
         for name, number in numbers.items():
             self._writers[axis].add_scalar(name, number, step)
 
-    def _writer(self, axis: str, forget_from: int) -> SummaryWriter:
+    def _open_writer(self, axis: str, forget_from: int) -> SummaryWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = self._folder if axis == "step" else self._folder / axis.removesuffix("_step")
@@ -133,33 +133,33 @@ class MLflowTracker(Tracker):
         from mlflow.entities import Param, RunStatus
 
         self._client = MlflowClient()
-        self._ended = {True: RunStatus.to_string(RunStatus.FINISHED), False: RunStatus.to_string(RunStatus.KILLED)}
-        if filed.known_as:
-            self.known_as = filed.known_as
-            self._client.update_run(self.known_as, RunStatus.to_string(RunStatus.RUNNING))
+        self._end_status = {True: RunStatus.to_string(RunStatus.FINISHED), False: RunStatus.to_string(RunStatus.KILLED)}
+        if filed.run_id:
+            self.run_id = filed.run_id
+            self._client.update_run(self.run_id, RunStatus.to_string(RunStatus.RUNNING))
             return
         title = filed.project or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "vitrail"
         found = self._client.get_experiment_by_name(title)
         experiment = self._client.create_experiment(title) if found is None else found.experiment_id
-        self.known_as = str(self._client.create_run(experiment, run_name=filed.name).info.run_id)
+        self.run_id = str(self._client.create_run(experiment, run_name=filed.name).info.run_id)
         fields = [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in filed.settings.items()]
         for first in range(0, len(fields), PARAMS_PER_REQUEST):
-            self._client.log_batch(self.known_as, params=fields[first : first + PARAMS_PER_REQUEST])
+            self._client.log_batch(self.run_id, params=fields[first : first + PARAMS_PER_REQUEST])
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Log one row in one request."""
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        self._client.log_batch(self.known_as, [Metric(name, number, now, step) for name, number in numbers.items()])
+        self._client.log_batch(self.run_id, [Metric(name, number, now, step) for name, number in numbers.items()])
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Log the figures at the last step."""
         self.record("step", step, figures)
 
     def close(self, whole: bool) -> None:
         """Say how the run ended."""
-        self._client.set_terminated(self.known_as, self._ended[whole])
+        self._client.set_terminated(self.run_id, self._end_status[whole])
 
 
 # Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
@@ -174,13 +174,13 @@ class WandbTracker(Tracker):
         self._run = wandb.init(
             project=filed.project or os.environ.get("WANDB_PROJECT") or "vitrail",
             name=filed.name,
-            id=filed.known_as or None,
+            id=filed.run_id or None,
             resume="allow",
             dir=str(filed.folder),
             config=dict(filed.settings),
             settings=wandb.Settings(console="off"),
         )
-        self.known_as = str(self._run.id)
+        self.run_id = str(self._run.id)
         self._axes: set[str] = set()
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
@@ -191,7 +191,7 @@ class WandbTracker(Tracker):
             self._run.define_metric("*" if axis == "step" else f"{axis.removesuffix('step')}*", step_metric=axis)
         self._run.log({axis: step, **numbers})
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Put the figures into the run's summary."""
         self._run.summary.update(dict(figures))
 
@@ -209,17 +209,17 @@ class TrackioTracker(Tracker):
     def __init__(self, filed: TrackedRun):
         import trackio
 
-        self.known_as = filed.known_as or filed.name
+        self.run_id = filed.run_id or filed.name
         with redirect_stdout(sys.stderr):
             self._run = trackio.init(
-                project=filed.project or "vitrail", name=self.known_as, config=dict(filed.settings), resume="allow"
+                project=filed.project or "vitrail", name=self.run_id, config=dict(filed.settings), resume="allow"
             )
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Log one row."""
         self._run.log(dict(numbers), step=step)
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Log the figures at the last step."""
         self._run.log(dict(figures), step=step)
 
@@ -245,7 +245,7 @@ class _TrackerRow(NamedTuple):
     axis: str
     step: int
     numbers: Mapping[str, float]
-    last: bool = False
+    is_final: bool = False
 
 
 class Trackers:
@@ -253,23 +253,23 @@ class Trackers:
 
     def __init__(self) -> None:
         self._trackers: dict[str, Tracker] = {}
-        self._told: list[str] = []
+        self._messages: list[str] = []
         self._rows: Queue[_TrackerRow | None] = Queue()
         self._feeder: Thread | None = None
-        self._whole = False
+        self._completed = False
 
     def open(self, names: tuple[str, ...], filed: TrackedRun) -> None:
         """Begin, or go on, with these trackers; one that cannot be opened is told of and left out."""
         known = _read_run_ids(filed.folder)
         for name in names:
-            with self._leaving_out(name):
+            with self._drop_on_error(name):
                 self._trackers[name] = TRACKER_CLASSES[name](replace(filed, known_as=known.get(name, "")))
-        known |= {name: tracker.known_as for name, tracker in self._trackers.items() if tracker.known_as}
+        known |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
         if known:
             with suppress(ResourceError, OSError):
                 atomic.write_json(filed.folder / RUN_IDS_FILE, known)
         if self._trackers:
-            self._feeder = Thread(target=self._feed, name="trackers", daemon=True)
+            self._feeder = Thread(target=self._send_rows, name="trackers", daemon=True)
             self._feeder.start()
 
     def record(self, row: Mapping[str, float]) -> None:
@@ -279,14 +279,14 @@ class Trackers:
             numbers = {name: number for name, number in row.items() if name not in ("step", axis)}
             self._rows.put(_TrackerRow(axis, int(row[axis]), numbers))
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
         """Pass on the figures of the held-out pictures."""
         if self._feeder is not None:
-            self._rows.put(_TrackerRow("step", step, figures, last=True))
+            self._rows.put(_TrackerRow("step", step, figures, is_final=True))
 
-    def told(self) -> list[str]:
+    def take_messages(self) -> list[str]:
         """What has gone wrong since this was asked last, in sentences."""
-        found, self._told = self._told, []
+        found, self._messages = self._messages, []
         return found
 
     def close(self, whole: bool = False) -> list[str]:
@@ -296,31 +296,31 @@ class Trackers:
             whole: whether the run came to its end.
         """
         if self._feeder is not None:
-            self._whole = whole
+            self._completed = whole
             self._rows.put(None)
             self._feeder.join(CLOSE_TIMEOUT)
             if self._feeder.is_alive():
                 names = " and ".join(self._trackers)
-                self._told.append(
+                self._messages.append(
                     f"{names} did not take all rows within {CLOSE_TIMEOUT:.0f} s; metrics.jsonl has them."
                 )
             self._feeder = None
-        return self.told()
+        return self.take_messages()
 
-    def _feed(self) -> None:
+    def _send_rows(self) -> None:
         while (row := self._rows.get()) is not None:
             for name, tracker in list(self._trackers.items()):
-                with self._leaving_out(name):
-                    if row.last:
-                        tracker.conclude(row.step, row.numbers)
+                with self._drop_on_error(name):
+                    if row.is_final:
+                        tracker.record_final(row.step, row.numbers)
                     else:
                         tracker.record(row.axis, row.step, row.numbers)
         for name, tracker in list(self._trackers.items()):
-            with self._leaving_out(name):
-                tracker.close(self._whole)
+            with self._drop_on_error(name):
+                tracker.close(self._completed)
 
     @contextmanager
-    def _leaving_out(self, name: str) -> Iterator[None]:
+    def _drop_on_error(self, name: str) -> Iterator[None]:
         """A tracker is a program of others: whatever it raises is told, and it gets no more rows."""
         try:
             yield
@@ -328,7 +328,7 @@ class Trackers:
             self._trackers.pop(name, None)
             why = " ".join(str(error).split()) or type(error).__name__
             why = why[:300].rstrip(".")
-            self._told.append(f"{name} gets no more rows: {why}. The training goes on; metrics.jsonl has them all.")
+            self._messages.append(f"{name} gets no more rows: {why}. The training goes on; metrics.jsonl has them all.")
 
 
 def _read_run_ids(folder: Path) -> dict[str, str]:

@@ -57,7 +57,7 @@ def run_trainer(
     steps = plan.recipe.steps
     record_every = max(1, steps // MAX_RECORDED_ROWS)
     valid = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
-    valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
+    valid_pictures = dataset.load_images("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     foretold = events.read_step_seconds(run.path)
     keeper = CheckpointSaver(run, plan, learner, guards, team)
@@ -76,23 +76,23 @@ def run_trainer(
                     yield from _evaluate(run, plan, whole, dataset, valid_pictures, valid, done.step, guards)
                 except (DataError, MemoryError, RuntimeError) as error:
                     raise _evaluation_error(run, plan, keeper, done.step, error) from error
-            told = guards.told(done.step)
+            told = guards.take_messages(done.step)
             due, stop = _agree_on_save_and_stop(run, plan, keeper, team, done.step, wish)
             if due:
                 told += keeper.save(done.step)
             if wish.save:
                 wish.save = False
                 told.append(f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on.")
-            yield from map(Note, told + _log_write_warning(run) + run.trackers.told())
+            yield from map(Note, told + _log_write_warning(run) + run.trackers.take_messages())
             if stop and done.step < steps:
-                team.told()  # the others wait here until all is saved
+                team.broadcast_object()  # the others wait here until all is saved
                 _raise_interrupted(run, stop, done.step, steps)
     yield from _report_lost_images(pictures)
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
     if stop := stop or wish.signal or 0:
         gather_train_state(learner, plan, team)  # the others are over their last step as well, and are let go as ever
-        team.part()
+        team.disconnect()
         raise InterruptedRun(
             f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}", 128 + stop
         )
@@ -101,7 +101,7 @@ def run_trainer(
 def _batch_warnings(plan: Plan, dataset: Dataset, pictures: ImageStore, start: int) -> Iterator[Note]:
     """What can be said against the batches before the first of them."""
     if start == 0 and dataset.source.task == "classes":
-        targets, blocks = dataset.learnt("train"), dataset.blocks("train")
+        targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
         if text := guards.warn_of_single_class_batches(targets, pictures.indices, plan.recipe, plan.seed, blocks):
             yield Note(text)
 
@@ -130,9 +130,9 @@ def _steps_saved_on_error(
     """The steps of the training; if the pictures give out or the memory is full, the last one is saved first."""
     last = start
     try:
-        targets, blocks = dataset.learnt("train"), dataset.blocks("train")
+        targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
         for done in train_steps(
-            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.brought
+            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.custom_functions
         ):
             last = done.step
             yield done
@@ -157,13 +157,13 @@ def _save_and_advise(
     run: RunFolder, learner: TrainState, plan: Plan, last: int, keeper: CheckpointSaver, guards: Guards, team: RankGroup
 ) -> str:
     """Save what is whole, try what would have fitted, and say both."""
-    if last and not guards.applying and keeper.whole:
+    if last and not guards.is_applying and keeper.can_save_alone:
         keeper.save(last)
     learner.model.zero_grad()
     newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
-    advice = loop.advise_smaller_batch(learner, plan, f"vitrail train --resume {run.path}", team.world)
-    count = loop.images_per_forward(plan, team.world)
+    advice = loop.advise_smaller_batch(learner, plan, f"vitrail train --resume {run.path}", team.world_size)
+    count = loop.images_per_forward(plan, team.world_size)
     return f"The memory is full at step {last + 1}: {count} pictures at once do not fit; {safe}. {advice}"
 
 
@@ -172,7 +172,7 @@ def _agree_on_save_and_stop(
 ) -> tuple[int, ...]:
     """Whether to save after this step, and which signal asked to stop, here or in another process: 0 is none."""
     try:
-        due, stop = team.most(int(keeper.due(step, wish)), wish.signal or 0)
+        due, stop = team.all_reduce_max(int(keeper.is_due(step, wish)), wish.signal or 0)
     except PeerError as error:
         raise _save_and_extend_error(run, plan, keeper, step, error) from error
     return due or stop, stop
@@ -184,9 +184,9 @@ def _evaluation_error(run: RunFolder, plan: Plan, keeper: CheckpointSaver, step:
         return _save_and_extend_error(run, plan, keeper, step, error)
     if not is_out_of_memory(error):
         return error
-    if keeper.whole:
+    if keeper.can_save_alone:
         keeper.save(step)
-    saved = ", which is saved" if keeper.whole else ""
+    saved = ", which is saved" if keeper.can_save_alone else ""
     return ResourceError(
         f"The memory is full in the evaluation after step {step}{saved}. Close other programs. "
         f"{resume_instructions(run.path)}"
@@ -198,7 +198,7 @@ def _save_and_extend_error(
 ) -> DataError | PeerError:
     """Save the run after `step`, if all of it is here; the same error, which then says how to go on."""
     kept = ""
-    if step and keeper.whole:
+    if step and keeper.can_save_alone:
         keeper.save(step)
         kept = f" Step {step} of {plan.recipe.steps} is saved."
     return type(error)(f"{error}{kept} {resume_instructions(run.path)}")
@@ -206,10 +206,10 @@ def _save_and_extend_error(
 
 def _log_write_warning(run: RunFolder) -> list[str]:
     """That a log could not be written, once until it can be again."""
-    if not run.unwritten or run.told_unwritten:
+    if not run.write_error or run.write_error_reported:
         return []
-    run.told_unwritten = True
-    return [f"{run.unwritten} The training goes on without these lines."]
+    run.write_error_reported = True
+    return [f"{run.write_error} The training goes on without these lines."]
 
 
 def _make_progress(done: StepResult, plan: Plan, pace: deque[float], foretold: Sequence[float]) -> StepProgress:
@@ -218,8 +218,8 @@ def _make_progress(done: StepResult, plan: Plan, pace: deque[float], foretold: S
         steps=plan.recipe.steps,
         epoch=done.epoch,
         loss=done.loss,
-        images_per_second=done.pictures / statistics.median(pace),
-        left=estimate_seconds_left(done.step, plan, statistics.median(pace), foretold),
+        images_per_second=done.num_images / statistics.median(pace),
+        seconds_left=estimate_seconds_left(done.step, plan, statistics.median(pace), foretold),
     )
 
 
@@ -229,8 +229,8 @@ def estimate_seconds_left(step: int, plan: Plan, now: float, foretold: Sequence[
     Args:
         foretold: seconds of a step in each phase; without them steps cost in proportion to the patches that they see.
     """
-    recipe, phases = plan.recipe, plan.recipe.phases()
-    ends = [math.ceil((phase.begin + phase.share) * recipe.steps) for phase in phases]
+    recipe, phases = plan.recipe, plan.recipe.progressive_stages()
+    ends = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in phases]
     begins = [0, *ends[:-1]]
     seen = [recipe.tokens_at(begin, plan.model.grid) for begin in begins]
     prices = foretold if len(foretold) == len(phases) else seen
@@ -250,19 +250,19 @@ def _evaluate(
     guards: Guards,
 ) -> Iterator[Event]:
     """A figure and the loss on a fixed sample of the validation pictures, one view of each, for the curve."""
-    with use_ema_weights(learner.model, learner.average):
+    with use_ema_weights(learner.model, learner.ema):
         logits = run_inference(
             learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
         )
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardised(targets))
+    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))
     disk.crash_if_requested("evaluated", "val")
     if found is None:
         return
-    figure = {} if found.figure is None else {f"val_{found.name.lower()}": found.figure}
+    figure = {} if found.value is None else {f"val_{found.name.lower()}": found.value}
     run.record({"step": step, **figure, "val_loss": found.loss})
-    yield ValidationEvent(step, found.figure, found.loss, found.name)
+    yield ValidationEvent(step, found.value, found.loss, found.name)
     if (
         step >= LEARNING_CHECK_STEP
         and source.task == "classes"
@@ -276,10 +276,10 @@ def _metrics_row(done: StepResult, progress: StepProgress) -> dict[str, float | 
         "step": done.step,
         "epoch": round(done.epoch, 4),
         "loss": done.loss,
-        "lr": done.rate,
+        "lr": done.lr_factor,
         "images_per_second": round(progress.images_per_second, 1),
         "seconds": round(done.seconds, 4),
-        "images": done.pictures,
+        "images": done.num_images,
     }
 
 
@@ -302,7 +302,7 @@ def train_worker_rank(
         DivergedError: as on rank 0.
     """
     guards = Guards(plan.recipe, None, dataset.source.ids)
-    start = _restore_worker_checkpoint(run, plan, learner, guards, int(team.told()))
+    start = _restore_worker_checkpoint(run, plan, learner, guards, int(team.broadcast_object()))
     try:
         _train_worker_steps(plan, learner, dataset, pictures, start, guards, team)
     except PeerError as error:
@@ -313,10 +313,10 @@ def _restore_worker_checkpoint(run: RunFolder, plan: Plan, learner: TrainState, 
     """The checkpoint that rank 0 begins from, out of the same folder."""
     if start:
         path = run.checkpoints / f"step-{start:08d}"
-        checkpoint.load_checkpoint(path, learner.model, learner.optimizers, learner.average)
+        checkpoint.load_checkpoint(path, learner.model, learner.optimizers, learner.ema)
         facts = checkpoint.read_checkpoint_facts(path)
-        guards.remember(facts.get("guards", {}))
-        learner.remember(facts)
+        guards.load_state_dict(facts.get("guards", {}))
+        learner.load_state_dict(facts)
     return start
 
 
@@ -324,18 +324,18 @@ def _train_worker_steps(
     plan: Plan, learner: TrainState, dataset: Dataset, pictures: ImageStore, start: int, guards: Guards, team: RankGroup
 ) -> None:
     """Whenever rank 0 evaluates or saves, a learner that is split over the processes is put together by all."""
-    targets, blocks = dataset.learnt("train"), dataset.blocks("train")
+    targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
     with listen_for_signals() as wish:
         for done in train_steps(
-            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.brought
+            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.custom_functions
         ):
             if len(dataset.splits["val"]) and plan.recipe.evaluates_at(done.step):
                 gather_train_state(learner, plan, team)
-            due, stop = team.most(int(wish.save), wish.signal or 0)
+            due, stop = team.all_reduce_max(int(wish.save), wish.signal or 0)
             wish.save = False
             if learner.sharded and (due or stop):
-                checkpoint.make_sharded_save(learner, team).help_leader()
+                checkpoint.make_sharded_save(learner, team).help_rank0()
             if stop and done.step < plan.recipe.steps:
-                team.told()  # rank 0 has saved
+                team.broadcast_object()  # rank 0 has saved
                 raise InterruptedRun(f"Interrupted at step {done.step} of {plan.recipe.steps}.", 128 + stop)
     gather_train_state(learner, plan, team)

@@ -30,7 +30,7 @@ def test_jobs_are_warmed_up_and_then_timed_in_turn(hands):
     clock = InterleavedTimer({"a": job("a", 1.0), "b": job("b", 2.0)}, least=0.0)
     assert list(clock.warm_up()) == ["a", "b"]
     assert done == ["a", "a", "b", "b"]
-    assert list(clock.rounds(2)) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert list(clock.time_rounds(2)) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     assert done[4:] == ["a", "b", "a", "b"]
     assert clock.timing("b") == Timing(2.0, 2.0, 2.0, rounds=2, calls=1)
 
@@ -44,7 +44,7 @@ def test_short_jobs_are_repeated_in_a_round(hands):
 
     clock = InterleavedTimer({"short": job}, least=1.0)
     list(clock.warm_up())
-    list(clock.rounds(3))
+    list(clock.time_rounds(3))
     assert calls[0] == 2 + 3 * 4
     assert clock.timing("short").calls == 4 and clock.timing("short").median == 0.25
 
@@ -57,7 +57,7 @@ def test_the_median_and_the_spread_are_those_of_the_rounds(hands):
 
     clock = InterleavedTimer({"job": job}, least=0.0)
     list(clock.warm_up())
-    list(clock.rounds(3))
+    list(clock.time_rounds(3))
     found = clock.timing("job")
     assert (found.median, found.fastest, found.slowest) == (2.0, 1.0, 5.0)
     assert found.spread == 2.0

@@ -19,20 +19,20 @@ from vitrail.train.planning import cost_estimate
 
 SMALL, GIANT = config_from_name("vit_small_patch16_224"), config_from_name("vit_giant_patch14_224")
 H100 = cost_model.get_device_spec("h100")
-ROOM = Hardware(place="cuda", memory=80e9, link=450e9)
+ROOM = Hardware(capability="cuda", memory_bytes=80e9, link_bandwidth=450e9)
 
 
 def test_one_device_waits_for_nobody():
-    found = estimate_workload_cost(Workload(config=SMALL, batch=100), StepSeconds(forward=0.1, step=0.5), ROOM)
+    found = estimate_workload_cost(Workload(config=SMALL, batch_size=100), StepSeconds(forward=0.1, step=0.5), ROOM)
     assert (found.engine, found.sent, found.waiting) == ("alone", 0.0, 0.0)
     assert found.training_rate == 200 and found.inference_rate == 1000
     assert found.training_flops == 3 * found.forward_flops == 3 * flops.forward_flops(SMALL)
 
 
 def test_copies_on_eight_devices_sum_their_gradients_during_the_backward_pass():
-    wanted = Workload(config=SMALL, batch=800, devices=8)
+    wanted = Workload(config=SMALL, batch_size=800, num_devices=8)
     found = estimate_workload_cost(
-        wanted, StepSeconds(forward=0.1, step=0.5), Hardware(place="cuda", memory=80e9, link=1e8)
+        wanted, StepSeconds(forward=0.1, step=0.5), Hardware(capability="cuda", memory_bytes=80e9, link_bandwidth=1e8)
     )
     count = parameter_count(SMALL)
     assert found.engine == "ddp" and found.sent == pytest.approx(2 * 4 * count * 7 / 8)
@@ -43,7 +43,7 @@ def test_copies_on_eight_devices_sum_their_gradients_during_the_backward_pass():
 
 def test_what_does_not_fit_is_shared_out():
     tight = dataclasses.replace(ROOM, memory=20e9)
-    wanted = Workload(config=GIANT, batch=64, devices=64)
+    wanted = Workload(config=GIANT, batch_size=64, num_devices=64)
     found = estimate_workload_cost(wanted, StepSeconds(0.1, 0.3), tight)
     assert found.engine == "fsdp" and found.fits
     assert found.sent == pytest.approx(3 * 4 * parameter_count(GIANT) * 63 / 64)
@@ -61,19 +61,19 @@ def test_shares_take_their_part_of_weights_and_moments():
 @pytest.mark.parametrize(("batch", "count"), [(0, 1), (8, 0), (10, 4)])
 def test_batches_must_part_evenly(batch, count):
     with pytest.raises(UsageError, match=str(batch)):
-        Workload(config=SMALL, batch=batch, devices=count)
+        Workload(config=SMALL, batch_size=batch, num_devices=count)
 
 
 def test_answers_take_weights_and_one_blocks_numbers():
-    small, large = (cost_model.estimate_inference_memory(Workload(config=SMALL, batch=batch), ROOM) for batch in (1, 2))
+    small, large = (cost_model.estimate_inference_memory(Workload(config=SMALL, batch_size=batch), ROOM) for batch in (1, 2))
     assert 6 * parameter_count(SMALL) < small < 8 * parameter_count(SMALL)
     tokens = SMALL.tokens * (8 * 384 + 2 * 2 * 1536) + 5 * 3 * 224 * 224
     assert large - small == pytest.approx(cost_estimate.GPU_OVERHEAD * tokens, rel=0.01)
 
 
 def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed():
-    room = Hardware(place="AVX512", memory=None, link=1e9, threads=2)
-    wanted = Workload(config=SMALL, batch=16, number_format="float32")
+    room = Hardware(capability="AVX512", memory_bytes=None, link_bandwidth=1e9, num_threads=2)
+    wanted = Workload(config=SMALL, batch_size=16, precision="float32")
     assert num_parallel_parts_on(2, SMALL, 16, "float32") == 6  # of which two are computed at a time
     pixels, largest = 3 * 224 * 224, 4 * 384 * 1536
     numbers = 8 * 384 + 4 * 2 * 1536  # the open path is not taken in float32 with so many tokens
@@ -119,6 +119,6 @@ def test_the_line_through_two_depths_reaches_the_model():
 
 
 def test_the_way_between_machines_is_the_slower_one():
-    assert H100.link(8) == 450e9 and H100.link(16) == 50e9
+    assert H100.link_bandwidth(8) == 450e9 and H100.link_bandwidth(16) == 50e9
     with pytest.raises(UsageError, match=r"h100, h200, a100\. Got 'tpu'\."):
         cost_model.get_device_spec("tpu")

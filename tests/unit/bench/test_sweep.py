@@ -15,7 +15,7 @@ from vitrail.model.vit import create_model
 from vitrail.services.open_model import default_image_spec
 
 CONFIG = config_from_name("vit_mu_patch8_16")
-QUICK = SweepSettings(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
+QUICK = SweepSettings(batch_sizes=(1, 2), rounds=2, min_seconds=0.0, num_files=3, image_size=(32, 48), num_workers=0)
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
         create_model(bare, 0), default_image_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path
     )
     list(found.run())
-    assert [row.what for row in found.rows] == ["inference", "loading"]
-    assert found.left_out == [
+    assert [row.kind for row in found.rows] == ["inference", "loading"]
+    assert found.skip_reasons == [
         "training: the model has no outputs, only features", "predicting: the model has no outputs, only features",
     ]  # fmt: skip
 
@@ -78,8 +78,8 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
     only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
     found = SweepRunner(create_model(CONFIG, 0), default_image_spec(CONFIG), only, tmp_path)
     list(found.run())
-    assert [row.batch for row in found.rows] == [1]
-    assert found.left_out == ["inference, batch 2 and above: the memory is full"]
+    assert [row.batch_size for row in found.rows] == [1]
+    assert found.skip_reasons == ["inference, batch 2 and above: the memory is full"]
 
 
 def test_only_known_things_can_be_chosen():

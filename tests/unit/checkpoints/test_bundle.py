@@ -77,9 +77,9 @@ def test_the_card_says_what_turns_outputs_into_answers() -> None:
 def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
     model, known = create_model(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
     bundle.save_bundle(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
-    again = bundle.load_bundle(tmp_path / "model").familiar
+    again = bundle.load_bundle(tmp_path / "model").feature_stats
     assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)
-    assert bundle.load_bundle(saved_at(tmp_path / "plain")).familiar == {}
+    assert bundle.load_bundle(saved_at(tmp_path / "plain")).feature_stats == {}
 
 
 def test_the_preprocessor_speaks_transformers_field_names() -> None:

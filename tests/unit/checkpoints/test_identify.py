@@ -77,5 +77,5 @@ def test_a_config_says_its_kind_in_the_words_of_its_library() -> None:
 
 
 def test_every_layout_says_how_it_is_known_and_keys_are_not_used_twice() -> None:
-    assert all(layout.decisive and layout.rules for layout in LAYOUTS.values())
+    assert all(layout.required_names and layout.rules for layout in LAYOUTS.values())
     assert len(LAYOUTS) == sum(len(family) for family in identify.FAMILIES)

@@ -58,7 +58,7 @@ def test_transformers_is_told_to_cut_out_the_centre_of_a_squash() -> None:
 @pytest.mark.parametrize("outer", range(33, 80))
 def test_timm_resizes_as_far_as_we_do(outer: int) -> None:
     ours = ImageSpec(height=33, width=33, crop_fraction=33 / outer)
-    assert math.floor(33 / convert_crop_fraction(ours)) == ours.cover[0] == outer
+    assert math.floor(33 / convert_crop_fraction(ours)) == ours.resize_size[0] == outer
 
 
 def test_one_number_is_the_short_side_to_clips_processor() -> None:

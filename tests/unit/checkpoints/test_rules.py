@@ -25,7 +25,7 @@ BLOG = replace(TINY, norm_eps=1e-5, dropout=0.1, mlp_dropout=0.1, init="torch")
 def own_layout(config: ViTConfig) -> Layout:
     table = {name: f"model/{name}" for name in build_on_meta(config).state_dict()}
     rules = make_name_rules({theirs: ours for ours, theirs in table.items()})
-    return Layout(name="own", decisive=(), rules=rules, describe=lambda tensors, told: config)
+    return Layout(name="own", required_names=(), rules=rules, describe=lambda tensors, told: config)
 
 
 @pytest.mark.parametrize("step", [IDENTITY, BATCHED, KERNEL, MATRIX])
@@ -135,7 +135,7 @@ def test_the_report_has_a_line_a_tensor_and_the_sums() -> None:
         AuditRow(theirs="old", shape=(), action="dropped", ours="never used"),
     )
     audit = Audit(layout="own", rows=rows)
-    assert audit.table().splitlines() == [
+    assert audit.format_table().splitlines() == [
         "in the file  shape           in vitrail",
         "cls_token    1x1x8  loaded   tokens.cls",
         "old          ()     dropped  never used",

@@ -78,13 +78,13 @@ def describe(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
 
 TOY = Layout(
     name="toy",
-    decisive=("stem.weight", "cls"),
-    absent=("register*",),
+    required_names=("stem.weight", "cls"),
+    forbidden_names=("register*",),
     model_types=("toy",),
     rules=RULES,
     describe=describe,
     prefix="toy.",
-    outside=("classifier.{p}",),
+    names_without_prefix=("classifier.{p}",),
 )
 
 

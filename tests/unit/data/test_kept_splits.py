@@ -20,7 +20,7 @@ def source(counts: tuple[int, ...]) -> Source:
     return Source(
         name="drawn",
         classes=tuple(f"c{number}" for number in range(len(counts))),
-        pictures=np.zeros((len(targets), 1, 1), np.uint8),
+        images=np.zeros((len(targets), 1, 1), np.uint8),
         targets=targets,
         ids=tuple(f'"odd", name\n{row}' for row in range(len(targets))),
     )
@@ -35,7 +35,7 @@ def test_kept_splits_find_their_pictures_again_in_another_order(tmp_path):
     assert not notes
     assert all(np.array_equal(back[name], splits[name]) for name in splits)
     reversed_ = Source(
-        name="drawn", classes=whole.classes, pictures=whole.pictures, targets=whole.targets[::-1], ids=whole.ids[::-1]
+        name="drawn", classes=whole.classes, images=whole.images, targets=whole.targets[::-1], ids=whole.ids[::-1]
     )
     back, notes = read_splits(tmp_path / "splits.csv", reversed_)
     assert not notes
@@ -44,7 +44,7 @@ def test_kept_splits_find_their_pictures_again_in_another_order(tmp_path):
 
 def named(*ids: str) -> Source:
     pictures = np.zeros((len(ids), 1, 1))
-    return Source(name="n", classes=("a",), pictures=pictures, targets=np.zeros(len(ids), int), ids=ids)
+    return Source(name="n", classes=("a",), images=pictures, targets=np.zeros(len(ids), int), ids=ids)
 
 
 def test_D16_names_that_look_like_formulas_are_text_in_the_file_and_come_back(tmp_path):
@@ -88,7 +88,7 @@ def test_a_few_lost_pictures_are_left_out_and_named_and_more_are_refused(tmp_pat
 
 
 def without_first(whole: Source, count: int) -> Source:
-    left = {"pictures": whole.pictures[count:], "targets": whole.targets[count:], "ids": whole.ids[count:]}
+    left = {"pictures": whole.images[count:], "targets": whole.targets[count:], "ids": whole.ids[count:]}
     return dataclasses.replace(whole, **left)
 
 

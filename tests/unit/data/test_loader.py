@@ -27,7 +27,7 @@ def files(folder, n: int = 12) -> Source:
             paths[-1]
         )
     return Source(
-        name="files", classes=("a", "b"), pictures=tuple(paths), targets=np.arange(n) % 2, ids=tuple(map(str, paths))
+        name="files", classes=("a", "b"), images=tuple(paths), targets=np.arange(n) % 2, ids=tuple(map(str, paths))
     )
 
 
@@ -46,7 +46,7 @@ def test_resident_and_streamed_pictures_are_the_same_bytes(tmp_path):
     assert isinstance(resident, InMemoryImageStore)
     assert isinstance(streamed, StreamingImageStore)
     asked = np.array([4, 11, 4])
-    expected = torch.stack([preprocess_image(source.pictures[row], SPEC) for row in asked])
+    expected = torch.stack([preprocess_image(source.images[row], SPEC) for row in asked])
     for pictures in (resident, streamed):
         assert np.array_equal(pictures.indices, rows)
         assert torch.equal(pictures.take(asked), expected)
@@ -56,7 +56,7 @@ def test_resident_and_streamed_pictures_are_the_same_bytes(tmp_path):
 def test_an_array_is_loaded_as_its_pictures_are_prepared():
     digits = open_source("digits")
     rows = np.arange(1796, 1700, -1)
-    expected = torch.stack([preprocess_image(digits.pictures[row], SPEC) for row in rows])
+    expected = torch.stack([preprocess_image(digits.images[row], SPEC) for row in rows])
     assert torch.equal(load_images(digits, rows, SPEC, 2**30).take(rows), expected)
     assert torch.equal(load_images(digits, rows, SPEC, 0).take(rows), expected)
 
@@ -76,7 +76,7 @@ def test_the_number_of_workers_changes_nothing(workers, tmp_path):
 @pytest.mark.parametrize("limit", [0, 2**20])
 def test_an_unreadable_picture_is_named(limit, tmp_path):
     source = files(tmp_path)
-    source.pictures[5].write_bytes(b"<html>")
+    source.images[5].write_bytes(b"<html>")
     with pytest.raises(DataError, match=r"5\.png: not a picture .*looks like HTML"):
         load_images(source, np.arange(12), SPEC, limit).take(np.arange(12))
 

@@ -49,7 +49,7 @@ def photos(tmp_path: Path) -> Source:
     return Source(
         name="photos",
         classes=("a", "b"),
-        pictures=tuple(paths),
+        images=tuple(paths),
         targets=np.arange(PICTURES) % 2,
         ids=tuple(path.name for path in paths),
     )
@@ -71,7 +71,7 @@ def same(ours: Batch, theirs: Batch) -> bool:
     return (
         torch.equal(ours.images, theirs.images)
         and torch.equal(ours.targets, theirs.targets)
-        and np.array_equal(ours.keys, theirs.keys)
+        and np.array_equal(ours.random_keys, theirs.random_keys)
     )
 
 
@@ -154,7 +154,7 @@ def test_targets_belong_to_the_repeated_pictures(photos):
     for batch in batches(streamed(photos), photos.targets, 4, repeats=3):
         assert np.array_equal(batch.targets.numpy(), batch.indices % 2)
         assert np.unique(batch.indices, return_counts=True)[1].tolist() == [3, 3, 3, 3]
-        assert len(set(batch.keys.tolist())) == 12
+        assert len(set(batch.random_keys.tolist())) == 12
 
 
 @pytest.mark.parametrize("workers", [0, 2])

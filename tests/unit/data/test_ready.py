@@ -23,7 +23,7 @@ from vitrail.spec import ImageSpec
 def source(*pictures) -> Source:
     n = len(pictures)
     return Source(
-        name="some", classes=("a",), pictures=pictures, targets=np.zeros(n, np.int64), ids=tuple(map(str, range(n)))
+        name="some", classes=("a",), images=pictures, targets=np.zeros(n, np.int64), ids=tuple(map(str, range(n)))
     )
 
 
@@ -31,7 +31,7 @@ def made(maker: Preprocessor, spec: ImageSpec, n: int, epoch: int = 0) -> np.nda
     """Pictures 0..n-1 in two parts, as two threads would make them."""
     images, rows = np.zeros((n, spec.channels, spec.height, spec.width), np.uint8), np.arange(n)
     for places in (range(n // 2), range(n // 2, n)):
-        failed = maker.fill(images, places, rows, rows, epoch)
+        failed = maker.fill_batch(images, places, rows, rows, epoch)
         assert failed == {}
     return images
 
@@ -84,11 +84,11 @@ def test_half_of_what_is_cut_is_mirrored_after_its_resizing(name, tmp_path):
     pictures, cut = source(*[path] * 200), RandomResizedCrop(7, scale=(0.8, 1.0), mirror=True)
     straight = made(Preprocessor(pictures, spec, dataclasses.replace(cut, mirror=False)), spec, 200, epoch=2)
     found = made(Preprocessor(pictures, spec, cut), spec, 200, epoch=2)
-    mirrored = cut.mirrored(np.arange(200), 2)
+    mirrored = cut.draw_flips(np.arange(200), 2)
     assert 70 < mirrored.sum() < 130
     assert np.array_equal(found[mirrored], straight[mirrored][..., ::-1])
     assert np.array_equal(found[~mirrored], straight[~mirrored])
-    assert not np.array_equal(mirrored, cut.mirrored(np.arange(200), 3))
+    assert not np.array_equal(mirrored, cut.draw_flips(np.arange(200), 3))
 
 
 def test_arrays_are_cut_too():
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_comes_back_with_its_name_and_place(training, kinds,
     kinds[2].unlink()
     spec = ImageSpec(height=12, width=12)
     rows = np.array([5, 0, 2, 3])
-    failed = Preprocessor(source(*kinds), spec, training=training).fill(
+    failed = Preprocessor(source(*kinds), spec, training=training).fill_batch(
         np.zeros((4, 3, 12, 12), np.uint8), range(4), rows, rows, 0
     )
     assert sorted(failed) == [1, 2]
@@ -186,7 +186,7 @@ def test_what_cannot_be_read_comes_back_with_its_name_and_place(training, kinds,
 
 def test_a_picture_of_too_many_pixels_is_refused_in_training_too(kinds):
     spec = ImageSpec(height=4, width=4, max_pixels=37 * 53 - 1)
-    failed = Preprocessor(source(kinds[0]), spec, training=True).fill(
+    failed = Preprocessor(source(kinds[0]), spec, training=True).fill_batch(
         np.zeros((1, 3, 4, 4), np.uint8), range(1), np.zeros(1, np.int64), np.zeros(1, np.int64), 0
     )
     assert "limit" in str(failed[0])
@@ -195,10 +195,10 @@ def test_a_picture_of_too_many_pixels_is_refused_in_training_too(kinds):
 def test_a_file_that_was_replaced_is_noticed_and_one_that_was_only_touched_is_not(kinds):
     spec, rows = ImageSpec(height=12, width=12), np.arange(2)
     maker, images = Preprocessor(source(kinds[0], kinds[1]), spec, training=True), np.zeros((2, 3, 12, 12), np.uint8)
-    assert maker.fill(images, range(2), rows, rows, 0) == {}
+    assert maker.fill_batch(images, range(2), rows, rows, 0) == {}
     kinds[0].touch()
     kinds[1].write_bytes(kinds[3].read_bytes())
-    failed = maker.fill(images, range(2), rows, rows, 1)
+    failed = maker.fill_batch(images, range(2), rows, rows, 1)
     assert list(failed) == [1]
     assert "grey.jpg: was changed while it was being trained on (" in str(failed[1])
 
@@ -214,14 +214,14 @@ def test_a_damaged_jpeg_is_taken_or_refused_as_prediction_takes_or_refuses_it(tm
         path.write_bytes(damaged)
         failed = [
             bool(
-                Preprocessor(source(path), spec, cut, training=True).fill(
+                Preprocessor(source(path), spec, cut, training=True).fill_batch(
                     np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0
                 )
             )
             for cut in (None, RandomResizedCrop(0))
         ]
         exact = Preprocessor(source(path), spec)
-        assert failed == [bool(exact.fill(np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0))] * 2
+        assert failed == [bool(exact.fill_batch(np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0))] * 2
         refused += failed[0]
     assert 30 < refused < 290
 

@@ -26,7 +26,7 @@ def test_a_row_is_picture_target_id_and_group():
     found = source(groups=np.array(["p", "p", "q", "q"]))
     row = found[2]
     assert (len(found), row.target, row.id, row.group) == (4, 0, "y", "q")
-    assert np.array_equal(row.picture, [[12, 13, 14], [15, 16, 17]])
+    assert np.array_equal(row.image, [[12, 13, 14], [15, 16, 17]])
     assert source()[0].group is None
 
 
@@ -106,7 +106,7 @@ def test_targets_of_each_task_keep_its_rule(changes, message):
 def test_unknown_labels_and_numbers_are_welcome_and_soft_labels_are_known():
     assert np.isnan(source(**with_one(np.nan)).targets[2, 1])
     assert np.isnan(source(**with_one(np.nan, "number")).targets[2, 1])
-    assert source(targets=HALF).soft and not source().soft and not source(**with_one(0.5)).soft
+    assert source(targets=HALF).has_soft_labels and not source().has_soft_labels and not source(**with_one(0.5)).has_soft_labels
 
 
 class Kept:

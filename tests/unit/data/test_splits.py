@@ -22,7 +22,7 @@ def source(counts: tuple[int, ...], groups: np.ndarray | None = None, **splits: 
     return Source(
         name="drawn",
         classes=tuple(f"c{number}" for number in range(len(counts))),
-        pictures=np.zeros((len(targets), 1, 1), np.uint8),
+        images=np.zeros((len(targets), 1, 1), np.uint8),
         targets=targets,
         ids=tuple(f'"odd", name\n{row}' for row in range(len(targets))),
         groups=groups,
@@ -178,7 +178,7 @@ def labels(targets: np.ndarray, groups: np.ndarray | None = None, task: str = "l
         name="films",
         task=task,
         classes=tuple(f"l{number}" for number in range(targets.shape[1])),
-        pictures=np.zeros((len(targets), 1, 1), np.uint8),
+        images=np.zeros((len(targets), 1, 1), np.uint8),
         targets=targets.astype(np.float32),
         ids=tuple(map(str, range(len(targets)))),
         groups=groups,
@@ -255,7 +255,7 @@ def test_left_out_rows_renumber_nobody():
 def shuffled(whole: Source, order: np.ndarray) -> Source:
     groups = None if whole.groups is None else whole.groups[order]
     ids, targets = tuple(whole.ids[row] for row in order.tolist()), whole.targets[order]
-    return dataclasses.replace(whole, pictures=whole.pictures[order], targets=targets, ids=ids, groups=groups)
+    return dataclasses.replace(whole, pictures=whole.images[order], targets=targets, ids=ids, groups=groups)
 
 
 def sides(whole: Source, splits: dict[str, np.ndarray]) -> dict[str, str]:
@@ -285,7 +285,7 @@ def test_a_million_pictures_are_parted_in_seconds():
     whole = Source(
         name="million",
         classes=("a", "b"),
-        pictures=np.zeros((n, 1, 1), np.uint8),
+        images=np.zeros((n, 1, 1), np.uint8),
         targets=np.arange(n) % 2,
         ids=CompactStrings(f"folder/{row}.png" for row in range(n)),
     )

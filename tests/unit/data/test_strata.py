@@ -24,7 +24,7 @@ def source(task: str = "classes", columns: int = 1) -> Source:
         name="cells",
         task=task,
         classes=("good", "bad") if task == "classes" else tuple("abc"[:columns]),
-        pictures=np.zeros((300, 2, 2), np.uint8),
+        images=np.zeros((300, 2, 2), np.uint8),
         targets=targets,
         ids=tuple(map(str, range(300))),
         metadata={"kind": KINDS.tolist()},

@@ -56,7 +56,7 @@ def test_a_crop_fraction_resizes_to_more_and_keeps_the_middle(fraction, size):
     inner = tuple(round(side * short / min(size)) for side in size)
     whole = resize_batch(images, inner, "bicubic")
     top, left = (inner[0] - 224) // 2, (inner[1] - 224) // 2
-    assert spec.cover == (short, short)
+    assert spec.resize_size == (short, short)
     assert torch.equal(fit_images(images, spec), whole[:, :, top : top + 224, left : left + 224])
 
 

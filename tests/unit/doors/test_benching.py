@@ -27,7 +27,7 @@ def threads_kept():
 def bench():
     before = torch.get_num_threads()
     only = ("inference", "training")
-    asked = BenchRequest(batches=(2, 1), only=only, number_format="float32", rounds=2, threads=1, least=0.0)
+    asked = BenchRequest(batch_sizes=(2, 1), only=only, precision="float32", rounds=2, threads=1, min_seconds=0.0)
     found = ModelBenchmark(TINY, asked)
     for _ in found.run():
         pass
@@ -64,7 +64,7 @@ def test_the_table_has_a_line_for_each_row_and_columns_that_align(bench):
     ("asked", "words"),
     [
         (BenchRequest(rounds=0), "--rounds must be at least 1. Got 0"),
-        (BenchRequest(batches=(4, 0)), "--batches must be 1 or more. Got 0"),
+        (BenchRequest(batch_sizes=(4, 0)), "--batches must be 1 or more. Got 0"),
         (BenchRequest(only=("speed",)), "Got 'speed'"),
     ],
 )
@@ -84,6 +84,6 @@ def test_changes_of_the_attention_table_are_lines_of_python():
 
 def test_attention_is_measured_in_the_formats_that_are_asked_for():
     found, _ = benchmarking.benchmark_attention(
-        BenchRequest(number_format="float32", rounds=1, least=0.0, threads=1), tokens=(4,)
+        BenchRequest(precision="float32", rounds=1, min_seconds=0.0, threads=1), tokens=(4,)
     )
-    assert [(row.number_format, row.tokens) for row in found] == [("float32", 4)] * 2
+    assert [(row.precision, row.tokens) for row in found] == [("float32", 4)] * 2

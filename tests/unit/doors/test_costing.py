@@ -18,7 +18,7 @@ from vitrail.train.events import PlanEvent, RunCost
 from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 SMALL = config_from_name("vit_small_patch16_224")
-IMAGENET = CostRequest(on="h100", batch=1024, pictures=1_281_167, epochs=90)
+IMAGENET = CostRequest(device="h100", batch_size=1024, num_images=1_281_167, epochs=90)
 
 
 def facts(asked: CostRequest) -> dict:
@@ -40,7 +40,7 @@ def test_twice_the_share_takes_half_the_time():
 
 
 def test_answers_alone_are_foretold_without_epochs_and_their_data_rates_are_told():
-    found = facts(CostRequest(on="h100", devices=8, pictures=10**9))
+    found = facts(CostRequest(device="h100", devices=8, num_images=10**9))
     rate = found["inference_rate"]
     assert found["run"]["seconds"] == pytest.approx(1e9 / rate)
     assert found["data"]["answers"]["bytes_per_second"] == pytest.approx(110_000 * rate)
@@ -106,5 +106,5 @@ def test_operations_and_short_times_are_said_as_people_do():
 
 
 def test_only_a_processor_answers_by_several_threads():
-    assert [cost._describe_hardware(device, 4).threads for device in ("cpu", "mps")] == [4, 1]
-    assert cost._describe_hardware("cpu", 0).threads == 1
+    assert [cost._describe_hardware(device, 4).num_threads for device in ("cpu", "mps")] == [4, 1]
+    assert cost._describe_hardware("cpu", 0).num_threads == 1

@@ -147,7 +147,7 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path):
             del part
 
     done = embedding.collect_embeddings(parts(), tmp_path / "out.npy", keep=False)
-    assert (done.count, done.shape, done.kept) == (200, (8,), None) and most <= 2
+    assert (done.count, done.shape, done.embeddings) == (200, (8,), None) and most <= 2
     assert np.load(tmp_path / "out.npy", mmap_mode="r").shape == (200, 8)
 
 

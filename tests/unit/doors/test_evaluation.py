@@ -181,7 +181,7 @@ def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):
 
 
 def test_pictures_are_looked_up_only_when_their_turn_comes():
-    chosen = LabelledImages(source(CLASSES, NAMES), np.array([5, 3, 7]), "test").pictures
+    chosen = LabelledImages(source(CLASSES, NAMES), np.array([5, 3, 7]), "test").images
     assert len(chosen) == 3
     assert all(np.array_equal(picture, PICTURES[row]) for picture, row in zip(chosen, (5, 3, 7), strict=True))
     assert np.array_equal(chosen[-1], PICTURES[7]) and len(chosen[1:]) == 2

@@ -69,41 +69,41 @@ def test_the_answer_is_explained_with_its_probability(kept, pictures):
     explainer = kept()
     found = list(explain_images(explainer, pictures, ExplainRequest()))
     answers = explainer.predictor.predict(pictures)
-    assert [one.of for one in found] == [CLASSES[label] for label in answers.labels]
+    assert [one.target for one in found] == [CLASSES[label] for label in answers.labels]
     np.testing.assert_allclose([one.value for one in found], answers.confidences, atol=1e-6)
     for path, one in zip(pictures, found, strict=True):
-        assert one.name == str(path) and one.found.method == methods.default_method(explainer.model.config)
+        assert one.name == str(path) and one.heatmap.method == methods.default_method(explainer.model.config)
         wanted = methods.explain_images(explainer.model, images_of(path))
-        np.testing.assert_array_equal(one.found.values, wanted.values)
-        assert one.title == f"{one.of}, {one.value:.1%}"
+        np.testing.assert_array_equal(one.heatmap.values, wanted.values)
+        assert one.title == f"{one.target}, {one.value:.1%}"
         np.testing.assert_array_equal(one.image, np.asarray(Image.open(path)))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_draws_and_keeps_a_picture(kept, pictures, tmp_path, method):
     asked = ExplainRequest(
-        method=method, patch=3 if method == "similarity" else None, of="owl" * METHODS[method].of_class or None
+        method=method, patch=3 if method == "similarity" else None, target="owl" * METHODS[method].class_specific or None
     )
     (one,) = explain_images(kept(), pictures[:1], asked)
     path = one.save(tmp_path / "to", "a", beside={"model": "M"})
     assert path == tmp_path / "to" / f"a.{method}.png"
     with Image.open(path) as drawn:
-        assert one.found.line in drawn.text["Description"]
+        assert one.heatmap.description in drawn.text["Description"]
     with np.load(path.with_suffix(".npz")) as arrays:
-        np.testing.assert_array_equal(arrays["values"], one.found.values[0])
+        np.testing.assert_array_equal(arrays["values"], one.heatmap.values[0])
         assert ("pixels" in arrays) == (method == "integrated")
     facts = json.loads(path.with_suffix(".json").read_text())
     assert (facts["model"], facts["method"], facts["rows"], facts["columns"]) == ("M", method, 2, 3)
-    assert facts["class"] == ("owl" if METHODS[method].of_class else None)
-    assert facts["highest"] == one.found.values.max() and len(facts["picture_sha256"]) == 64
+    assert facts["class"] == ("owl" if METHODS[method].class_specific else None)
+    assert facts["highest"] == one.heatmap.values.max() and len(facts["picture_sha256"]) == 64
 
 
 def test_another_class_can_be_named_and_the_answer_is_told(kept, pictures):
     explainer = kept()
     answered = CLASSES[explainer.predictor.predict(pictures[:1]).labels[0]]
     other = next(name for name in CLASSES if name != answered)
-    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(of=other))
-    assert one.found.of == (CLASSES.index(other),)
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(target=other))
+    assert one.heatmap.targets == (CLASSES.index(other),)
     assert one.title == f"{other}, {one.value:.1%}  (answered: {answered})"
 
 
@@ -111,7 +111,7 @@ def test_of_labels_the_most_likely_is_explained(kept, pictures):
     explainer = kept("labels")
     (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     chances = explainer.predictor.predict(pictures[:1]).probabilities[0]
-    assert one.of == CLASSES[chances.argmax()] and one.value == pytest.approx(chances.max())
+    assert one.target == CLASSES[chances.argmax()] and one.value == pytest.approx(chances.max())
 
 
 def test_a_number_is_told_in_its_unit_and_one_of_several_must_be_named(kept, pictures):
@@ -132,7 +132,7 @@ def test_a_number_is_told_in_its_unit_and_one_of_several_must_be_named(kept, pic
 
 def test_what_is_not_there_is_named(kept, pictures, tmp_path):
     with pytest.raises(UsageError, match=r"^The model has no output 'fox'\. Its outputs are cat, dog, owl\.$"):
-        list(explain_images(kept(), pictures, ExplainRequest(of="fox")))
+        list(explain_images(kept(), pictures, ExplainRequest(target="fox")))
     with pytest.raises(UsageError, match=r"^A model is needed to explain: .*nowhere does not exist\.$"):
         open_explainer(tmp_path / "nowhere", "cpu")
     (tmp_path / "first").mkdir()
@@ -154,20 +154,20 @@ def test_nothing_stands_for_nothing_where_it_cannot(kept, pictures, method, fill
 
 def test_a_model_whose_outputs_have_no_names_is_explained_by_number(pictures):
     explainer = Explainer(
-        given="M", model=model_of(4), spec=SPEC, classes=(), task="classes", device=torch.device("cpu"), predictor=None
+        model_name="M", model=model_of(4), spec=SPEC, classes=(), task="classes", device=torch.device("cpu"), predictor=None
     )
-    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(of="2"))
-    assert (one.of, one.title, one.value) == ("output 2", "output 2", None)
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(target="2"))
+    assert (one.target, one.title, one.value) == ("output 2", "output 2", None)
     with pytest.raises(UsageError, match=r"^The model has no output '4'\. Its outputs are 0 to 3\.$"):
-        list(explain_images(explainer, pictures, ExplainRequest(of="4")))
+        list(explain_images(explainer, pictures, ExplainRequest(target="4")))
 
 
 def test_features_are_explained_by_what_needs_no_output(kept, pictures):
     explainer = kept(classes=(), outputs=0)
     (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
-    assert (one.found.method, one.of, one.title) == ("attention", "", "Attention")
+    assert (one.heatmap.method, one.target, one.title) == ("attention", "", "Attention")
     with pytest.raises(UsageError, match=r"^The model has no output '0': it gives features"):
-        list(explain_images(explainer, pictures, ExplainRequest(of="0")))
+        list(explain_images(explainer, pictures, ExplainRequest(target="0")))
 
 
 def test_what_has_no_map_is_named_or_left_out(kept, pictures, tmp_path):
@@ -188,21 +188,21 @@ def test_what_has_no_map_is_named_or_left_out(kept, pictures, tmp_path):
 @pytest.mark.parametrize(("fill", "level"), [("black", 0), ("white", 255)])
 def test_the_empty_picture_is_black_or_white_as_the_model_reads_it(kept, pictures, fill, level):
     explainer = kept()
-    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill=fill, of="cat"))
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill=fill, target="cat"))
     cover = normalize(torch.full((1, 3, 16, 24), level, dtype=torch.uint8), SPEC)
     wanted = methods.explain_images(explainer.model, images_of(pictures[0]), "occlusion", 0, MethodOptions(cover=cover))
-    np.testing.assert_array_equal(one.found.values, wanted.values)
-    (gone,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill="drop", of="cat"))
-    assert "taken out" in gone.found.layer
+    np.testing.assert_array_equal(one.heatmap.values, wanted.values)
+    (gone,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill="drop", target="cat"))
+    assert "taken out" in gone.heatmap.layer
 
 
 def test_one_picture_or_many_from_python(kept, pictures):
     predictor = kept().predictor
     (one,) = explain_with_predictor(predictor, "M", str(pictures[0]), ExplainRequest())
     both = explain_with_predictor(predictor, "M", [str(path) for path in pictures], ExplainRequest())
-    np.testing.assert_array_equal(one.found.values, both[0].found.values)
+    np.testing.assert_array_equal(one.heatmap.values, both[0].heatmap.values)
     (array,) = explain_with_predictor(predictor, "M", np.asarray(Image.open(pictures[0])), ExplainRequest())
-    np.testing.assert_array_equal(array.found.values, one.found.values)
+    np.testing.assert_array_equal(array.heatmap.values, one.heatmap.values)
     assert array.name == "0" and len(both) == 2
 
 

@@ -45,7 +45,7 @@ def other(task: str) -> LabelledImages:
     made = synthetic.make_synthetic_images(12, seed=9)
     targets = made.targets if task == "classes" else np.eye(4, dtype=np.float32)[made.targets]
     source = Source(
-        name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=targets, task=task,
+        name="planted", classes=synthetic.CLASSES, images=made.images, targets=targets, task=task,
         ids=tuple(map(str, range(12))), groups=np.arange(12) // 3,
     )  # fmt: skip
     return LabelledImages(source, np.arange(12), "all")
@@ -63,7 +63,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
     found = measure_faithfulness(model, other(task), {"bright": seen}, shuffled=0)
     assert found.rows[0].located is None and found.pictures == 12
     own = create_model(SHAPE, seed=3).eval()
-    images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
+    images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).images)[:, None].float() / 255 * 2 - 1
     with torch.no_grad():
         outputs = own(images)
         expected = torch.zeros(12).long() if task == "number" else outputs.argmax(1)
@@ -77,7 +77,7 @@ def test_what_is_no_plain_vit_is_refused():
     stand_in = Predictor(
         [
             PredictorMember(
-                model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES
+                model=glyphs.StandIn(made.images, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES
             )
         ]
     )

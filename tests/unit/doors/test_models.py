@@ -39,7 +39,7 @@ def kept(tmp_path: Path) -> Path:
 
 def test_a_name_is_a_shape_without_weights():
     found = find_model("vit_tiny_patch16_224", ModelOptions(image_size=(224, 320), channels=1, outputs=14))
-    assert (found.kind, found.trained, found.classes) == ("name", None, ())
+    assert (found.kind, found.trained_model, found.classes) == ("name", None, ())
     assert (found.config.image_size, found.config.channels, found.config.outputs) == ((224, 320), 1, 14)
     assert found.spec.size == (224, 320)
 

@@ -15,7 +15,7 @@ from vitrail.train.plan import Plan
 
 
 def step(number: int, steps: int = 100) -> StepProgress:
-    return StepProgress(step=number, steps=steps, epoch=0.5, loss=1.25, images_per_second=1234.5, left=61.0)
+    return StepProgress(step=number, steps=steps, epoch=0.5, loss=1.25, images_per_second=1234.5, seconds_left=61.0)
 
 
 def drawn(*events: object) -> list[str]:

@@ -21,10 +21,10 @@ from vitrail.services.evaluation import LabelledImages, mask_predictor, measure_
 @pytest.mark.parametrize("tag", [True, False])
 def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
     made = synthetic.make_synthetic_images(500, seed=5, tag=tag)
-    model = glyphs.StandIn(made.pictures[:300], made.targets[:300])
+    model = glyphs.StandIn(made.images[:300], made.targets[:300])
     predictor = Predictor([PredictorMember(model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES)])
     given = Source(
-        name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=made.targets,
+        name="planted", classes=synthetic.CLASSES, images=made.images, targets=made.targets,
         ids=tuple(map(str, range(500))),
     )  # fmt: skip
     held = LabelledImages(given, np.arange(300, 500), "test")
@@ -37,16 +37,16 @@ def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
 
 def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     made = synthetic.make_synthetic_images(60, seed=0)
-    model = glyphs.StandIn(made.pictures, made.targets)
+    model = glyphs.StandIn(made.images, made.targets)
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = FeatureStats(square, square, square)
-    views = TtaViews(mirror=True)
+    views = TtaViews(flip=True)
     member = PredictorMember(
-        model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
+        model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decisions=decided, feature_stats=familiar
     )
     predictor = Predictor([member])
     seen = mask_predictor(predictor, border_mask(64, 64))
-    assert seen.decided == replace(decided, unlike=None) and seen.alone().familiar is None
-    assert seen.alone().views.mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
-    assert len(seen.predict(list(made.pictures[:3]))) == 3
+    assert seen.decisions == replace(decided, unlike=None) and seen.single_member().feature_stats is None
+    assert seen.single_member().views.flip and seen.classes == predictor.classes and seen.spec == predictor.spec
+    assert len(seen.predict(list(made.images[:3]))) == 3

@@ -36,7 +36,7 @@ def explainer_of(outputs: int = 2) -> Explainer:
     model, classes = create_model(shape, seed=2).eval(), ("cat", "dog")[:outputs]
     predictor = Predictor([PredictorMember(model=model, spec=SPEC, classes=classes)]) if classes else None
     return Explainer(
-        given="M", model=model, spec=SPEC, classes=classes, task="classes", device=torch.device("cpu"),
+        model_name="M", model=model, spec=SPEC, classes=classes, task="classes", device=torch.device("cpu"),
         predictor=predictor,
     )  # fmt: skip
 
@@ -51,14 +51,14 @@ def page() -> MethodComparison:
 
 def test_every_method_is_there_with_the_map_that_it_has_alone(tmp_path):
     explainer = explainer_of()
-    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(of="dog", patch=4))
-    assert set(page.parts) == set(METHODS)
-    for method, one in page.parts.items():
+    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(target="dog", patch=4))
+    assert set(page.by_method) == set(METHODS)
+    for method, one in page.by_method.items():
         asked = ExplainRequest(
-            method=method, of="dog" if METHODS[method].of_class else None, patch=4 * (method == "similarity") or None
+            method=method, target="dog" if METHODS[method].class_specific else None, patch=4 * (method == "similarity") or None
         )
         (alone,) = explain_images(explainer, [PICTURE], asked)
-        np.testing.assert_array_equal(one.found.values, alone.found.values)
+        np.testing.assert_array_equal(one.heatmap.values, alone.heatmap.values)
     path = page.save(tmp_path, "a")
     with np.load(tmp_path / "a.all.npz") as arrays:
         assert set(arrays) == {*METHODS, "artefacts"}
@@ -89,14 +89,14 @@ def test_where_a_map_says_nothing_its_reason_stands():
     explainer = explainer_of()
     with torch.no_grad():  # blind: every patch is the bias and its position
         explainer.model.tokens.patches.weight.zero_()
-    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(of="cat"))
-    assert "zero everywhere: no pixel changes this score" in page.parts["integrated"]
+    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(target="cat"))
+    assert "zero everywhere: no pixel changes this score" in page.by_method["integrated"]
     assert len(page.figure().axes) == 1 + len(METHODS)
 
 
 def test_features_have_the_methods_that_need_no_answer():
     (page,) = explain_by_all_methods(explainer_of(outputs=0), [PICTURE], ExplainRequest())
-    assert set(page.parts) == {"attention", "rollout", "similarity"} and page.title == "Attention"
+    assert set(page.by_method) == {"attention", "rollout", "similarity"} and page.title == "Attention"
 
 
 def test_options_of_single_methods_are_refused():

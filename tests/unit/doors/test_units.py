@@ -24,7 +24,7 @@ def test_the_scale_moves_into_the_head():
     model = create_model(SHAPE).eval()
     with torch.inference_mode():
         plain, scaled = model(IMAGES).numpy(), fold_scaling_into_head(model, SCALE)(IMAGES).numpy()
-        np.testing.assert_allclose(scaled, SCALE.values(plain), rtol=1e-5)
+        np.testing.assert_allclose(scaled, SCALE.unstandardize(plain), rtol=1e-5)
         np.testing.assert_array_equal(model(IMAGES).numpy(), plain)
 
 
@@ -33,7 +33,7 @@ def test_both_heads_of_a_distilled_model_take_it_up():
     model = create_model(ViTConfig(**shape)).eval()
     with torch.inference_mode():
         np.testing.assert_allclose(
-            fold_scaling_into_head(model, SCALE)(IMAGES), SCALE.values(model(IMAGES).numpy()), rtol=1e-5
+            fold_scaling_into_head(model, SCALE)(IMAGES), SCALE.unstandardize(model(IMAGES).numpy()), rtol=1e-5
         )
 
 
@@ -53,4 +53,4 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
     assert bundle.read_bundle_info(tmp_path / "again").info[SCALING_KEY] == SCALE.to_json()
     with torch.inference_mode():
         theirs = find_model(str(tmp_path / "timm")).model(IMAGES)
-        np.testing.assert_allclose(theirs, SCALE.values(model(IMAGES).numpy()), rtol=1e-5)
+        np.testing.assert_allclose(theirs, SCALE.unstandardize(model(IMAGES).numpy()), rtol=1e-5)

@@ -89,7 +89,7 @@ def test_a_glance_is_the_figure_and_the_loss_over_known_cells():
     areas = [sk.roc_auc_score(TARGETS["labels"][known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
     p, t = sigmoid(OUTPUTS)[known].astype(np.float64), TARGETS["labels"][known]
     assert found == ("AUROC", pytest.approx(np.mean(areas)), pytest.approx(sk.log_loss(t, p)))
-    scaled = SCALE.standardised(TARGETS["number"])
+    scaled = SCALE.standardize(TARGETS["number"])
     found = compute_quick_metrics("number", OUTPUTS, scaled)
     shares = [sk.r2_score(scaled[known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
     squares = np.square(OUTPUTS - scaled)[known].mean()
@@ -99,5 +99,5 @@ def test_a_glance_is_the_figure_and_the_loss_over_known_cells():
 
 def test_a_glance_at_nothing_known_is_none_and_without_both_kinds_it_has_no_figure():
     assert compute_quick_metrics("labels", OUTPUTS, np.full((6, 2), np.nan, np.float32)) is None
-    assert compute_quick_metrics("labels", OUTPUTS, np.ones((6, 2), np.float32)).figure is None
-    assert compute_quick_metrics("number", OUTPUTS, np.ones((6, 2), np.float32)).figure is None
+    assert compute_quick_metrics("labels", OUTPUTS, np.ones((6, 2), np.float32)).value is None
+    assert compute_quick_metrics("number", OUTPUTS, np.ones((6, 2), np.float32)).value is None

@@ -35,7 +35,7 @@ def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
         logits, targets = calibrated(seed, n)
         for factor in (0.3, 1.0, 4.0):
             found = fit_temperature("classes", factor * logits, targets)
-            scaled = found.logits(factor * logits)
+            scaled = found.scale_logits(factor * logits)
             assert loss(scaled, targets) <= loss(factor * logits, targets) + 1e-12
             assert (scaled.argmax(1) == logits.argmax(1)).all()
 
@@ -92,7 +92,7 @@ def test_reliability_bins_hold_as_many_pictures_each():
     chances = np.linspace(0, 1, 100)
     bins = reliability_curve(chances, chances > 0.5, bins=10)
     assert [one.n for one in bins] == [10] * 10
-    assert [one.share for one in bins] == [0.0] * 5 + [1.0] * 5
-    assert bins[0].chance == pytest.approx(chances[:10].mean())
+    assert [one.observed_rate for one in bins] == [0.0] * 5 + [1.0] * 5
+    assert bins[0].mean_probability == pytest.approx(chances[:10].mean())
     assert bins[0].interval.low == 0.0
     assert [one.n for one in reliability_curve(chances[:3], chances[:3] > 0)] == [1, 1, 1]

@@ -78,7 +78,7 @@ def test_mirrored_answers_are_the_mean_of_both_probabilities():
     flipped = Shelf()
     flipped.images = shelf.images.flip(-1)
     other = softmax(run_inference(net, flipped, indices, SPEC))
-    both = softmax(run_inference(net, shelf, indices, SPEC, views=TtaViews(mirror=True)))
+    both = softmax(run_inference(net, shelf, indices, SPEC, views=TtaViews(flip=True)))
     np.testing.assert_allclose(both, (plain + other) / 2, atol=1e-6)
     assert np.abs(plain - other).max() > 1e-3
 

@@ -32,7 +32,7 @@ def test_a_better_model_is_found_and_called_so():
     )
     assert (accuracy.name, loss.name) == ("accuracy", "log loss")
     assert accuracy.difference == pytest.approx(expected)
-    assert accuracy.interval[0] > 0 and accuracy.told and loss.told and loss.difference < 0
+    assert accuracy.interval[0] > 0 and accuracy.is_significant and loss.is_significant and loss.difference < 0
     assert found.verdict("A", "B") == "A is better in accuracy, log loss."
     assert compare_predictions(second, first).verdict("B", "A") == "A is better in accuracy, log loss."
     assert "*" in found.table() and "<0.001" in found.table() and " 0.000" not in found.table()
@@ -84,7 +84,7 @@ def test_labels_are_compared_by_their_areas_and_rare_ones_are_left_out():
     assert [one.name for one in found.differences] == ["mean AUROC", "AUROC of mass", "AUROC of oedema", "log loss"]
     figures = [test_label_metrics.measure(one, samples=2).auroc for one in (first, worse)]
     assert (found.differences[0].first, found.differences[0].second) == pytest.approx(figures)
-    assert all(one.told for one in found.differences)
+    assert all(one.is_significant for one in found.differences)
 
 
 def test_labels_of_a_few_patients_are_not_compared():
@@ -98,7 +98,7 @@ def test_numbers_are_compared_by_their_errors():
     first = test_number_predictions.table(truth, truth + 1, ("age",))
     second = test_number_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 5, 100), ("age",))
     (one,) = compare_predictions(first, second).differences
-    assert one.name == "mean absolute error of age" and one.first == pytest.approx(1) and one.told
+    assert one.name == "mean absolute error of age" and one.first == pytest.approx(1) and one.is_significant
     assert compare_predictions(first, second).verdict("A", "B") == "A is better in mean absolute error of age."
 
 

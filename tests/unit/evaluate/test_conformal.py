@@ -26,7 +26,7 @@ def test_V5_sets_hold_the_truth_as_often_as_promised(miss):
     for _ in range(1000):
         order = generator.permutation(len(targets))
         fitted, fresh = order[:400], order[400:]
-        held = fit_conformal_sets(probabilities[fitted], targets[fitted], miss).of(probabilities[fresh])
+        held = fit_conformal_sets(probabilities[fitted], targets[fitted], miss).predict_sets(probabilities[fresh])
         covered.append(held[np.arange(len(fresh)), targets[fresh]].mean())
     assert np.mean(covered) == pytest.approx(1 - miss, abs=0.005)
 
@@ -36,7 +36,7 @@ def test_by_class_the_promise_holds_for_rare_ones_too():
     half = len(targets) // 2
     shares = {}
     for by_class in (False, True):
-        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).of(probabilities[half:])
+        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).predict_sets(probabilities[half:])
         right = held[np.arange(half), targets[half:]]
         shares[by_class] = [right[targets[half:] == k].mean() for k in range(4)]
     assert min(shares[False]) < 0.85
@@ -47,9 +47,9 @@ def test_classes_with_too_few_pictures_share_the_cut_of_all():
     probabilities, targets = answered(3, n=200)
     found = fit_conformal_sets(probabilities, targets, 0.1, by_class=True)
     counts = np.bincount(targets, minlength=4)
-    assert found.own == tuple(bool(count >= 9) for count in counts)
+    assert found.has_own_threshold == tuple(bool(count >= 9) for count in counts)
     plain = fit_conformal_sets(probabilities, targets, 0.1)
-    assert all(cut == plain.cuts[0] for cut, mine in zip(found.cuts, found.own, strict=True) if not mine)
+    assert all(cut == plain.thresholds[0] for cut, mine in zip(found.thresholds, found.has_own_threshold, strict=True) if not mine)
 
 
 @pytest.mark.parametrize("miss", [0.05, 0.1])

@@ -75,21 +75,21 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     distances = np.random.default_rng(2).exponential(size=1000)
     decided = fit_decisions("classes", PredictionSettings(reject=0.2), CLASSES, outputs, targets, distances)
     table = table_of(decided, outputs, targets, distances)
-    unlike = np.array([why == "unlike" for why in table.abstained])
-    unsure = np.array([why == "unsure" for why in table.abstained])
+    unlike = np.array([why == "unlike" for why in table.abstain_reasons])
+    unsure = np.array([why == "unsure" for why in table.abstain_reasons])
     assert unlike.sum() == 9  # beyond the 991st of 1000
     assert unsure.sum() + (unlike & (table.confidences < decided.sure)).sum() == 200
     assert table.confidences[unsure].max() < decided.sure < table.confidences[~unsure & ~unlike].min()
-    assert table.silent.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
+    assert table.abstained_mask.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
     table.write_csv(tmp_path / "a.csv")
     again = read_predictions_csv(tmp_path / "a.csv", "classes")
-    assert again.abstained == table.abstained
+    assert again.abstain_reasons == table.abstain_reasons
     assert {row["abstain"] for row in again.records()} == {"no", "unsure", "unlike"}
 
 
 def test_where_everything_is_answered_nothing_is_stored_about_it():
     outputs, targets = answered(n=50)
-    assert table_of(fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets), outputs).abstained == ()
+    assert table_of(fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets), outputs).abstain_reasons == ()
 
 
 def test_too_few_pictures_leave_outputs_as_they_are():
@@ -162,10 +162,10 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
 )
 def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
     with pytest.raises(UsageError, match=match):
-        PredictionSettings(**fields).check(task, CLASSES)
+        PredictionSettings(**fields).check_task(task, CLASSES)
 
 
 def test_settings_that_fit_are_taken():
-    PredictionSettings(positive="defect", rule="cost 20", ordered=True).check("classes", CLASSES)
-    PredictionSettings(reject=0.1).check("classes", ("a", "b", "c"))
-    PredictionSettings(rule="youden").check("labels", ("a",))
+    PredictionSettings(positive="defect", rule="cost 20", ordered=True).check_task("classes", CLASSES)
+    PredictionSettings(reject=0.1).check_task("classes", ("a", "b", "c"))
+    PredictionSettings(rule="youden").check_task("labels", ("a",))

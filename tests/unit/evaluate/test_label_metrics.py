@@ -62,7 +62,7 @@ def test_rare_labels_are_flagged_and_in_no_mean():
     for mean, name in ((found.auroc, "auroc"), (found.average_precision, "average_precision"), (found.f1, "f1")):
         assert mean == pytest.approx(np.mean([getattr(one, name) for one in found.per_label[:2]]))
     assert "fewer than 10 known pictures with or without it, so not in the mean: rare" in found.headline()
-    assert found.left_out() in found.table()
+    assert found.describe_rare_labels() in found.table()
 
 
 @pytest.mark.parametrize(("count", "rare"), [(MIN_PER_SIDE - 1, True), (MIN_PER_SIDE, False)])
@@ -88,11 +88,11 @@ def test_figures_of_drawn_rows_are_scikit_learns():
     generator = np.random.default_rng(3)
     positive, scores = generator.random(60) < 0.4, np.round(generator.random(60), 1)
     known, answered = generator.random(60) < 0.8, generator.random(60) < 0.5
-    label = RankedLabel.of(known, positive, scores, answered)
+    label = RankedLabel.from_scores(known, positive, scores, answered)
     for _ in range(20):
         rows = generator.integers(0, 60, 60)
         there = rows[known[rows]]
-        found = dict(zip(RANKING_METRICS, label.figures(np.bincount(rows, minlength=60)), strict=True))
+        found = dict(zip(RANKING_METRICS, label.compute_metrics_for_counts(np.bincount(rows, minlength=60)), strict=True))
         truth, said = positive[there], answered[there]
         assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, scores[there]), abs=1e-12)
         assert found["f1"] == pytest.approx(sk.f1_score(truth, said), abs=1e-12)
@@ -100,7 +100,7 @@ def test_figures_of_drawn_rows_are_scikit_learns():
         assert found["specificity"] == pytest.approx(sk.recall_score(~truth, ~said), abs=1e-12)
         false, true, _ = sk.roc_curve(truth, scores[there], drop_intermediate=False)
         assert found["sensitivity_at_90"] == pytest.approx(true[false <= 0.1 + 1e-9].max(), abs=1e-12)
-    only = label.figures(np.bincount(np.flatnonzero(known & positive), minlength=60))
+    only = label.compute_metrics_for_counts(np.bincount(np.flatnonzero(known & positive), minlength=60))
     assert np.isnan(only[RANKING_METRICS.index("specificity")]) and np.isnan(
         only[RANKING_METRICS.index("sensitivity_at_90")]
     )

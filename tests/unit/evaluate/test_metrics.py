@@ -200,8 +200,8 @@ def test_pictures_that_do_not_show_that_anything_was_learnt_are_named():
     targets = np.arange(24) % 2
     guessed = compute_classification_metrics(table(targets, generator.dirichlet((1, 1), 24)), samples=200)
     assert guessed.kappa_interval[0] <= 0 and guessed.auroc_interval[0] <= 0.5
-    assert guessed.doubt().startswith("These 24 pictures do not show that it is better than guessing")
-    assert guessed.doubt() in guessed.table()
-    assert compute_classification_metrics(drawn(), samples=200).doubt() == ""
+    assert guessed.describe_doubt().startswith("These 24 pictures do not show that it is better than guessing")
+    assert guessed.describe_doubt() in guessed.table()
+    assert compute_classification_metrics(drawn(), samples=200).describe_doubt() == ""
     ranked = np.where(targets, 0.4, 0.3) + 0.01 * generator.random(24)  # never the answer, and always in order
-    assert compute_classification_metrics(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).doubt() == ""
+    assert compute_classification_metrics(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).describe_doubt() == ""

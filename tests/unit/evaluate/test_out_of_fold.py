@@ -37,7 +37,7 @@ def test_every_picture_is_answered_by_the_probe_of_the_other_folds():
         for number in range(NUM_FOLDS):
             shown = fold != number
             linear = list(probe.fit_probe_path(features[shown], targets[shown], "classes", 2, (c / 10, c)))[-1]
-            answers[~shown] = linear.outputs(features[~shown])
+            answers[~shown] = linear.predict_outputs(features[~shown])
         fits.append(np.abs(answers - found).max())
     assert min(fits) < 1e-2 < sorted(fits)[1]
 

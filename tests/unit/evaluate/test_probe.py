@@ -28,7 +28,7 @@ def test_a_probe_of_three_classes_is_scikit_learn_s_logistic_regression(c):
     targets = (features[:, 0] + generator.normal(size=120)).argsort().argsort() // 40
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     oracle = LogisticRegression(C=c, max_iter=5000, tol=1e-10).fit(scaled, targets)
-    ours = probe_chances(fitted(features, targets, "classes", 3, c).outputs(features))
+    ours = probe_chances(fitted(features, targets, "classes", 3, c).predict_outputs(features))
     np.testing.assert_allclose(ours, oracle.predict_proba(scaled), atol=2e-4)
 
 
@@ -37,7 +37,7 @@ def test_of_two_classes_scikit_learn_s_c_is_twice_ours():
     targets = (features[:, 1] + generator.normal(size=120) > 3).astype(np.int64)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     oracle = LogisticRegression(C=0.2, max_iter=5000, tol=1e-10).fit(scaled, targets)
-    ours = probe_chances(fitted(features, targets, "classes", 2, 0.1).outputs(features))
+    ours = probe_chances(fitted(features, targets, "classes", 2, 0.1).predict_outputs(features))
     np.testing.assert_allclose(ours, oracle.predict_proba(scaled), atol=2e-4)
 
 
@@ -55,7 +55,7 @@ def test_every_label_is_a_logistic_regression_on_the_pictures_where_it_is_known(
     features, generator = drawn()
     targets = (features[:, :2] + generator.normal(size=(120, 2)) > 3).astype(np.float32)
     targets[generator.random((120, 2)) < 0.4] = np.nan
-    ours = fitted(features, targets, "labels", 2, 0.3).outputs(features)
+    ours = fitted(features, targets, "labels", 2, 0.3).predict_outputs(features)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     for label, column in enumerate(targets.T):
         known = ~np.isnan(column)
@@ -67,7 +67,7 @@ def test_every_number_is_a_ridge_regression_on_the_pictures_where_it_is_known():
     features, generator = drawn()
     targets = (features[:, :2] @ [[1, 2], [-1, 0]] + generator.normal(size=(120, 2))).astype(np.float32)
     targets[generator.random((120, 2)) < 0.4] = np.nan
-    ours = fitted(features, targets, "number", 2, 0.02).outputs(features)
+    ours = fitted(features, targets, "number", 2, 0.02).predict_outputs(features)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     for place, column in enumerate(targets.T):
         known = ~np.isnan(column)

@@ -51,11 +51,11 @@ def test_no_figure_of_the_json_is_missing(kind):
     rows = list(task_metrics.iter_results(figures))
     values = figures.to_json()
     whole = {name for name, value in values.items() if isinstance(value, float)}
-    assert {row.figure for row in rows if not row.of} == whole
+    assert {row.metric for row in rows if not row.scope} == whole
     (part,) = (values[name] for name in task_metrics.RESULTS_PARTS if name in values)
     numbers = sum(isinstance(value, float) for one in part for value in one.values())
     ranges = sum(name == "agreement" for one in part for name in one)
-    assert len([row for row in rows if row.of]) == numbers + ranges and numbers > 3
+    assert len([row for row in rows if row.scope]) == numbers + ranges and numbers > 3
 
 
 def of_labels():
@@ -70,5 +70,5 @@ def of_numbers():
 
 
 def test_limits_of_agreement_are_a_range_without_a_value():
-    (row,) = [row for row in task_metrics.iter_results(of_numbers()) if row.figure == "agreement"]
+    (row,) = [row for row in task_metrics.iter_results(of_numbers()) if row.metric == "agreement"]
     assert row.value is None and row.low is not None and row.high is not None and row.low <= row.high

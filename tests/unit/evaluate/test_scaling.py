@@ -14,7 +14,7 @@ TARGETS = np.array([[300, 1, np.nan], [340, 1, np.nan], [np.nan, 1, np.nan], [32
 def test_known_targets_get_mean_0_and_deviation_1():
     scaling = fit_scaling(TARGETS)
     assert scaling == TargetScaling((320.0, 1.0, 0.0), (float(np.std([300, 320, 340])), 1.0, 1.0))
-    scaled = scaling.standardised(TARGETS)
+    scaled = scaling.standardize(TARGETS)
     assert scaled.dtype == np.float32 and np.isnan(scaled).sum() == np.isnan(TARGETS).sum()
     assert np.nanmean(scaled[:, 0]) == pytest.approx(0, abs=1e-6) and np.nanstd(scaled[:, 0]) == pytest.approx(1)
     assert scaled[0, 1] == 0
@@ -22,7 +22,7 @@ def test_known_targets_get_mean_0_and_deviation_1():
 
 def test_values_are_back_in_their_unit():
     scaling = fit_scaling(TARGETS)
-    np.testing.assert_allclose(scaling.values(scaling.standardised(TARGETS)), TARGETS, rtol=1e-6)
+    np.testing.assert_allclose(scaling.unstandardize(scaling.standardize(TARGETS)), TARGETS, rtol=1e-6)
 
 
 def test_a_constant_that_float32_cannot_hold_exactly_is_not_blown_up():

@@ -13,9 +13,9 @@ def test_four_pictures_by_hand():
     found = risk_coverage_curve(np.array([0.9, 0.6, 0.8, 0.7]), np.array([0.0, 1, 1, 0]))
     assert found.risk == pytest.approx([0, 1 / 2, 1 / 3, 2 / 4])
     assert found.coverage == pytest.approx([0.25, 0.5, 0.75, 1])
-    assert found.area == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 4)
+    assert found.aurc == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 4)
     best = (1 / 3 + 2 / 4) / 4  # both errors last
-    assert found.excess == pytest.approx(found.area - best)
+    assert found.excess_aurc == pytest.approx(found.aurc - best)
 
 
 @pytest.mark.parametrize(("n", "wrong"), [(10, 3), (100, 10), (997, 250), (50, 0), (50, 50)])
@@ -27,21 +27,21 @@ def test_V6_the_area_equals_its_closed_form(n, wrong):
     last, first = np.repeat([0.0, 1.0], [right, wrong]), np.repeat([1.0, 0.0], [wrong, right])
     best = (wrong - right * (harmonic(n) - harmonic(right))) / n
     worst = (wrong + wrong * (harmonic(n) - harmonic(wrong))) / n
-    assert risk_coverage_curve(surest_first, last).area == pytest.approx(best, abs=1e-12)
-    assert risk_coverage_curve(surest_first, first).area == pytest.approx(worst, abs=1e-12)
-    assert risk_coverage_curve(np.ones(n), first).area == pytest.approx(wrong / n, abs=1e-12)
-    assert risk_coverage_curve(surest_first, first).excess == pytest.approx(worst - best, abs=1e-12)
+    assert risk_coverage_curve(surest_first, last).aurc == pytest.approx(best, abs=1e-12)
+    assert risk_coverage_curve(surest_first, first).aurc == pytest.approx(worst, abs=1e-12)
+    assert risk_coverage_curve(np.ones(n), first).aurc == pytest.approx(wrong / n, abs=1e-12)
+    assert risk_coverage_curve(surest_first, first).excess_aurc == pytest.approx(worst - best, abs=1e-12)
 
 
 def test_V6_guessed_confidences_have_the_error_rate_as_their_mean_area():
     generator, errors = np.random.default_rng(0), np.repeat([0.0, 1.0], [80, 20])
-    areas = [risk_coverage_curve(generator.permutation(np.arange(100.0)), errors).area for _ in range(2000)]
+    areas = [risk_coverage_curve(generator.permutation(np.arange(100.0)), errors).aurc for _ in range(2000)]
     assert np.mean(areas) == pytest.approx(0.2, abs=4 * np.std(areas) / np.sqrt(2000))
 
 
 def test_confidence_that_knows_its_errors_has_no_excess():
     errors = np.repeat([0.0, 1.0], [90, 10])
-    assert risk_coverage_curve(np.linspace(1, 0, 100), errors).excess == pytest.approx(0)
+    assert risk_coverage_curve(np.linspace(1, 0, 100), errors).excess_aurc == pytest.approx(0)
 
 
 def test_equally_sure_answers_share_their_errors():

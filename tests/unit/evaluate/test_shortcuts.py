@@ -46,7 +46,7 @@ def test_covered_pixels_change_nothing_and_the_mode_stays():
 
 
 def asked(model: nn.Module, made: synthetic.SyntheticImages):
-    images = normalize(torch.from_numpy(made.pictures)[:, None], glyphs.SPEC)
+    images = normalize(torch.from_numpy(made.images)[:, None], glyphs.SPEC)
     with torch.inference_mode():
         logits = model(images).numpy()
     rows = [("", str(number)) for number in range(len(images))]
@@ -59,7 +59,7 @@ def looked_at(seed: int, tag: bool) -> ShortcutReport:
         synthetic.make_synthetic_images(160, seed=seed, tag=tag),
         synthetic.make_synthetic_images(120, seed=1000 + seed, tag=tag),
     )
-    model, outer = glyphs.StandIn(made.pictures, made.targets), border_mask(64, 64)
+    model, outer = glyphs.StandIn(made.images, made.targets), border_mask(64, 64)
     parts = [MaskedModel(model, shown) for shown in (outer, ~outer)]
     return compare_regions(asked(model, held), *(asked(part, held) for part in parts))
 

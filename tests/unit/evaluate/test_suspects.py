@@ -60,14 +60,14 @@ def test_V9_flipped_digits_are_found(digits):
     area, precision = in_order(found, wrong)
     assert area >= 0.8 and precision >= 0.75
     assert 0.5 * wrong.sum() < found.flagged.sum() < 1.5 * wrong.sum()
-    mended = found.suggested[found.flagged] == targets[found.rows[found.flagged]]
+    mended = found.suggested_label[found.flagged] == targets[found.rows[found.flagged]]
     assert mended.mean() > 0.75
 
 
 def test_V9_flipped_planted_pictures_are_found():
     made = synthetic.make_synthetic_images(800, seed=1)
     given, wrong = flipped(made.targets, 4, np.random.default_rng(0))
-    chances = softmax(predict_out_of_fold(glyphs.seen(made.pictures), given, "classes", 4))
+    chances = softmax(predict_out_of_fold(glyphs.seen(made.images), given, "classes", 4))
     area, precision = in_order(find_class_label_errors(chances, given), wrong)
     assert area >= 0.8 and precision >= 0.75
 
@@ -90,7 +90,7 @@ def test_numbers_that_were_typed_wrong_are_found():
     found = find_regression_label_errors(predict_out_of_fold(features, targets, "number", 1), targets)
     assert sorted(found.rows[:10].tolist()) == list(range(0, 400, 40))
     assert found.flagged[:10].all() and found.flagged.sum() <= 14
-    assert np.isnan(found.chances).all()
+    assert np.isnan(found.probabilities).all()
 
 
 def test_classes_are_judged_as_the_paper_says():
@@ -100,7 +100,7 @@ def test_classes_are_judged_as_the_paper_says():
     chances /= chances.sum(1, keepdims=True)
     found = find_class_label_errors(chances.astype(np.float32), targets)
     thresholds = [chances[targets == j, j].mean() for j in range(3)]
-    for row, flagged, suggested, score in zip(found.rows, found.flagged, found.suggested, found.scores, strict=True):
+    for row, flagged, suggested, score in zip(found.rows, found.flagged, found.suggested_label, found.scores, strict=True):
         p, given = chances[row], targets[row]
         confident = [j for j in range(3) if p[j] >= thresholds[j] - 1e-6]
         likeliest = max(confident, key=lambda j: p[j]) if confident else given
@@ -136,8 +136,8 @@ def test_every_task_has_its_own_judge():
     targets = np.float32([[1.0], [0.0]])
     chances = np.float32([[0.1], [0.2]])
     assert find_label_errors("labels", chances, targets).scores[0] == pytest.approx(0.9)
-    assert find_label_errors("number", chances, targets).given.tolist() == [1, 0]
-    assert find_label_errors("classes", np.float32([[0.1, 0.9]]), np.array([0])).suggested.tolist() == [1]
+    assert find_label_errors("number", chances, targets).given_label.tolist() == [1, 0]
+    assert find_label_errors("classes", np.float32([[0.1, 0.9]]), np.array([0])).suggested_label.tolist() == [1]
 
 
 def test_equal_errors_make_no_suspects():

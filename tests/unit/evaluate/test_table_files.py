@@ -58,10 +58,10 @@ def test_json_lines_hold_the_columns_and_the_digits_of_the_csv(task, targets, se
     found = table(task, targets, sets)
     write_tables(tmp_path / "a.jsonl", [found])
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
-    header = found.csv_head().decode().strip().split(",")
+    header = found.csv_header_bytes().decode().strip().split(",")
     assert [list(line) for line in lines] == [header] * len(PATHS)
     assert tuple(line["path"] for line in lines) == PATHS  # bytes that are no text, too
-    cells = [column.plain() for column in read_csv_of(found, task, tmp_path).all_columns().values()]
+    cells = [column.to_list() for column in read_csv_of(found, task, tmp_path).all_typed_columns().values()]
     for line, row in zip(lines, zip(*cells, strict=True), strict=True):
         for said, cell in zip(line.values(), row, strict=True):
             if isinstance(cell, float):
@@ -95,7 +95,7 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
 @pytest.mark.parametrize("task", TARGETS)
 def test_the_bytes_are_the_same_however_the_rows_are_divided(task, ending, tmp_path, monkeypatch):
     whole = table(task)
-    monkeypatch.setattr(tables, "ROW_GROUP_CELLS", 3 * len(whole.all_columns()))  # row groups of three rows
+    monkeypatch.setattr(tables, "ROW_GROUP_CELLS", 3 * len(whole.all_typed_columns()))  # row groups of three rows
     write_tables(tmp_path / f"whole{ending}", [whole])
     cut = [rows(whole, slice(0, 4)), rows(whole, slice(4, 4)), rows(whole, slice(4, 5)), rows(whole, slice(5, 7))]
     assert concat_predictions(cut).csv_bytes() == whole.csv_bytes()
@@ -125,7 +125,7 @@ def test_a_table_without_rows_keeps_its_columns(task, tmp_path):
     nobody = rows(table(task), slice(0, 0))
     write_tables(tmp_path / "a.parquet", [nobody])
     read = pyarrow.parquet.read_table(tmp_path / "a.parquet")
-    assert len(read) == 0 and read.column_names == nobody.csv_head().decode().strip().split(",")
+    assert len(read) == 0 and read.column_names == nobody.csv_header_bytes().decode().strip().split(",")
     write_tables(tmp_path / "a.jsonl", [nobody])
     assert (tmp_path / "a.jsonl").read_bytes() == b""
 

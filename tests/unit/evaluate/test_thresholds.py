@@ -69,7 +69,7 @@ def test_no_picture_lies_so_near_a_threshold_that_rounding_could_move_it():
 def test_a_label_with_few_pictures_is_answered_from_one_half_on_and_says_so():
     positive = np.arange(100) < 9
     found = choose_threshold(ThresholdRule("f1"), positive, np.linspace(0.4, 0, 100))
-    assert (found.value, found.chosen) == (0.5, False)
+    assert (found.value, found.is_fitted) == (0.5, False)
     assert choose_threshold(ThresholdRule("half"), np.arange(100) < 50, np.linspace(0.4, 0, 100)).value == 0.5
 
 
@@ -82,7 +82,7 @@ def test_what_a_threshold_gives_is_told_with_intervals():
 
 @pytest.mark.parametrize("text", ["half", "f1", "youden", "sensitivity 0.95", "specificity 0.9", "cost 10"])
 def test_rules_are_read_as_they_are_written(text):
-    assert str(ThresholdRule.read(text)) == text
+    assert str(ThresholdRule.parse(text)) == text
 
 
 def test_scores_of_exactly_one_can_be_left_unanswered():
@@ -96,4 +96,4 @@ def test_scores_of_exactly_one_can_be_left_unanswered():
 )
 def test_other_rules_are_refused(text):
     with pytest.raises(UsageError, match="A rule for thresholds must be"):
-        ThresholdRule.read(text)
+        ThresholdRule.parse(text)

@@ -29,7 +29,7 @@ def test_the_distance_is_mahalanobis_on_features_of_length_one():
     fresh, _ = features(1, n=50)
     fresh = fresh / np.linalg.norm(fresh, axis=1, keepdims=True)
     expected = [min((x - m) @ inverse @ (x - m) for m in means) for x in fresh]
-    ours = known.distances(7 * fresh)  # any length
+    ours = known.mahalanobis_distances(7 * fresh)  # any length
     np.testing.assert_allclose(ours, expected, rtol=1e-3)
 
 
@@ -38,7 +38,7 @@ def test_the_remoteness_is_that_of_the_fiftieth_neighbour():
     fresh, _ = features(3, n=30)
     finder = NearestNeighbors(n_neighbors=50, metric="cosine").fit(found)
     expected = finder.kneighbors(fresh)[0][:, -1]
-    np.testing.assert_allclose(fit_feature_stats(found, classes).remoteness(fresh), expected, atol=5e-4)
+    np.testing.assert_allclose(fit_feature_stats(found, classes).knn_distances(fresh), expected, atol=5e-4)
 
 
 def test_both_scores_tell_pictures_of_another_kind():
@@ -46,8 +46,8 @@ def test_both_scores_tell_pictures_of_another_kind():
     near, _ = features(5, n=300)
     far = np.random.default_rng(6).normal(-1, 1, (300, 12)).astype(np.float32)
     truth, both = np.repeat([False, True], 300), np.concatenate([near, far])
-    assert roc_auc_score(truth, known.distances(both)) > 0.99
-    assert roc_auc_score(truth, known.remoteness(both)) > 0.99
+    assert roc_auc_score(truth, known.mahalanobis_distances(both)) > 0.99
+    assert roc_auc_score(truth, known.knn_distances(both)) > 0.99
 
 
 def test_pictures_without_classes_have_one_mean():
@@ -57,7 +57,7 @@ def test_pictures_without_classes_have_one_mean():
 
 def test_few_pictures_in_many_directions_still_have_finite_distances():
     found, classes = features(8, n=40, D=64)
-    assert np.isfinite(fit_feature_stats(found, classes).distances(features(9, n=5, D=64)[0])).all()
+    assert np.isfinite(fit_feature_stats(found, classes).mahalanobis_distances(features(9, n=5, D=64)[0])).all()
 
 
 def test_pictures_that_do_not_scatter_say_nothing():
@@ -67,14 +67,14 @@ def test_pictures_that_do_not_scatter_say_nothing():
 
 def test_what_a_bundle_keeps_comes_back_and_other_arrays_are_refused():
     known = fit_feature_stats(*features(11))
-    again = FeatureStats.of(known.tensors(), 12, "file")
+    again = FeatureStats.from_tensors(known.to_tensors(), 12, "file")
     fresh, _ = features(12, n=20)
-    np.testing.assert_array_equal(again.distances(fresh), known.distances(fresh))
-    np.testing.assert_array_equal(again.remoteness(fresh), known.remoteness(fresh))
-    assert FeatureStats.of({}, 12, "file") is None
-    for tensors, width in ((known.tensors(), 13), ({"whitening": torch.tensor(1.0)}, 12)):
+    np.testing.assert_array_equal(again.mahalanobis_distances(fresh), known.mahalanobis_distances(fresh))
+    np.testing.assert_array_equal(again.knn_distances(fresh), known.knn_distances(fresh))
+    assert FeatureStats.from_tensors({}, 12, "file") is None
+    for tensors, width in ((known.to_tensors(), 13), ({"whitening": torch.tensor(1.0)}, 12)):
         with pytest.raises(DamagedFileError, match=r"file must hold means \[K, \d+\]"):
-            FeatureStats.of(tensors, width, "file")
+            FeatureStats.from_tensors(tensors, width, "file")
 
 
 def test_the_cut_keeps_what_it_promises():

@@ -15,21 +15,21 @@ from vitrail.spec import ImageSpec
 ROW = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
 EVERY = [
     TtaViews(),
-    TtaViews(mirror=True),
+    TtaViews(flip=True),
     TtaViews(shift=1),
-    TtaViews(mirror=True, shift=1),
+    TtaViews(flip=True, shift=1),
 ]
 
 
 def rows(views: TtaViews) -> list[list[float]]:
-    return [view.flatten().tolist() for view in views.of_each(ROW)]
+    return [view.flatten().tolist() for view in views.iter_views(ROW)]
 
 
 def test_the_picture_comes_first_then_itself_moved_each_before_its_mirror_image():
     assert rows(TtaViews()) == [[1, 2, 3, 4]]
-    assert rows(TtaViews(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
+    assert rows(TtaViews(flip=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
     assert rows(TtaViews(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
-    assert rows(TtaViews(mirror=True, shift=1))[2:] == [
+    assert rows(TtaViews(flip=True, shift=1))[2:] == [
         [1, 1, 2, 3],
         [3, 2, 1, 1],
         [2, 3, 4, 4],
@@ -44,18 +44,18 @@ def test_they_are_counted_without_being_made(views):
 
 @pytest.mark.parametrize("views", EVERY)
 def test_a_bundle_notes_them(views):
-    assert TtaViews.of(views.notes(), "here") == views
+    assert TtaViews.from_notes(views.notes(), "here") == views
 
 
 def test_a_bundle_from_before_there_were_shifts_has_none():
-    assert TtaViews.of({"mirror": True}, "here") == TtaViews(mirror=True)
-    assert TtaViews.of({}, "here") == TtaViews()
+    assert TtaViews.from_notes({"mirror": True}, "here") == TtaViews(flip=True)
+    assert TtaViews.from_notes({}, "here") == TtaViews()
 
 
 @pytest.mark.parametrize("shift", [-1, 0.5, "1", True, None])
 def test_a_bundle_that_notes_no_number_of_pixels_is_damaged(shift):
     with pytest.raises(DamagedFileError, match=r"config\.json notes a shift of .*; expected a whole number of pixels"):
-        TtaViews.of({"shift": shift}, "config.json")
+        TtaViews.from_notes({"shift": shift}, "config.json")
 
 
 def test_a_shift_that_cannot_be_is_refused():

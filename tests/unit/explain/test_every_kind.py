@@ -46,12 +46,12 @@ def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, meth
     found = mapped(model, images, method)
     assert found.values.shape == (3, *config.grid) and found.values.dtype == np.float32
     assert np.isfinite(found.values).all() and found.values.any()
-    assert found.method == method and found.layer and found.line.endswith(".")
+    assert found.method == method and found.layer and found.description.endswith(".")
     alone = mapped(model, images[2:], method)
     np.testing.assert_allclose(alone.values, found.values[2:], atol=1e-5)
-    assert (found.of is not None) == METHODS[method].of_class
-    if found.of is not None:
-        assert found.of == tuple(model(images).argmax(1).tolist())
+    assert (found.targets is not None) == METHODS[method].class_specific
+    if found.targets is not None:
+        assert found.targets == tuple(model(images).argmax(1).tolist())
     if method not in CUT:
         explain_images(model, images, method, options=NEEDED.get(method))
 
@@ -77,7 +77,7 @@ def test_relevance_and_legrad_are_those_of_one_large_graph(config):
     wanted = 0
     for name, one in zip(names, weights, strict=True):
         after = kept["blocks.0"] if name == names[0] else None
-        outputs = kept["outputs"] if after is None else model.head(model.pool(model.encoder.normed([after])))
+        outputs = kept["outputs"] if after is None else model.head(model.pool(model.encoder.apply_final_norm([after])))
         (gradient,) = torch.autograd.grad(outputs[:, 0].sum(), one, retain_graph=True)
         wanted = wanted + gradient.clamp(min=0).mean((1, 2)) / config.depth
     np.testing.assert_allclose(legrad(model, images, 0).values, tokens_to_grid(wanted, model, config.grid), atol=1e-5)
@@ -157,14 +157,14 @@ def test_the_default_method_follows_what_carries_the_answer(changes, method):
     assert explain_images(model, images).method == method
 
 
-@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.of_class])
+@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.class_specific])
 def test_a_model_without_outputs_has_nothing_to_explain(method):
     config = dataclasses.replace(TINY, outputs=0)
     with pytest.raises(UsageError, match=rf"^{method} explains an output, and this model has none"):
         mapped(create_model(config), images_for(config), method)
 
 
-@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.of_class])
+@pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.class_specific])
 def test_each_class_has_a_map_of_its_own(method):
     model, images = create_model(TINY, seed=1).eval(), images_for(TINY)
     of_all = [mapped(model, images, method, of).values for of in range(3)]

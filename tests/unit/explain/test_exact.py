@@ -90,7 +90,7 @@ def test_X2_relevance(config, room):
     wanted = np.einsum("bt,bts->bs", shares(config, answer), product - identity)
     found = relevance_map(model, images, OF, room=room)
     close(found.values, grid(config, wanted))
-    assert found.of == OF
+    assert found.targets == OF
 
 
 @every_model
@@ -221,4 +221,4 @@ def test_similarity_is_the_cosine_to_one_patch(config):
     wanted = np.einsum("bnd,bd->bn", tokens, tokens[:, 6]) / lengths / lengths[:, 6, None]
     found = patch_similarity(model, images, patch=7)
     close(found.values, wanted.reshape(3, *config.grid))
-    assert "row 2, column 3" in found.line
+    assert "row 2, column 3" in found.description

@@ -26,7 +26,7 @@ def model_and_images(**changes):
 
 def a_map(values) -> AttributionMap:
     return AttributionMap(
-        values=np.array(values, np.float32), method="rollout", layer="block 0", unit="share", line="A line."
+        values=np.array(values, np.float32), method="rollout", layer="block 0", unit="share", description="A line."
     )
 
 

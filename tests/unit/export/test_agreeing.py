@@ -32,7 +32,7 @@ class Noisy:
     def __call__(self, images):
         with torch.inference_mode():
             found = [output.numpy().copy() for output in self.answering(torch.from_numpy(np.ascontiguousarray(images)))]
-        outputs = dict(zip(self.answering.names, found, strict=True))
+        outputs = dict(zip(self.answering.output_names, found, strict=True))
         self.change(outputs)
         return outputs
 
@@ -99,11 +99,11 @@ def test_decisions_must_follow_from_the_scores_of_the_file():
 def test_ninety_nine_in_a_hundred_are_enough():
     rates_found = {"float32 file": 1234.5}
     facts = {"precision": "int8", "task": "labels", "pictures": 200, "difference": 0.01, "rates": rates_found}
-    check_agreement(PrecisionAgreement(same=0.99, **facts))
+    check_agreement(PrecisionAgreement(same_fraction=0.99, **facts))
     said = r"In int8 only 98\.90% of the yes and no of labels of 200 pictures .* and 99% is asked for.*--force"
     with pytest.raises(DamagedFileError, match=said):
-        check_agreement(PrecisionAgreement(same=0.989, **facts))
-    assert str(PrecisionAgreement(same=0.99, **facts)).endswith("pictures per second: float32 file 1.23e+03")
+        check_agreement(PrecisionAgreement(same_fraction=0.989, **facts))
+    assert str(PrecisionAgreement(same_fraction=0.99, **facts)).endswith("pictures per second: float32 file 1.23e+03")
 
 
 def test_answerers_take_turns_and_the_slower_one_is_told():

@@ -38,7 +38,7 @@ def told_by_module(one, images):
     answering = ExportModule(one)
     with torch.inference_mode():
         found = answering(torch.from_numpy(images))
-    outputs = {name: value.numpy() for name, value in zip(answering.names, found, strict=True)}
+    outputs = {name: value.numpy() for name, value in zip(answering.output_names, found, strict=True)}
     ids = tuple(map(str, range(len(images))))
     return onnx_predictor.predictions_from_outputs(
         make_metadata(answering, one), outputs, ("",) * len(images), ids
@@ -54,7 +54,7 @@ def test_it_says_what_the_run_says(kind, task, decided):
     scores = (lambda table: table.values) if task == "number" else (lambda table: table.probabilities)
     np.testing.assert_allclose(scores(found), scores(expected), atol=2e-5)
     assert np.ptp(scores(found), axis=0).max() > 1e-3, "answers that never change prove nothing"
-    assert found.abstained == expected.abstained
+    assert found.abstain_reasons == expected.abstain_reasons
     if task != "number":
         np.testing.assert_array_equal(found.labels, expected.labels)
     assert next(iter(outputs)) == ("values" if task == "number" else "probabilities")
@@ -67,18 +67,18 @@ def test_unlike_pictures_are_told_by_the_same_distances():
     _, distances = told_by_run(one, images)
     np.testing.assert_allclose(outputs["distances"], distances, rtol=1e-5)
     cut = float(np.median(distances)) + 1e-3
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decided, unlike=cut))
-    said = told_by_module(one, images)[0].told()
-    assert said == told_by_run(one, images)[0].told()
+    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, unlike=cut))
+    said = told_by_module(one, images)[0].abstain_column()
+    assert said == told_by_run(one, images)[0].abstain_column()
     assert {"unlike"} < set(said)
 
 
 def test_an_unsure_picture_is_told_and_still_has_its_likeliest_class():
     one = member(decided="unsure")
     sure = float(np.median(told_by_run(one, pictures(one.spec))[0].probabilities.max(1))) + 1e-4
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decided, sure=sure))
+    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, sure=sure))
     found, outputs = told_by_module(one, pictures(one.spec))
-    assert 0 < sum(why == "unsure" for why in found.told()) < 12
+    assert 0 < sum(why == "unsure" for why in found.abstain_column()) < 12
     np.testing.assert_array_equal(outputs["decisions"], found.probabilities.argmax(1))
 
 
@@ -87,7 +87,7 @@ def test_the_positive_class_is_answered_from_its_threshold_on_and_not_from_one_h
     images = pictures(one.spec, count=40)
     chances = told_by_run(one, images)[0].probabilities[:, 1]
     cut = float(np.sort(chances)[30] + 1e-6)
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decided, thresholds=(cut,)))
+    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, thresholds=(cut,)))
     found, _ = told_by_module(one, images)
     np.testing.assert_array_equal(found.labels == 1, chances >= np.float32(cut))
     assert 0 < (found.labels == 1).sum() < 40
@@ -118,5 +118,5 @@ def test_the_module_leaves_the_model_as_it_was():
 
 def test_notes_come_back_as_they_were_written():
     facts = make_metadata(ExportModule(member(decided="unlike")), member(decided="unlike"))
-    assert exported.parse_metadata(facts.notes(), "file") == facts
+    assert exported.parse_metadata(facts.to_metadata(), "file") == facts
     assert facts.outputs == ("probabilities", "logits", "decisions", "abstained", "distances")

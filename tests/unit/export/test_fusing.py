@@ -38,7 +38,7 @@ def quantised(tmp_path_factory):
         whole = write_and_reopen(one, "onnx", folder / "float32.onnx", resize=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(quantize, "fuse_operators", lambda model: {})
-            facts = replace(whole.facts, number_format="int8")
+            facts = replace(whole.metadata, number_format="int8")
             quantize.quantize_onnx(folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx")
         return (folder / "int8.onnx").read_bytes()
 

@@ -23,14 +23,14 @@ FEW = [("mean, indexed", "labels", "labels"), ("soft splits", "number", "nothing
 def test_every_kind_of_part_can_be_packed(kind, tmp_path):
     one = member(kind)
     proof, _ = export_file(one, "pt2", tmp_path / "model.pt2", list(pictures(one.spec)))
-    assert proof.difference < 2e-5 and proof.changed == 0
+    assert proof.difference < 2e-5 and proof.num_changed == 0
 
 
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_package_answers_as_the_model_does_for_any_batch(kind, task, decided, tmp_path):
     one = member(kind, task, decided)
     proof, resized = export_file(one, "pt2", tmp_path / "model.pt2", list(pictures(one.spec)))
-    assert resized is None and proof.pictures == 12 and proof.difference < 2e-5 and proof.changed == 0
+    assert resized is None and proof.num_images == 12 and proof.difference < 2e-5 and proof.num_changed == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model.pt2"]
 
 
@@ -57,7 +57,7 @@ def test_a_package_that_resizes_takes_pictures_of_any_size(fit, tmp_path):
     ]
     proof, resized = export_file(one, "pt2", tmp_path / "model.pt2", decoded, resize=True)
     assert proof.difference < 2e-5
-    assert resized is not None and resized.pictures == 8 and resized.difference < 0.01
+    assert resized is not None and resized.num_images == 8 and resized.difference < 0.01
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ class Recorded:
         self.batches.append(len(images))
         with torch.inference_mode():
             found = self.answering(torch.from_numpy(np.ascontiguousarray(images)))
-        outputs = {name: value.numpy().copy() for name, value in zip(self.answering.names, found, strict=True)}
+        outputs = {name: value.numpy().copy() for name, value in zip(self.answering.output_names, found, strict=True)}
         self.change(outputs)
         return outputs
 
@@ -38,7 +38,7 @@ def proof_of(one, change=lambda outputs: None, count=12):
 def test_one_and_five_at_a_time():
     proof, file = proof_of(member())
     assert file.batches == [1] * 10 + [5, 5, 2]
-    assert proof.pictures == 12 and proof.difference < 2e-5 and proof.changed == 0
+    assert proof.num_images == 12 and proof.difference < 2e-5 and proof.num_changed == 0
     assert str(proof).endswith("every decision is the same")
 
 
@@ -85,16 +85,16 @@ def test_numbers_are_compared_by_the_size_of_the_largest():
 def test_a_picture_on_a_threshold_is_counted_and_not_refused():
     one = member("mean, indexed", "labels", "labels")
     images = pictures(one.spec, 12)
-    outputs, _ = one.outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
-    chance = float(one.decided.probabilities("labels", outputs)[4, 0]) - 5e-6
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decided, thresholds=(chance, 0.5, 0.5)))
+    outputs, _ = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
+    chance = float(one.decisions.predict_proba("labels", outputs)[4, 0]) - 5e-6
+    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, thresholds=(chance, 0.5, 0.5)))
 
     def a_little_less(outputs):
         outputs["probabilities"][:, 0] -= 1e-5
         outputs["decisions"][:, 0] = outputs["probabilities"][:, 0].astype(np.float64) >= chance
 
     proof, _ = proof_of(one, a_little_less)
-    assert proof.changed == 1 and "1 on a threshold fall to its other side" in str(proof)
+    assert proof.num_changed == 1 and "1 on a threshold fall to its other side" in str(proof)
 
 
 def test_a_file_that_resizes_is_compared_on_pictures_as_they_are():
@@ -103,7 +103,7 @@ def test_a_file_that_resizes_is_compared_on_pictures_as_they_are():
     file = Recorded(one, resize=True)
     decoded = [*pictures(large, 4), *pictures(dataclasses.replace(one.spec, height=7, width=30), 3)]
     proof = verify_resizing(file, make_metadata(file.answering, one), one, decoded)
-    assert proof.pictures == 7 and proof.difference < 0.01
+    assert proof.num_images == 7 and proof.difference < 0.01
 
 
 def test_a_proof_in_words():

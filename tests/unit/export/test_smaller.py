@@ -42,20 +42,20 @@ def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precisi
     one = member(decided="calibrated")
     agreed = made(one, kind, precision, tmp_path / f"model.{kind}", force=True)
     assert [path.name for path in tmp_path.iterdir()] == [f"model.{kind}"]
-    assert agreed.pictures == 40 and agreed.same >= 0.9 and 1e-6 < agreed.difference < 0.2
+    assert agreed.num_images == 40 and agreed.same_fraction >= 0.9 and 1e-6 < agreed.difference < 0.2
     assert list(agreed.rates) == ["float32 in PyTorch", "float32 file", f"{precision} file"]
     assert all(rate > 0 for rate in agreed.rates.values())
-    assert str(agreed).startswith(f"{precision} agrees with float32 in {agreed.same:.2%} of the classes of 40 pictures")
+    assert str(agreed).startswith(f"{precision} agrees with float32 in {agreed.same_fraction:.2%} of the classes of 40 pictures")
     file = (OnnxPredictor if kind == "onnx" else Pt2File)(tmp_path / f"model.{kind}")
-    assert file.facts.number_format == {"bf16": "bfloat16"}.get(precision, precision)
-    assert file.facts.classes == ("cat", "dog", "fish")
+    assert file.metadata.number_format == {"bf16": "bfloat16"}.get(precision, precision)
+    assert file.metadata.classes == ("cat", "dog", "fish")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "precision", "parts", "task", "decided"), OTHERS)
 def test_other_parts_and_tasks_can_be_smaller_too(kind, precision, parts, task, decided, tmp_path):
     agreed = made(member(parts, task, decided), kind, precision, tmp_path / f"model.{kind}", force=True)
-    assert agreed.same > 0.7 and np.isfinite(agreed.difference)
+    assert agreed.same_fraction > 0.7 and np.isfinite(agreed.difference)
 
 
 def test_int8_has_whole_numbers_for_the_matrices_of_the_blocks_and_a_scale_for_each_output(tmp_path):

@@ -20,7 +20,7 @@ def test_pieces_make_the_same_file(tmp_path_factory, sizes, tail):
     parts = [generator.normal(size=(size, *tail)).astype(np.float32) for size in sizes]
     with open_npy_writer(folder / "grown.npy") as rows:
         for part in parts:
-            rows.add(part)
+            rows.write_rows(part)
     np.save(folder / "whole.npy", np.concatenate(parts))
     assert (folder / "grown.npy").read_bytes() == (folder / "whole.npy").read_bytes()
 
@@ -30,11 +30,11 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path):
     np.save(path, np.arange(3))
     before = path.read_bytes()
     with pytest.raises(RuntimeError), open_npy_writer(path) as rows:
-        rows.add(np.zeros((2, 2), np.float32))
+        rows.write_rows(np.zeros((2, 2), np.float32))
         raise RuntimeError
     with pytest.raises(UsageError, match=r"kept\.npy would hold no rows, so it was not written"), open_npy_writer(path):
         pass
     with pytest.raises(UsageError, match=r"must be float32 \[2\]\. Got float32 \[3\]"), open_npy_writer(path) as rows:
-        rows.add(np.zeros((2, 2), np.float32))
-        rows.add(np.zeros((2, 3), np.float32))
+        rows.write_rows(np.zeros((2, 2), np.float32))
+        rows.write_rows(np.zeros((2, 3), np.float32))
     assert path.read_bytes() == before and [each.name for each in tmp_path.iterdir()] == ["kept.npy"]

@@ -31,7 +31,7 @@ def test_a_header_tells_names_shapes_formats_and_places(tmp_path):
     found = read_safetensors_header(tmp_path / "t")
     assert found.metadata == {"kind": "x"}
     assert dict(found.entries) == {"b": TensorEntry("F32", (2, 3), 0, 24), "a": TensorEntry("F16", (1,), 24, 26)}
-    assert found.start == (tmp_path / "t").stat().st_size - 26
+    assert found.data_offset == (tmp_path / "t").stat().st_size - 26
 
 
 @pytest.mark.parametrize("number", [*NUMBERS, *MORE], ids=str)

@@ -182,10 +182,10 @@ def test_parts_that_do_not_fit_together_are_refused(changes, message):
 
 
 def test_the_words_for_the_first_tokens():
-    assert dataclasses.replace(TINY, distillation_token=True, registers=4).prefix_words == (
+    assert dataclasses.replace(TINY, distillation_token=True, registers=4).describe_prefix == (
         "the class token, the distillation token, 4 registers"
     )
-    assert ViTConfig(class_token=False, pool="mean").prefix_words == ""
+    assert ViTConfig(class_token=False, pool="mean").describe_prefix == ""
 
 
 @pytest.mark.parametrize("patches", ["conv", "linear"])

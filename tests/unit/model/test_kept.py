@@ -40,14 +40,14 @@ def test_what_a_prediction_made_first_serves_a_training():
 def test_a_table_that_was_written_to_is_resampled_anew():
     positions = create_model(config_from_name("vit_femto_patch4_28"), seed=0).positions
     with torch.no_grad():
-        first = positions.for_grid(Grid(5, 6))
-        assert positions.for_grid(Grid(5, 6)) is first
+        first = positions.table_for_grid(Grid(5, 6))
+        assert positions.table_for_grid(Grid(5, 6)) is first
         positions.table.add_(1)
-        torch.testing.assert_close(positions.for_grid(Grid(5, 6)), first + 1)
+        torch.testing.assert_close(positions.table_for_grid(Grid(5, 6)), first + 1)
         other = torch.nn.Parameter(torch.zeros_like(positions.table))
         positions.table = other
-        assert not positions.for_grid(Grid(5, 6)).any()
-    assert positions.for_grid(Grid(5, 6)).requires_grad
+        assert not positions.table_for_grid(Grid(5, 6)).any()
+    assert positions.table_for_grid(Grid(5, 6)).requires_grad
 
 
 def test_periods_that_are_loaded_make_new_angles():
@@ -72,8 +72,8 @@ def test_visible_patches_get_their_rows_of_the_tables():
 def test_the_oldest_give_way_and_copies_begin_empty():
     found, source = TensorCache(), torch.zeros(2)
     tables = [found(source, (count,), lambda count=count: torch.full((1,), count)) for count in range(MAX_CACHED + 1)]
-    assert tables[3] == 3 and len(found._found) == 1
-    assert not copy.deepcopy(found)._found and not pickle.loads(pickle.dumps(found))._found
+    assert tables[3] == 3 and len(found._values) == 1
+    assert not copy.deepcopy(found)._values and not pickle.loads(pickle.dumps(found))._found
 
 
 @pytest.mark.parametrize("name", ["vit_femto_patch4_28", "vit_small_patch16_dinov3_qkvb"])

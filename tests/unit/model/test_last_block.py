@@ -39,7 +39,7 @@ def made(kind: str) -> ViT:
 def every_token(model: ViT, images: torch.Tensor, visible: torch.Tensor | None = None) -> torch.Tensor:
     """The outputs by way of all tokens of all blocks."""
     x, places = model.embed(images, visible)
-    return model.head(model.pool(model.encoder(x, places, model.config.pool_reach)))
+    return model.head(model.pool(model.encoder(x, places, model.config.pool_span)))
 
 
 @pytest.mark.parametrize("path", ["fused", "open"])
@@ -95,4 +95,4 @@ def test_features_answer_with_the_same_bits_unless_other_tokens_are_asked_for(ki
 
 def test_a_model_that_reads_all_tokens_computes_all():
     kinds = ("class", "class and distillation", "mean", "probe")
-    assert [made(kind).pool.reads for kind in kinds] == [1, 2, None, None]
+    assert [made(kind).pool.pool_tokens for kind in kinds] == [1, 2, None, None]

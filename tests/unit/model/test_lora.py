@@ -54,7 +54,7 @@ def test_a_merged_matrix_is_the_old_one_and_the_product():
     low = lora.LoRALinear(linear, 2, torch.Generator().manual_seed(0))
     with torch.no_grad():
         low.up.normal_()
-    torch.testing.assert_close(low.merged().weight, linear.weight + low.up @ low.down)
+    torch.testing.assert_close(low.to_linear().weight, linear.weight + low.up @ low.down)
     x = torch.randn(3, 5)
     torch.testing.assert_close(low(x), x @ linear.weight.T + linear.bias + (x @ low.down.T) @ low.up.T)
 

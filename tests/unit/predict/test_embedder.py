@@ -53,14 +53,14 @@ def slowly(net: ViT, path: Path, features: str) -> np.ndarray:
     """The features of one picture by what the words mean."""
     with torch.inference_mode():
         x, places = net.embed(normalize(preprocess_image(path, SPEC)[None], SPEC))
-        blocks = [net.encoder.enter(x)]
+        blocks = [net.encoder.prepare_tokens(x)]
         for block in net.encoder.blocks:
             blocks.append(block(blocks[-1], places))
         tokens = net.encoder.norm(blocks[-1])[0]  # [T, D]
         if features == "class":
             return tokens[0].numpy()
         if features == "pooled":
-            last = [net.encoder.norm(each) for each in blocks[-net.config.pool_reach :: net.config.pool_every]]
+            last = [net.encoder.norm(each) for each in blocks[-net.config.pool_span :: net.config.pool_every]]
             return net.pool(torch.cat(last, dim=-1))[0].numpy()
         first, (rows, columns) = net.config.prefix, net.config.grid
         patches = [tokens[first + place].numpy() for place in range(rows * columns)]
@@ -86,7 +86,7 @@ def test_features_are_what_their_names_say(pictures, name, features):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_batches_of_any_size_give_the_same(pictures, batch):
-    parts = list(embedder().parts(pictures, batch=batch))
+    parts = list(embedder().embed_batches(pictures, batch=batch))
     assert [len(part) for part in parts] == [min(batch, 5 - start) for start in range(0, 5, batch)]
     np.testing.assert_allclose(join_embeddings(parts).vectors, embedder().embed(pictures).vectors, atol=2e-6)
 
@@ -107,11 +107,11 @@ def test_models_of_different_patches_cannot_look_together():
 
 def test_a_predictor_s_own_models_are_asked(pictures):
     predictor = Predictor([PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))])
-    found = Embedder.of(predictor).embed(pictures)
+    found = Embedder.from_predictor(predictor).embed(pictures)
     np.testing.assert_array_equal(found.vectors, embedder().embed(pictures).vectors)
     foreign = Predictor([PredictorMember(model=torch.nn.Identity(), spec=SPEC, classes=("cat", "dog"))])
     with pytest.raises(UsageError, match=r"Vision Transformers\. This model is none"):
-        Embedder.of(foreign)
+        Embedder.from_predictor(foreign)
 
 
 def test_unreadable_pictures_stop_or_are_named(pictures):
@@ -129,7 +129,7 @@ def test_unreadable_pictures_stop_or_are_named(pictures):
 def test_features_that_are_no_numbers_are_refused(pictures):
     broken = embedder()
     with torch.no_grad():
-        broken.eyes[0].model.encoder.norm.weight[0] = float("nan")
+        broken.backbones[0].model.encoder.norm.weight[0] = float("nan")
     with pytest.raises(DataError, match=r"5 of 80 features are NaN or infinite"):
         broken.embed(pictures)
 

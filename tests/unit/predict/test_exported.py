@@ -16,9 +16,9 @@ FACTS = ExportMetadata(
 
 
 def test_facts_come_back_and_other_notes_do_not_matter():
-    notes = {**FACTS.notes(), "author": "somebody"}
+    notes = {**FACTS.to_metadata(), "author": "somebody"}
     assert parse_metadata(notes, "file") == FACTS
-    assert all(name.startswith(exported.METADATA_PREFIX) for name in FACTS.notes())
+    assert all(name.startswith(exported.METADATA_PREFIX) for name in FACTS.to_metadata())
 
 
 def test_a_file_of_somebody_else_is_refused():
@@ -27,7 +27,7 @@ def test_a_file_of_somebody_else_is_refused():
 
 
 def test_a_newer_format_is_refused_with_the_remedy():
-    notes = {**FACTS.notes(), "vitrail.format": str(METADATA_VERSION + 1), "vitrail.colour": '"red"'}
+    notes = {**FACTS.to_metadata(), "vitrail.format": str(METADATA_VERSION + 1), "vitrail.colour": '"red"'}
     with pytest.raises(DamagedFileError, match=r"of format 2, expected at most 1\. Install a newer vitrail"):
         parse_metadata(notes, "file")
 
@@ -43,7 +43,7 @@ def test_a_newer_format_is_refused_with_the_remedy():
 )
 def test_notes_that_cannot_be_are_refused(name, text, said):
     with pytest.raises(DamagedFileError, match=f"What file notes cannot be: .*{said}"):
-        parse_metadata({**FACTS.notes(), f"vitrail.{name}": text}, "file")
+        parse_metadata({**FACTS.to_metadata(), f"vitrail.{name}": text}, "file")
 
 
 def test_the_names_of_outputs():

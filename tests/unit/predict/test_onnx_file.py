@@ -62,19 +62,19 @@ def grey(tmp_path_factory):
 def test_every_kind_of_part_can_be_written(kind, tmp_path):
     one = member(kind)
     proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
-    assert proof.difference < 2e-5 and proof.changed == 0
+    assert proof.difference < 2e-5 and proof.num_changed == 0
 
 
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, decided, tmp_path):
     one = member(kind, task, decided)
     proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
-    assert proof.pictures == 12 and proof.difference < 2e-5 and proof.changed == 0
+    assert proof.num_images == 12 and proof.difference < 2e-5 and proof.num_changed == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("views", [TtaViews(shift=2), TtaViews(mirror=True), TtaViews()])
+@pytest.mark.parametrize("views", [TtaViews(shift=2), TtaViews(flip=True), TtaViews()])
 def test_every_view_is_in_the_graph(views, tmp_path):
     one = member(views=views)
     assert export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5
@@ -86,7 +86,7 @@ def test_outputs_far_from_zero_stay_numbers(tmp_path):
     with torch.no_grad():
         one.model.head.linear.weight.mul_(300)
     images = pictures(one.spec)
-    outputs, _ = one.outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
+    outputs, _ = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
     assert outputs.min() < -150 and outputs.max() > 150
     proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(images))
     assert proof.difference < 1e-4

@@ -39,7 +39,7 @@ def model() -> ViT:
 
 def predictor(mirror: bool = False) -> Predictor:
     return Predictor(
-        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TtaViews(mirror=mirror))]
+        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TtaViews(flip=mirror))]
     )
 
 
@@ -107,7 +107,7 @@ def test_no_pictures_give_an_empty_table():
 
 
 def test_rows_come_batch_by_batch(pictures):
-    assert [len(part) for part in predictor().parts(pictures, batch=3)] == [3, 3, 1]
+    assert [len(part) for part in predictor().predict_batches(pictures, batch=3)] == [3, 3, 1]
 
 
 def test_wrong_arguments_are_named(tmp_path):
@@ -134,12 +134,12 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members
-    assert (one.views, one.number_format, opened.classes) == (
-        TtaViews(mirror=True),
+    assert (one.views, one.precision, opened.classes) == (
+        TtaViews(flip=True),
         "float32",
         ("a", "b", "c"),
     )
-    assert Predictor.open(tmp_path, number_format="bfloat16").members[0].number_format == "bfloat16"
+    assert Predictor.open(tmp_path, number_format="bfloat16").members[0].precision == "bfloat16"
     assert opened.device == torch.device("cpu")
 
 
@@ -232,17 +232,17 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     with torch.inference_mode():
         features = own.features(torch.randn(200, 1, 8, 12) * 0.01 - 1, keep=("pooled",))["pooled"].numpy()
     known = fit_feature_stats(features, None)
-    noted = {decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.distances(features).max())))}
-    bundle.save_bundle(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.tensors())
+    noted = {decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.mahalanobis_distances(features).max())))}
+    bundle.save_bundle(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.to_tensors())
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
-    assert answers.abstained == (*("unlike",) * 7, "")
+    assert answers.abstain_reasons == (*("unlike",) * 7, "")
     with pytest.raises(UsageError, match=r"nothing to compare with"):
-        PredictorMember(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decided=Decisions(unlike=2.0))
+        PredictorMember(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decisions=Decisions(unlike=2.0))
 
 
 def test_matrices_are_cast_once_where_answers_are_bfloat16():
-    one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), number_format="bfloat16")
-    assert one.ready is one.ready and one.ready is not one.model
-    assert one.ready.head.linear.weight.dtype == torch.bfloat16 and one.model.head.linear.weight.dtype == torch.float32
+    one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), precision="bfloat16")
+    assert one.inference_model is one.inference_model and one.inference_model is not one.model
+    assert one.inference_model.head.linear.weight.dtype == torch.bfloat16 and one.model.head.linear.weight.dtype == torch.float32
     plain = replace(one, number_format="float32")
-    assert plain.ready is plain.model
+    assert plain.inference_model is plain.model

@@ -45,10 +45,10 @@ def pages(folder):
     test, valid, decided = two_classes()
     yield page.build_report(stored(folder / "two", test, valid, decided)).read_text()
     for reader in ("radiology", "inspection"):
-        yield page.build_report(folder / "two", AudienceRequest(reader=reader)).read_text()
+        yield page.build_report(folder / "two", AudienceRequest(audience=reader)).read_text()
     test, valid = labels()
     stored(folder / "labels", test, valid, Decisions(thresholds=(0.5, 0.5, 0.5)))
-    yield page.build_report(folder / "labels", AudienceRequest(reader="radiology")).read_text()
+    yield page.build_report(folder / "labels", AudienceRequest(audience="radiology")).read_text()
     (folder / "number").mkdir()
     truth = np.arange(40.0)
     yield stored_number(folder / "number", test_number_predictions.table(truth, truth + 1, ("age",)))
@@ -75,7 +75,7 @@ def test_focus_is_seen_and_there_is_a_style_for_paper_for_dark_rooms_and_for_pho
 def test_V14_V18_a_page_of_ten_thousand_large_pictures_takes_less_than_a_minute_and_5_MB(tmp_path):
     test, valid, decided = two_classes(n=10_000)
     folder = stored(tmp_path, test, valid, decided, sizes=512)  # noise, which compresses worst
-    for asked in (None, AudienceRequest(reader="inspection")):
+    for asked in (None, AudienceRequest(audience="inspection")):
         began = time.process_time()
         assert page.build_report(folder, asked).stat().st_size < 5_000_000
         assert time.process_time() - began < 60

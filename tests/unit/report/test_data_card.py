@@ -53,7 +53,7 @@ def test_several_folds_have_the_card_of_the_first_whose_splits_do_not_count(tmp_
     known = facts_of(predictions_of())
     card = cards.read_data_card(tmp_path, known, known.metrics[0])
     assert card.splits == ["all"] and card.counts == [("cat", [50]), ("dog", [29])]
-    assert [one.text for one in card.concerns] == ["2 pictures are long."]
+    assert [one.text for one in card.issues] == ["2 pictures are long."]
 
 
 def test_a_run_without_a_check_says_so_and_a_damaged_one_is_named(tmp_path):

@@ -31,7 +31,7 @@ def maps(answers, rows, side=(2, 4)) -> StoredExplanations:
     hidden = np.zeros(values.shape, bool)
     hidden[0].flat[values[0].argmax()] = True
     found = np.array(pairs, np.int64)
-    return StoredExplanations(about=ABOUT, rows=found[:, 0], of=found[:, 1], values=values, artefacts=hidden)
+    return StoredExplanations(about=ABOUT, rows=found[:, 0], targets=found[:, 1], values=values, artifact_mask=hidden)
 
 
 @pytest.fixture
@@ -101,9 +101,9 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
     assert "cannot be compared" in built and "notes of the model instead of picture" in built
     assert built.count('<div class="two">') == 12 == built.count('alt="the picture"')
     kept = saliency.load_explanations(folder)
-    for at, (row, of) in enumerate(zip(kept.rows.tolist(), kept.of.tolist(), strict=True)):
+    for at, (row, of) in enumerate(zip(kept.rows.tolist(), kept.targets.tolist(), strict=True)):
         name, chance = test.classes[of], f"{100 * test.probabilities[row, of]:.1f}\u202f%"
-        shown = np.where(kept.artefacts[at], 0, kept.values[at])
+        shown = np.where(kept.artifact_mask[at], 0, kept.values[at])
         place = saliency.describe_peak_location(shown)
         assert f'alt="map by legrad of {name}, {chance}, strongest {place}"' in built
         wrong = ' class="wrong"' if test.targets[row] != of else ""
@@ -116,7 +116,7 @@ def test_the_map_is_the_one_that_explain_draws(run):
     images, rows = thumbnails.load_thumbnails(folder)
     kept = saliency.load_explanations(folder)
     image = images[rows.tolist().index(int(kept.rows[3]))].image
-    mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], saliency.SALIENCY_SIDE)
+    mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artifact_mask[3], saliency.SALIENCY_SIDE)
     assert mixed.shape == (168, 168, 3) and thumbnails.to_data_uri(mixed) in built
     assert saliency.build_saliency_section(kept, test, images, rows).hidden == 1
 
@@ -204,9 +204,9 @@ def test_a_damaged_file_is_named_and_so_are_arrays_that_do_not_belong_together(r
 @pytest.mark.parametrize("reader", ["radiology", "inspection"])
 def test_a_first_page_leads_to_the_maps_where_there_are_any(run, reader):
     link = '<a href="#maps">'
-    assert link not in page.build_report(run[0], AudienceRequest(reader=reader)).read_text(encoding="utf-8")
+    assert link not in page.build_report(run[0], AudienceRequest(audience=reader)).read_text(encoding="utf-8")
     explained(run)
-    built = page.build_report(run[0], AudienceRequest(reader=reader)).read_text(encoding="utf-8")
+    built = page.build_report(run[0], AudienceRequest(audience=reader)).read_text(encoding="utf-8")
     outline = Outline()
     outline.feed(built)
     assert link in built and "maps" in outline.ids

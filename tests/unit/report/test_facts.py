@@ -19,11 +19,11 @@ def test_facts_survive_the_file(tmp_path):
 
 def test_the_headline_is_of_the_test_split_and_else_of_val():
     given = facts_of(predictions_of())
-    assert given.held_out == "test"
-    assert given.measured("test").n == 40
-    assert given.measured("train") is None
+    assert given.held_out_split == "test"
+    assert given.metrics_for_split("test").n == 40
+    assert given.metrics_for_split("train") is None
     without = facts_of(predictions_of("val"), splits=("train", "val"))
-    assert without.held_out == "val"
+    assert without.held_out_split == "val"
 
 
 def test_a_run_that_has_not_ended_is_named(tmp_path):

@@ -22,7 +22,7 @@ from vitrail.report import charts, extra_findings, page
 from vitrail.report.audience import AudienceRequest
 from vitrail.report.operating_points import binary_targets, compute_operating_points
 
-RADIOLOGY, INSPECTION = AudienceRequest(reader="radiology"), AudienceRequest(reader="inspection")
+RADIOLOGY, INSPECTION = AudienceRequest(audience="radiology"), AudienceRequest(audience="inspection")
 
 
 def plain(html: str) -> str:
@@ -60,14 +60,14 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     whole(html)
     test, _, decided = two_classes()
     (thing,) = binary_targets(test, decided, prevalences={"defect": 0.05})
-    for share in (thing.missed, thing.alarms):
-        assert f'<p class="big{" bad" if share is thing.missed else ""}">{page.format_rate(share.value)}</p>' in html
+    for share in (thing.miss_rate, thing.false_alarm_rate):
+        assert f'<p class="big{" bad" if share is thing.miss_rate else ""}">{page.format_rate(share.value)}</p>' in html
         assert f"{page.format_rate(share.interval.low)} to&nbsp;{page.format_rate(share.interval.high)}" in html
-    worth = thing.worth.positive
+    worth = thing.predictive_values.positive
     said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
     assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
     some = charts.expected_counts(thing)
-    assert f"5 of 100 have it: {some.found} found, {some.missed} missed. {some.alarmed} of the others" in plain(html)
+    assert f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of the others" in plain(html)
     assert "Not a medical device." in html
 
 
@@ -122,7 +122,7 @@ def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
     whole(html)
     test, _, decided = two_classes()
     (thing,) = binary_targets(test, decided)
-    escapes, rejects = 86_400 * 0.01 * thing.missed.value, 86_400 * 0.99 * thing.alarms.value
+    escapes, rejects = 86_400 * 0.01 * thing.miss_rate.value, 86_400 * 0.99 * thing.false_alarm_rate.value
     text = plain(html)
     assert "in a shift of 8 hours at 180 parts a minute: 86,400 parts" in text
     assert (
@@ -134,7 +134,7 @@ def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
     assert (
         f"Chosen on {(valid.targets == 0).sum()} pictures with it and {(valid.targets == 1).sum()} without" in without
     )
-    assert f"{page.format_count(1000 * thing.prevalence * thing.missed.value)} in 1,000 parts" in without
+    assert f"{page.format_count(1000 * thing.prevalence * thing.miss_rate.value)} in 1,000 parts" in without
     assert "At most 4 ms" not in without and "ms: the whole evaluation" in without and "a slow one" in without
 
 
@@ -145,12 +145,12 @@ def test_thresholds_are_chosen_on_validation_pictures_and_measured_on_the_others
     by_rule = {row.rule: row for row in found.rows}
     for rule in ("specificity 0.98", "sensitivity 0.99", "cost 10"):
         cut = thresholds.choose_threshold(
-            ThresholdRule.read(rule), valid.targets == 0, valid.probabilities[:, 0].astype(np.float64)
+            ThresholdRule.parse(rule), valid.targets == 0, valid.probabilities[:, 0].astype(np.float64)
         ).value
         said = test.probabilities[:, 0] >= cut
         assert by_rule[rule].threshold == cut
-        assert by_rule[rule].missed.value == pytest.approx((~said)[test.targets == 0].mean())
-        assert by_rule[rule].alarms.value == pytest.approx(said[test.targets == 1].mean())
+        assert by_rule[rule].miss_rate.value == pytest.approx((~said)[test.targets == 0].mean())
+        assert by_rule[rule].false_alarm_rate.value == pytest.approx(said[test.targets == 1].mean())
     rising = [by_rule[f"specificity {1 - target:g}"].threshold for target in (0.05, 0.02, 0.01, 0.005)]
     assert rising == sorted(rising)
 
@@ -159,13 +159,13 @@ def test_a_grey_zone_leaves_few_failures_and_says_how_much_is_looked_at_again():
     test, valid, decided = two_classes()
     (thing,), (basis,) = binary_targets(test, decided, prevalences={"defect": 0.1}), binary_targets(valid, decided)
     for zone in compute_operating_points(thing, basis).zones:
-        between = (thing.chances >= zone.low) & (thing.chances < zone.high)
-        assert zone.low < zone.high and not zone.empty
-        assert zone.missed.value == pytest.approx((thing.chances < zone.low)[thing.present].mean())
-        assert zone.alarms.value == pytest.approx((thing.chances >= zone.high)[~thing.present].mean())
+        between = (thing.probabilities >= zone.low) & (thing.probabilities < zone.high)
+        assert zone.low < zone.high and not zone.is_empty
+        assert zone.miss_rate.value == pytest.approx((thing.probabilities < zone.low)[thing.present].mean())
+        assert zone.false_alarm_rate.value == pytest.approx((thing.probabilities >= zone.high)[~thing.present].mean())
         again = 0.1 * between[thing.present].mean() + 0.9 * between[~thing.present].mean()
-        assert zone.grey == pytest.approx(again)
-        assert zone.missed.value < zone.aim + 0.03 and zone.alarms.value < zone.aim + 0.03
+        assert zone.gray_share == pytest.approx(again)
+        assert zone.miss_rate.value < zone.aim + 0.03 and zone.false_alarm_rate.value < zone.aim + 0.03
 
 
 def test_where_one_threshold_does_both_there_is_no_grey_zone(tmp_path):
@@ -181,8 +181,8 @@ def test_too_few_validation_pictures_offer_no_threshold():
     test, valid, decided = two_classes()
     basis = binary_targets(replace(valid, targets=np.ones(1000, np.int64)), decided)[0]
     found = compute_operating_points(binary_targets(test, decided)[0], basis)
-    assert found.why_not.startswith("thresholds need 10 validation pictures with defect and 10 without it")
-    assert found.why_not.endswith("there are 0 and 1,000") and len(found.rows) == 1
+    assert found.unavailable_reason.startswith("thresholds need 10 validation pictures with defect and 10 without it")
+    assert found.unavailable_reason.endswith("there are 0 and 1,000") and len(found.rows) == 1
 
 
 def test_labels_have_a_line_each_and_a_rare_one_is_called_so(tmp_path):
@@ -214,7 +214,7 @@ def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path
     folder = stored(tmp_path, test, valid, decided, groups=groups)
     assert "come in 125 groups, such as patients, and intervals count groups" in plain(built(folder, RADIOLOGY))
     (thing,), (alone,) = binary_targets(test, decided, groups=groups), binary_targets(test, decided)
-    span, narrow = thing.alarms.interval, alone.alarms.interval
+    span, narrow = thing.false_alarm_rate.interval, alone.false_alarm_rate.interval
     assert span.high - span.low > 1.5 * (narrow.high - narrow.low)
     assert rate(span.high) in plain(built(folder, RADIOLOGY))
     (folder / "groups.npy").unlink()
@@ -316,16 +316,16 @@ def test_costs_are_weighed_at_the_stated_share_and_an_aim_that_is_not_kept_is_ma
     (thing,), (basis,) = binary_targets(test, decided, prevalences={"defect": 0.01}), binary_targets(valid, decided)
     rows = {row.aim: row for row in compute_operating_points(thing, basis).rows}
     for cost, words in ((1.0, "an escape costs 1 false reject"), (100.0, "an escape costs 100 false rejects")):
-        cuts = np.concatenate([basis.chances, [0.0, 1.1]])
-        missed = np.array([(basis.chances < cut)[basis.present].mean() for cut in cuts])
-        alarms = np.array([(basis.chances >= cut)[~basis.present].mean() for cut in cuts])
+        cuts = np.concatenate([basis.probabilities, [0.0, 1.1]])
+        missed = np.array([(basis.probabilities < cut)[basis.present].mean() for cut in cuts])
+        alarms = np.array([(basis.probabilities >= cut)[~basis.present].mean() for cut in cuts])
         prices = cost * 0.01 * missed + 0.99 * alarms
         row = rows[words]
-        ours = cost * 0.01 * (basis.chances < row.threshold)[basis.present].mean()
-        ours += 0.99 * (basis.chances >= row.threshold)[~basis.present].mean()
+        ours = cost * 0.01 * (basis.probabilities < row.threshold)[basis.present].mean()
+        ours += 0.99 * (basis.probabilities >= row.threshold)[~basis.present].mean()
         assert ours == pytest.approx(prices.min(), rel=0.005)  # costs are written with three digits
     for target in (5, 2, 1, 0.5):
         rejects, escapes = (rows[f"{what} at most {target:g}\u202f%"] for what in ("false rejects", "escapes"))
-        assert rejects.kept is (rejects.alarms.value <= target / 100)
-        assert escapes.kept is (escapes.missed.value <= target / 100)
-    assert len({row.kept for row in rows.values()}) == 2 and rows["as the model answers"].kept
+        assert rejects.aim_met is (rejects.false_alarm_rate.value <= target / 100)
+        assert escapes.aim_met is (escapes.miss_rate.value <= target / 100)
+    assert len({row.aim_met for row in rows.values()}) == 2 and rows["as the model answers"].aim_met

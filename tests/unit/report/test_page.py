@@ -139,7 +139,7 @@ def test_confusions_are_the_largest_off_the_diagonal():
     matrix = np.array(metrics.confusion)
     np.fill_diagonal(matrix, 0)
     assert found[0].n == matrix.max()
-    assert found[0].target != found[0].answer
+    assert found[0].target != found[0].predicted
 
 
 def test_a_perfect_model_says_so(tmp_path):

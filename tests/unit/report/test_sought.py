@@ -23,10 +23,10 @@ def test_the_named_class_of_two_is_looked_for_with_its_threshold():
     (thing,) = binary_targets(test, decided)
     assert (thing.name, thing.threshold) == ("defect", decided.thresholds[0])
     has_it, said = test.targets == 0, test.labels == 0
-    assert thing.missed.value == pytest.approx((~said)[has_it].mean()) and thing.missed.n == has_it.sum()
-    assert thing.alarms.value == pytest.approx(said[~has_it].mean())
-    assert thing.worth.positive.value == pytest.approx(has_it[said].mean())
-    assert thing.worth.negative.value == pytest.approx((~has_it)[~said].mean())
+    assert thing.miss_rate.value == pytest.approx((~said)[has_it].mean()) and thing.miss_rate.n == has_it.sum()
+    assert thing.false_alarm_rate.value == pytest.approx(said[~has_it].mean())
+    assert thing.predictive_values.positive.value == pytest.approx(has_it[said].mean())
+    assert thing.predictive_values.negative.value == pytest.approx((~has_it)[~said].mean())
 
 
 def test_of_two_classes_without_a_name_the_rarer_one_is_looked_for_and_of_several_each():
@@ -35,7 +35,7 @@ def test_of_two_classes_without_a_name_the_rarer_one_is_looked_for_and_of_severa
     kept = np.sort(np.concatenate([few, np.flatnonzero(test.targets == 1)]))
     part = predictions_like(test, kept)
     (thing,) = binary_targets(part, decided)
-    assert (thing.name, thing.threshold, thing.otherwise) == ("defect", None, "where likeliest")
+    assert (thing.name, thing.threshold, thing.rule_words) == ("defect", None, "where likeliest")
     assert [one.name for one in binary_targets(part, decided, "good")] == ["good"]
     three = binary_targets(predictions_of(), Decisions())
     assert len(three) == 3 and [one.positives + one.negatives for one in three] == [40, 40, 40]
@@ -60,14 +60,14 @@ def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more
         known = test.known[:, place]
         assert thing.rows.tolist() == np.flatnonzero(known).tolist()
         has_it = test.targets[known, place] == 1
-        assert thing.missed.value == pytest.approx((test.probabilities[known, place] < 0.5)[has_it].mean())
-    assert things[0].prevalence == 0.02 and things[0].stated
-    assert not things[1].stated and things[1].prevalence == pytest.approx(things[1].present.mean())
+        assert thing.miss_rate.value == pytest.approx((test.probabilities[known, place] < 0.5)[has_it].mean())
+    assert things[0].prevalence == 0.02 and things[0].prevalence_given
+    assert not things[1].prevalence_given and things[1].prevalence == pytest.approx(things[1].present.mean())
 
 
 def test_a_threshold_that_the_answers_do_not_follow_is_not_shown():
     test, _ = labels()
-    assert binary_targets(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].otherwise == "by each model's own"
+    assert binary_targets(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].rule_words == "by each model's own"
 
 
 def test_a_share_has_wilsons_interval_and_with_groups_a_wider_one():
@@ -109,12 +109,12 @@ def test_what_makes_no_sense_together_is_refused(words, said):
 
 
 def test_a_run_is_asked_what_it_can_answer():
-    asked = AudienceRequest(reader="radiology", positive="mass")
+    asked = AudienceRequest(audience="radiology", positive="mass")
     with pytest.raises(UsageError, match=r"--for radiology speaks of .* and this run answers with numbers"):
-        asked.check("number", ("age",))
+        asked.check_run("number", ("age",))
     with pytest.raises(UsageError, match=r"--positive must be one of the labels oedema, rare\. Got 'mass'"):
-        asked.check("labels", ("oedema", "rare"))
-    asked.check("labels", ("mass", "rare"))
+        asked.check_run("labels", ("oedema", "rare"))
+    asked.check_run("labels", ("mass", "rare"))
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_a_run_is_asked_what_it_can_answer():
 )
 def test_a_prevalence_that_says_nothing_is_refused(text, names, said):
     with pytest.raises(UsageError, match=said):
-        AudienceRequest(reader="radiology", prevalence=text).prevalences(names)
+        AudienceRequest(audience="radiology", prevalence=text).parse_prevalences(names)
 
 
 def test_prevalences_are_read_by_name():
-    both = AudienceRequest(reader="radiology", prevalence="mass=0.1, rare=0.001").prevalences(
+    both = AudienceRequest(audience="radiology", prevalence="mass=0.1, rare=0.001").parse_prevalences(
         ("mass", "oedema", "rare")
     )
     assert both == {"mass": 0.1, "rare": 0.001}
-    assert AudienceRequest(reader="radiology", prevalence="0.2").prevalences(("mass",)) == {"mass": 0.2}
-    assert AudienceRequest(reader="inspection", parts_per_minute=180.0, hours=16.0).parts == 172_800
+    assert AudienceRequest(audience="radiology", prevalence="0.2").parse_prevalences(("mass",)) == {"mass": 0.2}
+    assert AudienceRequest(audience="inspection", parts_per_minute=180.0, hours=16.0).parts_per_shift == 172_800

@@ -59,7 +59,7 @@ async def begin(batcher: Batcher, model: Gated, *values: int) -> list[asyncio.Ta
     """One request alone in the model, then the others, all of them waiting."""
     tasks = []
     for value in values:
-        tasks.append(asyncio.create_task(batcher.answer([ImageName("", "")], picture(value))))
+        tasks.append(asyncio.create_task(batcher.submit([ImageName("", "")], picture(value))))
         await asyncio.to_thread(model.entered.wait, 10)
     await asyncio.sleep(0.02)
     return tasks

@@ -20,7 +20,7 @@ LONG = "a-token-of-some-length"
 
 def test_only_a_bearer_of_a_known_token_is_let_in():
     found = BearerTokens((LONG, LONG + "2"))
-    assert found.allow(b"Bearer " + LONG.encode()) and found.allow(b"bearer  " + LONG.encode() + b"2")
+    assert found.is_allowed(b"Bearer " + LONG.encode()) and found.is_allowed(b"bearer  " + LONG.encode() + b"2")
     for wrong in (
         b"",
         b"Bearer",
@@ -29,8 +29,8 @@ def test_only_a_bearer_of_a_known_token_is_let_in():
         LONG.encode(),
         b"Bearer " + LONG[:-1].encode(),
     ):
-        assert not found.allow(wrong), wrong
-    assert BearerTokens().allow(b"") and not BearerTokens()
+        assert not found.is_allowed(wrong), wrong
+    assert BearerTokens().is_allowed(b"") and not BearerTokens()
 
 
 def test_e19_tokens_are_compared_in_constant_time_and_kept_as_hashes(monkeypatch):
@@ -38,7 +38,7 @@ def test_e19_tokens_are_compared_in_constant_time_and_kept_as_hashes(monkeypatch
     seen = []
     monkeypatch.setattr(auth.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or a == b)
     found = BearerTokens((LONG, LONG + "2"))
-    found.allow(b"Bearer nonsense")
+    found.is_allowed(b"Bearer nonsense")
     assert len(seen) == 2 and {len(one) for pair in seen for one in pair} == {32}
     assert LONG not in repr(vars(found))
 
@@ -46,8 +46,8 @@ def test_e19_tokens_are_compared_in_constant_time_and_kept_as_hashes(monkeypatch
 def test_tokens_come_from_a_file_or_the_environment(tmp_path):
     file = tmp_path / "tokens.txt"
     file.write_text(f"# of the ward\n{LONG}\n\n  {LONG}2  \n")
-    assert read_tokens(file, {}).allow(f"Bearer {LONG}2".encode())
-    assert read_tokens(None, {"VITRAIL_TOKEN": LONG}).allow(f"Bearer {LONG}".encode())
+    assert read_tokens(file, {}).is_allowed(f"Bearer {LONG}2".encode())
+    assert read_tokens(None, {"VITRAIL_TOKEN": LONG}).is_allowed(f"Bearer {LONG}".encode())
     assert not read_tokens(None, {})
     file.write_text("# nothing\n")
     with pytest.raises(UsageError, match="holds no token"):
@@ -61,31 +61,31 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path):
 
 
 def test_admission_counts_and_says_when_to_come_again():
-    door = AdmissionControl(ServerLimits(waiting=64, per_client=2, tasks=1, body=10, bodies=100), lambda: 0.1)
-    with door.pictures(60), pytest.raises(HttpError, match="60 pictures wait") as full, door.pictures(5):
+    door = AdmissionControl(ServerLimits(max_waiting_images=64, max_requests_per_client=2, max_tasks=1, max_body_bytes=10, max_total_body_bytes=100), lambda: 0.1)
+    with door.admit_images(60), pytest.raises(HttpError, match="60 pictures wait") as full, door.admit_images(5):
         pass
-    assert (full.value.status, full.value.again) == (503, 6) and door.waiting == 0
-    with door.client("a"), door.client("a"), door.client("b"):
-        with pytest.raises(HttpError, match="2 requests of this address") as busy, door.client("a"):
+    assert (full.value.status, full.value.retry_after) == (503, 6) and door.num_images == 0
+    with door.admit_client("a"), door.admit_client("a"), door.admit_client("b"):
+        with pytest.raises(HttpError, match="2 requests of this address") as busy, door.admit_client("a"):
             pass
-        assert (busy.value.status, busy.value.again) == (429, 1)
-    with door.client("a"), door.task(), pytest.raises(HttpError, match="1 explanations"), door.task():
+        assert (busy.value.status, busy.value.retry_after) == (429, 1)
+    with door.admit_client("a"), door.admit_task(), pytest.raises(HttpError, match="1 explanations"), door.admit_task():
         pass
-    door.take(90)
+    door.reserve_bytes(90)
     with pytest.raises(HttpError, match="hold 90 bytes") as large:
-        door.take(11)
+        door.reserve_bytes(11)
     assert large.value.status == 503 and not door._clients
-    door.give(90)
-    door.take(100)
+    door.release_bytes(90)
+    door.reserve_bytes(100)
 
 
 def test_limits_that_contradict_each_other_are_refused():
     with pytest.raises(UsageError, match=r"deadline must be more than 0\. Got 0"):
         ServerLimits(deadline=0)
     with pytest.raises(UsageError, match="would not fit into the 67,108,864"):
-        ServerLimits(body=2**28)
+        ServerLimits(max_body_bytes=2**28)
     with pytest.raises(UsageError, match="64 pictures would not fit among the 10"):
-        ServerLimits(waiting=10)
+        ServerLimits(max_waiting_images=10)
 
 
 def test_e13_a_port_that_is_taken_is_named_with_another(monkeypatch):
@@ -134,12 +134,12 @@ def test_e13_ipv6_is_an_address_like_any_other():
 def test_e21_metrics_stay_few_whatever_is_asked():
     """E21."""
     found = ServerMetrics(["/predict"])
-    before = len(found.text({}).splitlines())
+    before = len(found.format_text({}).splitlines())
     for number in range(1000):
-        found.request(f"/{number}", 404, 0.01)
-    found.request("/predict", 200, 0.3)
-    found.batch(3, 0.2)
-    text = found.text({"vitrail_ready": ("Ready.", 1.0), "vitrail_deaths_total": ("Deaths.", 2)})
+        found.count_request(f"/{number}", 404, 0.01)
+    found.count_request("/predict", 200, 0.3)
+    found.count_batch(3, 0.2)
+    text = found.format_text({"vitrail_ready": ("Ready.", 1.0), "vitrail_deaths_total": ("Deaths.", 2)})
     assert len(text.splitlines()) == before + 2 + 6
     assert 'vitrail_requests_total{path="other",status="404"} 1000' in text
     assert 'vitrail_request_seconds_bucket{path="/predict",le="0.25"} 0' in text

@@ -45,7 +45,7 @@ def images_of(found: ServedModel, count: int = 5) -> torch.Tensor:
 )
 def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(task, decided):
     found = opened(task=task, decided=decided)
-    answered = found.answer(NAMES, images_of(found))
+    answered = found.predict_batch(NAMES, images_of(found))
     plain = found.predictor.predict(list(pictures(found.spec, 5)))
     for row, other in zip(answered.rows, plain.records(), strict=True):
         assert row.keys() == other.keys() and row["label" if task != "number" else "abstain"] == other.get(
@@ -59,13 +59,13 @@ def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(tas
         assert (5, *values.shape[1:]) == (5, *one["shape"][1:]) and values.dtype.kind == {"FP32": "f", "INT64": "i"}[
             one["datatype"]
         ]
-    assert answered.part(1, 3).rows == answered.rows[1:3] and len(answered.part(1, 3).outputs["abstained"]) == 2
+    assert answered.slice_rows(1, 3).rows == answered.rows[1:3] and len(answered.slice_rows(1, 3).outputs["abstained"]) == 2
 
 
 def test_several_models_answer_without_logits_and_are_not_looked_into():
     found = ServedModel(Predictor([member(), member()]), "two")
-    assert "logits" not in found.answer(NAMES, images_of(found)).outputs
-    assert found.explainer is None and found.about(ServerLimits(), False)["methods"] == []
+    assert "logits" not in found.predict_batch(NAMES, images_of(found)).outputs
+    assert found.explainer is None and found.describe(ServerLimits(), False)["methods"] == []
     facts = describe_model("two", "classes", 3, False, found.spec)
     assert "logits" not in [one["name"] for one in facts["outputs"]]
 
@@ -76,10 +76,10 @@ def test_e20_numbers_that_are_not_finite_break_the_model_for_good():
     found = opened(broken=lambda: told.append(True))
     next(iter(found.predictor.members[0].model.parameters())).data.fill_(float("nan"))
     with pytest.raises(HttpError, match="produced NaN") as refused:
-        found.answer(NAMES, images_of(found))
+        found.predict_batch(NAMES, images_of(found))
     assert refused.value.status == 503 and told == [True]
     with pytest.raises(HttpError, match="produced NaN"):
-        found.embed(images_of(found)[0])
+        found.embed_image(images_of(found)[0])
     with pytest.raises(DamagedFileError, match=r"produced NaN.*Serve another copy"):
         found.warm_up()
 
@@ -88,7 +88,7 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
     """E11."""
     found = opened()
     found.warm_up()
-    true = found.predictor.answer
+    true = found.predictor.predict_prepared
 
     def leaning(names, images):
         return true(names, images + len(images))
@@ -99,20 +99,20 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
 
 
 def test_about_says_what_was_decided():
-    found = opened(decided="unlike").about(ServerLimits(body=1000, bodies=2000), True)
+    found = opened(decided="unlike").describe(ServerLimits(max_body_bytes=1000, max_total_body_bytes=2000), True)
     assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classes"
     assert (found["abstains_below"], found["unlike"], found["calibrated"], found["token"]) == (0.36, True, False, True)
     assert found["limits"]["bytes"] == 1000 and found["licence"] == "MIT" and found["methods"][0]["name"] == "relevance"
     assert len(found["palette"]) == 256 and all(len(colour) == 7 and colour[0] == "#" for colour in found["palette"])
-    labels = opened(task="labels", decided="labels").about(ServerLimits(), False)
+    labels = opened(task="labels", decided="labels").describe(ServerLimits(), False)
     assert labels["thresholds"] == {"cat": 0.45, "dog": 0.5, "fish": 0.55} and labels["calibrated"]
-    assert opened(decided="positive").about(ServerLimits(), False)["thresholds"] == {"dog": 0.52}
-    number = opened(task="number").about(ServerLimits(), False)
+    assert opened(decided="positive").describe(ServerLimits(), False)["thresholds"] == {"dog": 0.52}
+    number = opened(task="number").describe(ServerLimits(), False)
     assert number["columns"] == ["cat", "dog", "fish"] and number["classes"] == [] and number["thresholds"] == {}
 
 
 def test_every_method_is_offered_but_the_one_that_needs_a_patch():
-    assert set(METHOD_DESCRIPTIONS) == {name for name, method in METHODS.items() if "patch" not in method.uses}
+    assert set(METHOD_DESCRIPTIONS) == {name for name, method in METHODS.items() if "patch" not in method.option_names}
     mean = opened("mean, indexed").explainer
     assert mean is not None and list_methods(mean.model.config)[0]["name"] == "relevance"
     probe = dataclasses.replace(mean.model.config, pool="attention")
@@ -126,11 +126,11 @@ def test_explanations_are_those_of_the_command(method):
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
     told = explain_prepared_image(found.explainer, prepared, (40, 100), method, None)
     (other,) = explain_with_predictor(found.predictor, "tiny", picture, ExplainRequest(method=method))
-    np.testing.assert_allclose(told["values"], other.found.values[0], rtol=1e-4, atol=1e-6)
-    assert (told["title"], told["target"]) == (other.title, other.of or None)
-    assert told["rows"] * told["columns"] == other.found.values[0].size and told["picture"].startswith("data:image/png")
+    np.testing.assert_allclose(told["values"], other.heatmap.values[0], rtol=1e-4, atol=1e-6)
+    assert (told["title"], told["target"]) == (other.title, other.target or None)
+    assert told["rows"] * told["columns"] == other.heatmap.values[0].size and told["picture"].startswith("data:image/png")
     assert (told["height"], told["width"]) == found.spec.size and told["low"] <= told["high"]
-    assert told["aspect"] == 2.5 and told["unit"] == other.found.unit
+    assert told["aspect"] == 2.5 and told["unit"] == other.heatmap.unit
 
 
 def test_an_explanation_is_asked_of_a_class_by_its_name():

@@ -39,7 +39,7 @@ def run(play, **changes) -> DecodePool:
             await found.close()
 
     asyncio.run(whole())
-    for pid in found.processes:
+    for pid in found.process_ids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     return found
@@ -68,7 +68,7 @@ def test_e10_a_process_that_is_killed_costs_one_request_and_is_replaced_at_once(
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(HttpError, match="died") as refused:
             await asked
-        assert (refused.value.status, refused.value.again) == (503, 1)
+        assert (refused.value.status, refused.value.retry_after) == (503, 1)
         began = time.monotonic()
         assert (await found.prepare("picture", SMALL)).images.shape == (1, 3, 8, 8)
         assert time.monotonic() - began < 2

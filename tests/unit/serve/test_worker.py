@@ -25,14 +25,14 @@ def test_e5_every_kind_of_file_gets_its_status(case):
     spec = ImageSpec(height=16, width=24, channels=3, low=case.low, high=case.high)
     data = case.make()
     reply = handle_request("picture", data, spec, 1)
-    assert reply.status == case.status, reply.words
+    assert reply.status == case.status, reply.text
     if case.status == 200:
         made = torch.frombuffer(bytearray(reply.pixels), dtype=torch.uint8).view(3, 16, 24)
         assert torch.equal(made, preprocess_image(data, spec))
-        said = json.loads(reply.words)
+        said = json.loads(reply.text)
         assert isinstance(said["remarks"], list) and min(said["seen"]) > 0
     else:
-        assert reply.words and reply.pixels == b""
+        assert reply.text and reply.pixels == b""
 
 
 def request(images: np.ndarray, **changes: object) -> dict[str, object]:
@@ -45,10 +45,10 @@ def test_tensors_come_through_flat_and_nested(nested):
     images = pictures(SPEC, 3)
     asked = request(images, data=images.tolist()) if nested else request(images)
     reply = handle_request("tensor", json.dumps(asked).encode(), SPEC, 3)
-    assert reply.status == 200, reply.words
+    assert reply.status == 200, reply.text
     found = np.frombuffer(reply.pixels, np.uint8).reshape(3, 3, 16, 24)
     np.testing.assert_array_equal(found, images.transpose(0, 3, 1, 2))
-    assert json.loads(reply.words) == {"id": "7", "outputs": ["logits"]}
+    assert json.loads(reply.text) == {"id": "7", "outputs": ["logits"]}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_tensors_come_through_flat_and_nested(nested):
 )
 def test_requests_that_are_none_are_refused_in_a_sentence(asked, status, said):
     reply = handle_request("tensor", asked, SPEC, 3)
-    assert (reply.status, reply.pixels) == (status, b"") and said in reply.words
+    assert (reply.status, reply.pixels) == (status, b"") and said in reply.text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux only")

@@ -24,7 +24,7 @@ MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
 PICTURES = np.random.default_rng(0).integers(0, 60, (16, 16, 16, 3)) + 60 * TARGETS[:, None, None, None]
 SOURCE = Source(
-    name="drawn", classes=("dark", "light"), pictures=PICTURES.astype(np.uint8), targets=TARGETS,
+    name="drawn", classes=("dark", "light"), images=PICTURES.astype(np.uint8), targets=TARGETS,
     ids=tuple(f"{row}.png" for row in range(16)),
     splits={"train": np.arange(4, 12), "val": np.array([0, 15]), "test": np.array([1, 2, 3, 12, 13, 14])},
 )  # fmt: skip

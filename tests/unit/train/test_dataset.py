@@ -22,7 +22,7 @@ def drawn(n: int = 20, **fields: object) -> Source:
     whole = Source(
         name="drawn",
         classes=("a", "b"),
-        pictures=np.zeros((n, 4, 4), np.uint8),
+        images=np.zeros((n, 4, 4), np.uint8),
         targets=np.arange(n) % 2,
         ids=tuple(f"{row}.png" for row in range(n)),
     )
@@ -132,13 +132,13 @@ def test_what_is_squashed_keeps_the_shape_of_its_picture_for_the_report(tmp_path
     for path, size in zip(paths, ((40, 20), (10, 30), (8, 8)), strict=True):
         Image.new("L", size).save(path)
     source = Source(
-        name="drawn", task="classes", classes=("a", "b"), pictures=paths, ids=tuple("012"),
+        name="drawn", task="classes", classes=("a", "b"), images=paths, ids=tuple("012"),
         targets=np.array([0, 1, 0]),
     )  # fmt: skip
     found = Dataset(source, {})
     paths[2].unlink()
     rows = np.array([0, 1, 2])
     square = ImageSpec(height=16, width=16, channels=1)
-    assert found.aspects(rows, square).tolist() == [2, pytest.approx(1 / 3), 1]
-    assert found.aspects(rows, dataclasses.replace(square, fit="crop")).tolist() == [1, 1, 1]
-    assert found.aspects(rows, ImageSpec(height=16, width=24, channels=1, fit="pad")).tolist() == [1.5] * 3
+    assert found.aspect_ratios(rows, square).tolist() == [2, pytest.approx(1 / 3), 1]
+    assert found.aspect_ratios(rows, dataclasses.replace(square, fit="crop")).tolist() == [1, 1, 1]
+    assert found.aspect_ratios(rows, ImageSpec(height=16, width=24, channels=1, fit="pad")).tolist() == [1.5] * 3

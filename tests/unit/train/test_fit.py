@@ -41,7 +41,7 @@ def drawn(counts: tuple[int, ...] = (8, 8), **fields: object) -> Source:
     whole = Source(
         name="drawn",
         classes=tuple(f"c{number}" for number in range(len(counts))),
-        pictures=(noise + 60 * targets[:, None, None, None]).astype(np.uint8),
+        images=(noise + 60 * targets[:, None, None, None]).astype(np.uint8),
         targets=targets,
         ids=tuple(f"{row}.png" for row in range(len(targets))),
     )
@@ -188,7 +188,7 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
 
 
 def test_ranges_and_reading_are_passed_on(fit):
-    deep = drawn(pictures=drawn().pictures.astype(np.uint16) * 200)
+    deep = drawn(pictures=drawn().images.astype(np.uint16) * 200)
     planned = next(event for event in fit(deep, dry_run=True, range="16") if hasattr(event, "plan"))
     assert (planned.plan.image.high, planned.reasons["image.high"]) == (65535.0, "asked for: 16 bits")
     planned = next(event for event in fit(drawn(), dry_run=True, image__max_pixels="300") if hasattr(event, "plan"))

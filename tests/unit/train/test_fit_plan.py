@@ -16,7 +16,7 @@ from vitrail.train.request import TrainRequest
 
 PICTURES = np.random.default_rng(0).integers(0, 255, (16, 16, 16, 3)).astype(np.uint8)
 SOURCE = Source(
-    name="drawn", classes=("a", "b"), pictures=PICTURES, targets=np.arange(16) % 2, ids=tuple(map(str, range(16)))
+    name="drawn", classes=("a", "b"), images=PICTURES, targets=np.arange(16) % 2, ids=tuple(map(str, range(16)))
 )
 
 

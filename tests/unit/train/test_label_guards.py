@@ -21,7 +21,7 @@ def source(targets: np.ndarray, task: str) -> Source:
         name="drawn",
         task=task,
         classes=("a", "b"),
-        pictures=np.zeros((len(targets), 4, 4, 1), np.uint8),
+        images=np.zeros((len(targets), 4, 4, 1), np.uint8),
         targets=targets,
         ids=tuple(f"{row}.png" for row in range(len(targets))),
     )

@@ -25,7 +25,7 @@ LEARNT = "learnt"
 def drawn(count: int = 40, seed: int = 0) -> Source:
     pictures = np.random.default_rng(seed).integers(0, 255, (count, 16, 16, 3)).astype(np.uint8)
     ids = tuple(f"{row}.png" for row in range(count))
-    return Source(name="drawn", classes=("a", "b"), pictures=pictures, targets=np.arange(count) % 2, ids=ids)
+    return Source(name="drawn", classes=("a", "b"), images=pictures, targets=np.arange(count) % 2, ids=ids)
 
 
 @pytest.fixture

@@ -53,8 +53,8 @@ def learner() -> TrainState:
 
 
 def weights(found: TrainState) -> list[torch.Tensor]:
-    assert found.average is not None
-    return [p.detach().clone() for p in found.model.parameters()] + list(found.average.weights.values())
+    assert found.ema is not None
+    return [p.detach().clone() for p in found.model.parameters()] + list(found.ema.weights.values())
 
 
 def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path: Path):
@@ -65,8 +65,8 @@ def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path:
         seen = [
             step.loss for step in itertools.islice(train_steps(first, InMemoryImageStore(IMAGES), TARGETS, PLAN), stop)
         ]
-        path = checkpoint.save_checkpoint(tmp_path / str(stop), stop, first.model, first.optimizers, first.average)
-        assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.average) == stop
+        path = checkpoint.save_checkpoint(tmp_path / str(stop), stop, first.model, first.optimizers, first.ema)
+        assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.ema) == stop
         seen += [step.loss for step in train_steps(second, InMemoryImageStore(IMAGES), TARGETS, PLAN, start=stop)]
         assert seen == losses
         assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
@@ -84,8 +84,8 @@ def test_labels_and_numbers_go_on_with_the_same_bits_and_batches_of_unknown_ones
         step.loss
         for step in itertools.islice(train_steps(first, InMemoryImageStore(IMAGES), targets, PLAN, task=task), 4)
     ]
-    path = checkpoint.save_checkpoint(tmp_path, 4, first.model, first.optimizers, first.average)
-    checkpoint.load_checkpoint(path, second.model, second.optimizers, second.average)
+    path = checkpoint.save_checkpoint(tmp_path, 4, first.model, first.optimizers, first.ema)
+    checkpoint.load_checkpoint(path, second.model, second.optimizers, second.ema)
     seen += [step.loss for step in train_steps(second, InMemoryImageStore(IMAGES), targets, PLAN, start=4, task=task)]
     assert seen == losses
     assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
@@ -103,7 +103,7 @@ def test_steps_tell_what_they_did():
     steps = list(train_steps(learner(), InMemoryImageStore(IMAGES), TARGETS, PLAN))
     assert [step.step for step in steps] == list(range(1, 10))
     assert steps[-1].epoch == pytest.approx(9 * 8 / 30)
-    assert all(step.pictures == 8 and step.seconds > 0 for step in steps)
+    assert all(step.num_images == 8 and step.seconds > 0 for step in steps)
 
 
 def test_a_loss_that_is_not_finite_is_not_applied_and_three_in_a_row_stop_the_run():
@@ -143,17 +143,17 @@ def test_kept_patches_are_distinct_and_change_with_the_epoch():
 
 def test_a_checkpoint_of_another_shape_is_refused_by_name(tmp_path: Path):
     small = learner()
-    path = checkpoint.save_checkpoint(tmp_path, 1, small.model, small.optimizers, small.average)
+    path = checkpoint.save_checkpoint(tmp_path, 1, small.model, small.optimizers, small.ema)
     large = build_train_state(create_model(dataclasses.replace(MODEL, mlp_width=32)), PLAN)
     with pytest.raises(DamagedFileError, match=r"does not fit this run: 6 tensors.*encoder.blocks"):
-        checkpoint.load_checkpoint(path, large.model, large.optimizers, large.average)
+        checkpoint.load_checkpoint(path, large.model, large.optimizers, large.ema)
 
 
 def test_the_newest_whole_checkpoint_is_found_and_damaged_ones_are_named(tmp_path: Path):
     assert checkpoint.find_newest_checkpoint(tmp_path) == (None, [])
     found = learner()
     for step in (1, 2, 3):
-        checkpoint.save_checkpoint(tmp_path, step, found.model, found.optimizers, found.average)
+        checkpoint.save_checkpoint(tmp_path, step, found.model, found.optimizers, found.ema)
     assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000002", "step-00000003"]
     weights_file = tmp_path / "step-00000003" / "model.safetensors"
     data = bytearray(weights_file.read_bytes())

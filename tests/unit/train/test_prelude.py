@@ -51,11 +51,11 @@ def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Trainin
         module=module,
         recipe=Recipe(**{"steps": 8, "batch": 4, "optimizer": "adamw", "save_every": 1} | settings),
         seed=3,
-        loss_of=loss_of,
-        pictures=InMemoryImageStore(IMAGES),
+        compute_loss=loss_of,
+        images=InMemoryImageStore(IMAGES),
         targets=np.zeros(10, np.int64),
         advice="Do it better.",
-        names=[f"{row}.png" for row in range(10)],
+        image_names=[f"{row}.png" for row in range(10)],
     )
 
 
@@ -84,7 +84,7 @@ def test_a_step_that_is_not_finite_is_not_applied_is_written_down_and_told(tmp_p
         said == f"Step 3 of the pre-training was not applied: loss nan, gradient norm nan. Its pictures are in {path}."
     )
     kept = json.loads(path.read_text())
-    assert kept["loss"] == "nan" and len(kept["pictures"]) == 4 and set(kept["pictures"]) <= set(prelude.names)
+    assert kept["loss"] == "nan" and len(kept["pictures"]) == 4 and set(kept["pictures"]) <= set(prelude.image_names)
 
 
 def test_the_third_in_a_row_ends_it_though_it_was_stopped_between_them(tmp_path: Path):
@@ -107,7 +107,7 @@ def test_a_resume_refuses_the_same_steps_and_ends_with_the_same_bits(stopped, tm
         prelude = small(bad)
         events_of(run, prelude)
         (newest, _) = checkpoint.find_newest_checkpoint(preludes.phase_checkpoint_folder(run, "pretrain"))
-        found.append((prelude.module.weight.tolist(), checkpoint.read_checkpoint_facts(newest)["guards"], run.rows()))
+        found.append((prelude.module.weight.tolist(), checkpoint.read_checkpoint_facts(newest)["guards"], run.read_rows()))
         assert sorted(path.name for path in run.path.glob("pretrain-nan-*")) == [
             f"pretrain-nan-step-00000{step}.json" for step in bad
         ]
@@ -181,7 +181,7 @@ def test_every_phase_before_the_training_names_its_pictures(room, name, title, w
         assert made.recipe.skip_spikes, "as asked for"
 
         def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-            total, weight = made.loss_of(batch, step, epoch)
+            total, weight = made.compute_loss(batch, step, epoch)
             return total * (math.nan if step == 1 else 1.0), weight
 
         return replace(made, loss_of=loss_of)

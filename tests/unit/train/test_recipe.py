@@ -13,7 +13,7 @@ GRID = Grid(7, 7)
 
 def test_the_rate_rises_then_falls_to_zero():
     recipe = Recipe(steps=100, warmup=0.1, decay="linear")
-    factors = [recipe.rate_factor(step) for step in range(101)]
+    factors = [recipe.lr_factor(step) for step in range(101)]
     assert factors[0] == pytest.approx(1 / 11)
     assert max(factors) == pytest.approx(factors[10], abs=0.03)
     assert factors[55] == pytest.approx(0.45)
@@ -22,7 +22,7 @@ def test_the_rate_rises_then_falls_to_zero():
 
 @pytest.mark.parametrize(("decay", "half"), [("linear", 0.5), ("cosine", 0.5), ("constant", 1.0)])
 def test_half_way_each_decay_stands_where_its_formula_says(decay, half):
-    assert Recipe(steps=100, warmup=0.0, decay=decay).rate_factor(50) == pytest.approx(half)
+    assert Recipe(steps=100, warmup=0.0, decay=decay).lr_factor(50) == pytest.approx(half)
 
 
 def test_patches_are_dropped_until_the_turn():
@@ -70,14 +70,14 @@ def test_settings_that_cannot_train_are_refused_with_their_numbers(change, messa
 
 
 def test_a_recipe_without_early_steps_has_one_phase():
-    assert Recipe(steps=10).phases() == [ProgressiveStage(0.0, 1.0)]
-    assert Recipe(keep_patches=0.5, keep_until=0.0).phases() == [ProgressiveStage(0.0, 1.0)]
-    assert Recipe(small_size=1.0, small_until=0.5).phases() == [ProgressiveStage(0.0, 1.0)]
+    assert Recipe(steps=10).progressive_stages() == [ProgressiveStage(0.0, 1.0)]
+    assert Recipe(keep_patches=0.5, keep_until=0.0).progressive_stages() == [ProgressiveStage(0.0, 1.0)]
+    assert Recipe(small_size=1.0, small_until=0.5).progressive_stages() == [ProgressiveStage(0.0, 1.0)]
 
 
 def test_patches_and_sizes_part_the_steps_into_phases():
     recipe = Recipe(steps=100, keep_patches=0.5, keep_until=0.75, small_size=0.6, small_until=0.25)
-    assert recipe.phases() == [ProgressiveStage(0.0, 0.25), ProgressiveStage(0.25, 0.5), ProgressiveStage(0.75, 0.25)]
+    assert recipe.progressive_stages() == [ProgressiveStage(0.0, 0.25), ProgressiveStage(0.25, 0.5), ProgressiveStage(0.75, 0.25)]
     assert [recipe.grid_at(step, GRID) for step in (0, 24, 25, 99)] == [(4, 4), (4, 4), (7, 7), (7, 7)]
     assert [recipe.tokens_at(step, GRID) for step in (0, 24, 25, 74, 75)] == [8, 8, 24, 24, 49]
 

@@ -25,7 +25,7 @@ PICTURES = np.random.default_rng(0).integers(0, 256, (20, 14, 16, 3), dtype=np.u
 SOURCE = Source(
     name="drawn",
     classes=("cat", "dög\nand pony", "猫"),
-    pictures=PICTURES,
+    images=PICTURES,
     targets=np.arange(20) % 3,
     ids=[str(i) for i in range(20)],
 )
@@ -36,7 +36,7 @@ def plan_of(recipe: Recipe) -> Plan:
 
 
 def held(plan: Plan, rows: np.ndarray) -> InMemoryImageStore:
-    images = torch.stack([preprocess_image(SOURCE.pictures[row], plan.image) for row in rows.tolist()])
+    images = torch.stack([preprocess_image(SOURCE.images[row], plan.image) for row in rows.tolist()])
     return InMemoryImageStore(images, rows, make_crop(plan.recipe, plan.seed))
 
 
@@ -60,7 +60,7 @@ def test_views_are_those_of_the_training():
     images, captions = contact_sheet.render_views(SOURCE, pictures, rows, plan, epochs=2)
     assert images.shape == (9, 3, 12, 12)
     assert captions[:6] == ["cat", "epoch 1", "epoch 2", "dög\nand pony", "epoch 1", "epoch 2"]
-    assert torch.equal(images[3], preprocess_image(SOURCE.pictures[7], plan.image))
+    assert torch.equal(images[3], preprocess_image(SOURCE.images[7], plan.image))
     batch = Batch(pictures.take(np.array([11, 7]), 1), torch.zeros(2, dtype=torch.int64), np.array([11, 7]))
     assert torch.equal(images[[8, 5]], augment_batch(batch, plan.recipe, plan.seed, 1))
 

@@ -39,20 +39,20 @@ def test_folds_list_the_labels_that_models_contradict_which_have_not_seen_them()
     given = truth.copy()
     given[[3, 14]] = 1 - given[[3, 14]]
     whole = together([of_classes(rows, given, truth) for rows in FOLDS], targets=given)
-    found = whole.suspects()
+    found = whole.label_errors()
     assert {one.id for one in found.suspects} == {"3.png", "14.png"}
     assert found.judges == "2 models" and (found.figure, found.worth) == ("accuracy", 0.9)
     assert found.suspects[0].reason.startswith("models that have not seen it give")
     assert "20 labels of 20 pictures judged by 2 models, each on what it has not seen" in found.summary(Path("x.csv"))
-    assert whole.rows(whole.answers).tolist() == [*FOLDS[0], *FOLDS[1]] and whole.answers.split == "out-of-fold"
-    assert whole.figures().accuracy == 0.9
+    assert whole.source_rows(whole.predictions).tolist() == [*FOLDS[0], *FOLDS[1]] and whole.predictions.split == "out-of-fold"
+    assert whole.metrics().accuracy == 0.9
 
 
 def test_a_class_that_no_other_fold_shows_is_not_suspected():
     given = np.zeros(20, np.int64)
     given[4] = 1
     whole = together([of_classes(rows, given, np.zeros(20, np.int64)) for rows in FOLDS], targets=given)
-    found = whole.suspects()
+    found = whole.label_errors()
     assert found.suspects == () and found.cells == 19
 
 
@@ -67,7 +67,7 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
         )
         for rows in FOLDS
     ]
-    found = together(parts, task="labels", classes=("mass", "oedema"), targets=given).suspects()
+    found = together(parts, task="labels", classes=("mass", "oedema"), targets=given).label_errors()
     assert [(one.id, one.given, one.suggested) for one in found.suspects] == [
         ("6.png", "without oedema", "with oedema")
     ]
@@ -79,5 +79,5 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
         RegressionPredictions(**named(rows), targets=told[rows], values=values[rows], columns=("age",))
         for rows in FOLDS
     ]
-    found = together(parts, task="number", classes=("age",), targets=told).suspects()
+    found = together(parts, task="number", classes=("age",), targets=told).label_errors()
     assert found.suspects[0].id == "13.png" and found.figure == "mean absolute error of age"

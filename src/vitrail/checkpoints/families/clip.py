@@ -113,7 +113,7 @@ def check_outputs(told: LayoutHints, outputs: int, name: str) -> None:
     Raises:
         DamagedFileError: they differ.
     """
-    model = told.foreign.get("model_cfg")
+    model = told.foreign_config.get("model_cfg")
     said = model.get("embed_dim") if isinstance(model, Mapping) else None
     if said is not None and said != outputs:
         raise DamagedFileError(f"{name} gives {outputs} numbers, but open_clip_config.json says embed_dim={said!r}.")
@@ -141,7 +141,7 @@ def describe_open_clip_timm(tensors: Mapping[str, Tensor], told: LayoutHints) ->
     """
     config = timm.describe_timm(tensors, to_timm_hints(told))
     if not has_tensor(tensors, *PROJECTION_NAMES):
-        if told.foreign and _read_vision_config(told).get("timm_proj", "linear") == "linear":
+        if told.foreign_config and _read_vision_config(told).get("timm_proj", "linear") == "linear":
             raise DamagedFileError(
                 f"The file has no tensor {PROJECTION_NAMES[0]}, the projection that its configuration says."
             )
@@ -160,7 +160,7 @@ def to_timm_hints(told: LayoutHints) -> LayoutHints:
     """
     if told.match == "transformers":
         raise UsageError('match="transformers" is not known for OpenCLIP\'s towers of timm. Known: original, timm.')
-    if not told.foreign:
+    if not told.foreign_config:
         return replace(told, match="timm")
     vision = _read_vision_config(told)
     name, pool, size = vision.get("timm_model_name"), vision.get("timm_pool", "avg"), vision.get("image_size")
@@ -176,7 +176,7 @@ def to_timm_hints(told: LayoutHints) -> LayoutHints:
 
 def _read_vision_config(told: LayoutHints) -> Mapping[str, object]:
     """The picture tower's part of open_clip_config.json."""
-    model = told.foreign.get("model_cfg", {})
+    model = told.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else {}
     return vision if isinstance(vision, Mapping) else {}
 
@@ -190,14 +190,14 @@ OPEN_CLIP_TIMM_LAYOUTS = tuple(
     Layout(
         name="open-clip",
         variant=variant,
-        decisive=(*TIMM_TOWER_REQUIRED_NAMES, *more),
-        absent=(*timm.OTHER_FAMILIES, *absent),
+        required_names=(*TIMM_TOWER_REQUIRED_NAMES, *more),
+        forbidden_names=(*timm.OTHER_FAMILIES, *absent),
         model_types=("open_clip",),
         rules=(*table, *(rule for rule in TEXT_TOWER_RULES if isinstance(rule, IgnoreRule))),
         describe=describe_open_clip_timm,
         card=choose_open_clip_timm_card,
         prefix=TRUNK_PREFIX,
-        outside=("visual.head.proj.{p}",),
+        names_without_prefix=("visual.head.proj.{p}",),
     )
     for variant, table, more, absent in (
         ("timm", timm.TIMM_RULES, (f"{TRUNK_PREFIX}patch_embed.proj.weight",), ("visual.head.*",)),
@@ -254,7 +254,7 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutH
 
 def _read_config(told: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
     """The model's part of open_clip_config.json and the picture tower's part of that, or nothing."""
-    model = told.foreign.get("model_cfg", {})
+    model = told.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else None
     if not isinstance(vision, Mapping):
         raise DamagedFileError("open_clip_config.json must hold model_cfg with vision_cfg in it. Use another copy.")
@@ -312,8 +312,8 @@ OPEN_CLIP_LAYOUTS = (
         Layout(
             name="open-clip",
             variant=variant,
-            decisive=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
-            absent=("input_resolution", "*attn_pool*"),
+            required_names=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
+            forbidden_names=("input_resolution", "*attn_pool*"),
             model_types=("open_clip",),
             rules=make_clip_rules(prefix),
             describe=partial(describe_open_clip, prefix),
@@ -355,8 +355,8 @@ OPENAI_CLIP_LAYOUTS = tuple(
     Layout(
         name="openai-clip",
         variant=variant,
-        decisive=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
-        absent=(f"{prefix}*.ls_[12].gamma", "*attn_pool*", "text.*", "logit_bias"),
+        required_names=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
+        forbidden_names=(f"{prefix}*.ls_[12].gamma", "*attn_pool*", "text.*", "logit_bias"),
         rules=make_clip_rules(prefix),
         describe=partial(describe_openai_clip, prefix),
         card="openai_clip",

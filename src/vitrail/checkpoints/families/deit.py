@@ -76,8 +76,8 @@ def describe_deit(
 DEIT_REQUIRED_NAMES = (KERNEL_NAME, POSITION_TABLE, "blocks.*.attn.qkv.weight")
 DEIT = Layout(
     name="deit",
-    decisive=DEIT_REQUIRED_NAMES,
-    absent=("blocks.*.gamma_[12]", "mask_token", "reg_token"),
+    required_names=DEIT_REQUIRED_NAMES,
+    forbidden_names=("blocks.*.gamma_[12]", "mask_token", "reg_token"),
     named_only=True,
     rules=DEIT_RULES,
     describe=partial(describe_deit, card="deit"),
@@ -86,13 +86,13 @@ DEIT = Layout(
 )
 DEIT3 = Layout(
     name="deit3",
-    decisive=(*DEIT_REQUIRED_NAMES, "blocks.*.gamma_[12]"),
-    absent=("blocks.*.attn.[qkv]_bias", "blocks.*.mlp.fc1_g*", "*relative_position*", "rope*"),
+    required_names=(*DEIT_REQUIRED_NAMES, "blocks.*.gamma_[12]"),
+    forbidden_names=("blocks.*.attn.[qkv]_bias", "blocks.*.mlp.fc1_g*", "*relative_position*", "rope*"),
     model_types=("timm",),
     rules=timm_eva_naflex.EVA_RULES,
     describe=partial(describe_deit, card="deit3", class_position=False),
     card="deit3",
     published=PUBLISHED_SIZES,
-    express=timm_eva_naflex.export_eva_packed,
+    prepare_export=timm_eva_naflex.export_eva_packed,
 )
 DEIT_LAYOUTS = (DEIT, DEIT3)

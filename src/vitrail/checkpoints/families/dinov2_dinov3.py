@@ -121,14 +121,14 @@ DINOV2_LAYOUTS = tuple(
     Layout(
         name="dinov2",
         variant=" ".join(filter(None, (registers, gated))),
-        decisive=(KERNEL_NAME, POSITION_TABLE, "mask_token", matrix, *(("register_tokens",) if registers else ())),
-        absent=("decoder_*",) if registers else ("decoder_*", "register_tokens"),
+        required_names=(KERNEL_NAME, POSITION_TABLE, "mask_token", matrix, *(("register_tokens",) if registers else ())),
+        forbidden_names=("decoder_*",) if registers else ("decoder_*", "register_tokens"),
         rules=DINOV2_GATED_RULES if gated else DINOV2_PLAIN_RULES,
         describe=partial(describe_dinov2, card),
         card=card,
         published=PUBLISHED_SIZES,
         prefix="backbone.",
-        outside=("linear_head.{p}", "dino_head.*", "ibot_head.*"),
+        names_without_prefix=("linear_head.{p}", "dino_head.*", "ibot_head.*"),
         clean=clean_dinov2,
     )
     for registers, card in (("", "dinov2"), ("registers", "dinov2_registers"))
@@ -218,7 +218,7 @@ DINOV3_LAYOUTS = tuple(
     Layout(
         name="dinov3",
         variant=variant,
-        decisive=(KERNEL_NAME, REGISTERS, PERIODS, matrix),
+        required_names=(KERNEL_NAME, REGISTERS, PERIODS, matrix),
         rules=(*DINOV3_COMMON_RULES, *make_name_rules(mlp)),
         describe=describe_dinov3,
         card="dinov3",

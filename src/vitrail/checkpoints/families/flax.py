@@ -73,7 +73,7 @@ def _read_head_kernels(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor
 
 def _write_head_kernels(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
     count = len(ours[0]) // config.attention_width
-    return [part.T.reshape(-1, config.heads, config.head_numbers) for part in ours[0].chunk(count)]
+    return [part.T.reshape(-1, config.heads, config.head_dim) for part in ours[0].chunk(count)]
 
 
 def _read_head_biases(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
@@ -81,7 +81,7 @@ def _read_head_biases(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]
 
 
 def _write_head_biases(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
-    return list(ours[0].reshape(-1, config.heads, config.head_numbers))
+    return list(ours[0].reshape(-1, config.heads, config.head_dim))
 
 
 CONV: StorageStep[Tensor] = StorageStep(None, _write_conv)
@@ -92,7 +92,7 @@ BIASES: StorageStep[list[Tensor]] = StorageStep(_read_head_biases, _write_head_b
 """Their biases, each [A, d]."""
 WRITE_OUT: StorageStep[Tensor] = StorageStep(
     lambda theirs, like: theirs.flatten(0, 1).T,
-    lambda ours, config: ours.T.reshape(config.heads, config.head_numbers, len(ours)),
+    lambda ours, config: ours.T.reshape(config.heads, config.head_dim, len(ours)),
 )
 """Their projection back from the heads [A, d, D]."""
 
@@ -388,8 +388,8 @@ BIG_VISION_LAYOUTS = tuple(
     Layout(
         name="big-vision",
         variant=variant,
-        decisive=("*embedding/kernel", f"*Transformer/encoderblock*/{BIG_VISION_LAYERS[0]}/query/kernel", *decisive),
-        absent=("*posembed_input*", "*encoderblock*MultiHeadDotProductAttention_1*", *absent),
+        required_names=("*embedding/kernel", f"*Transformer/encoderblock*/{BIG_VISION_LAYERS[0]}/query/kernel", *decisive),
+        forbidden_names=("*posembed_input*", "*encoderblock*MultiHeadDotProductAttention_1*", *absent),
         rules=rules,
         describe=describe_big_vision,
         card=choose_big_vision_card,
@@ -464,12 +464,12 @@ GOOGLE_NPZ_LAYOUTS = tuple(
     Layout(
         name="google-npz",
         variant=variant,
-        decisive=(f"*{POSITION_TABLE_NAME}", f"*Transformer/encoderblock_0/{layers[0]}/query/kernel"),
+        required_names=(f"*{POSITION_TABLE_NAME}", f"*Transformer/encoderblock_0/{layers[0]}/query/kernel"),
         rules=(*GOOGLE_STEM_RULES, *flax_block_rules(*layers), *END_RULES, *TRAINING_STATE_RULES),
         describe=partial(describe_google_npz, layers),
         card="google_npz",
         clean=strip_container,
-        express=export_google_npz,
+        prepare_export=export_google_npz,
     )
     for variant, layers in (("", PUBLISHED_LAYERS), ("linen", LINEN_LAYERS))
 )

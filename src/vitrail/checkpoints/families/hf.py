@@ -76,38 +76,38 @@ MEMORY_QKV = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
 class HFConfig:
     """A config.json of transformers, or the default of its class where it says nothing."""
 
-    said: Mapping[str, Any]
+    values: Mapping[str, Any]
     defaults: Mapping[str, Any]
 
-    def count(self, name: str) -> int:
+    def positive_int(self, name: str) -> int:
         """A whole number above 0.
 
         Raises:
             DamagedFileError: it is something else.
         """
-        value = self._value(name)
+        value = self._get(name)
         if type(value) is not int or value < 1:
             raise DamagedFileError(f"config.json must say {name} as a whole number above 0. Got {value!r}.")
         return value
 
-    def number(self, name: str) -> float:
+    def positive_float(self, name: str) -> float:
         """A number above 0.
 
         Raises:
             DamagedFileError: it is something else.
         """
-        value = self._value(name)
+        value = self._get(name)
         if type(value) not in (int, float) or not value > 0:
             raise DamagedFileError(f"config.json must say {name} as a number above 0. Got {value!r}.")
         return float(value)
 
-    def pair(self, name: str) -> tuple[int, int]:
+    def int_pair(self, name: str) -> tuple[int, int]:
         """(height, width), which config.json may say as one number.
 
         Raises:
             DamagedFileError: it is something else.
         """
-        value = self._value(name)
+        value = self._get(name)
         both = [value, value] if type(value) is int else value
         if not isinstance(both, list | tuple) or len(both) != 2 or any(type(n) is not int or n < 1 for n in both):
             raise DamagedFileError(f"config.json must say {name} as one or two whole numbers. Got {value!r}.")
@@ -119,21 +119,21 @@ class HFConfig:
         Raises:
             DamagedFileError: it is not one of those known here.
         """
-        value = self._value(name)
+        value = self._get(name)
         if value not in ACTIVATIONS:
             raise DamagedFileError(
                 f"config.json says {name}={value!r}, an activation that is not known here: {', '.join(ACTIVATIONS)}."
             )
         return ACTIVATIONS[value]
 
-    def _value(self, name: str) -> Any:
-        return self.said.get(name, self.defaults[name])
+    def _get(self, name: str) -> Any:
+        return self.values.get(name, self.defaults[name])
 
 
 def read_hf_config(told: LayoutHints, defaults: Mapping[str, Any]) -> HFConfig:
     """What stands beside the file about its picture model; a file of pictures and words says it one level deeper."""
-    inner = told.foreign.get("vision_config")
-    return HFConfig(inner if isinstance(inner, dict) else told.foreign, defaults)
+    inner = told.foreign_config.get("vision_config")
+    return HFConfig(inner if isinstance(inner, dict) else told.foreign_config, defaults)
 
 
 def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, str]) -> tuple[Rule, ...]:
@@ -158,8 +158,8 @@ def read_hf_numerics(told: LayoutHints, beside: HFConfig, card_name: str, gated:
     """
     match = told.match or "transformers"
     known = load_card(card_name).numerics(match) | ({"activation": "SiLU"} if gated else {})
-    if told.foreign and match == "transformers":
-        known["norm_eps"] = beside.number("layer_norm_eps")
+    if told.foreign_config and match == "transformers":
+        known["norm_eps"] = beside.positive_float("layer_norm_eps")
         known["activation"] = beside.activation("hidden_act")
     return known
 
@@ -170,8 +170,8 @@ def read_hf_heads(told: LayoutHints, beside: HFConfig, width: int, published: Ma
     Raises:
         UsageError: nobody says them, or the caller contradicts config.json.
     """
-    if told.foreign:
-        return reconcile(told.heads, beside.count("num_attention_heads"), "heads", "config.json")
+    if told.foreign_config:
+        return reconcile(told.heads, beside.positive_int("num_attention_heads"), "heads", "config.json")
     sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
     known = published.get(width) if told.heads is None else told.heads
     return require_argument(known, "heads", "transformers without its config.json", f"published sizes have: {sizes}")
@@ -192,8 +192,8 @@ def read_hf_image_size(
         UsageError: the rows fill no square and no size was given that they fill.
     """
     patches = rows - prefix
-    if told.foreign and "image_size" in beside.defaults:
-        size = beside.pair("image_size")
+    if told.foreign_config and "image_size" in beside.defaults:
+        size = beside.int_pair("image_size")
         if _count_patches(size, patch) != patches:
             raise DamagedFileError(
                 f"config.json says image_size={size}, {_count_patches(size, patch)} patches of "
@@ -279,8 +279,8 @@ class HFViTVariant:
     model_types: tuple[str, ...]
     card: str
     pool: Pool = "class"
-    decisive: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
+    required_names: tuple[str, ...] = ()
+    forbidden_names: tuple[str, ...] = ()
     heads: Mapping[str, str]
 
 
@@ -292,23 +292,23 @@ MAE_DECODER, TEACHER_HEADS = "decoder.decoder_embed.weight", "*_classifier.*"
 HF_VIT_VARIANTS = (
     HFViTVariant(
         variant="vit", prefix="vit.", model_types=("vit", "vit_mae", "vit_msn"), card="hf_vit", heads=ONE_HEAD,
-        decisive=(CLASS_TOKEN,), absent=(DISTILLATION_TOKEN, MAE_DECODER),
+        required_names=(CLASS_TOKEN,), forbidden_names=(DISTILLATION_TOKEN, MAE_DECODER),
     ),
     HFViTVariant(
         variant="mae", prefix="vit.", model_types=("vit_mae",), card="hf_mae", heads=ONE_HEAD,
-        decisive=(CLASS_TOKEN, MAE_DECODER),
+        required_names=(CLASS_TOKEN, MAE_DECODER),
     ),
     HFViTVariant(
         variant="deit", prefix="deit.", model_types=("deit",), card="hf_deit", heads=ONE_HEAD,
-        decisive=(DISTILLATION_TOKEN,), absent=(TEACHER_HEADS,),
+        required_names=(DISTILLATION_TOKEN,), forbidden_names=(TEACHER_HEADS,),
     ),
     HFViTVariant(
         variant="deit-teacher", prefix="deit.", model_types=("deit",), card="hf_deit", heads=TWO_HEADS,
-        decisive=(DISTILLATION_TOKEN, TEACHER_HEADS),
+        required_names=(DISTILLATION_TOKEN, TEACHER_HEADS),
     ),
     HFViTVariant(
         variant="ijepa", prefix="ijepa.", model_types=("ijepa",), card="hf_ijepa", heads=ONE_HEAD, pool="mean",
-        absent=(CLASS_TOKEN, DISTILLATION_TOKEN),
+        forbidden_names=(CLASS_TOKEN, DISTILLATION_TOKEN),
     ),
 )  # fmt: skip
 
@@ -336,7 +336,7 @@ def describe_hf_vit(
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = f"{naming.blocks}.{{i}}."
-    beside = read_hf_config(told, MSN_DEFAULTS if told.foreign.get("model_type") == "vit_msn" else VIT_DEFAULTS)
+    beside = read_hf_config(told, MSN_DEFAULTS if told.foreign_config.get("model_type") == "vit_msn" else VIT_DEFAULTS)
     kernel = require_tensor(tensors, VIT_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = majority_length(
@@ -364,12 +364,12 @@ def describe_hf_vit(
 
 def choose_vit_card(kind: HFViTVariant, told: LayoutHints) -> str:
     """Whose numbers: a config.json tells MAE and MSN from ViT, which their tensors do not."""
-    return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(told.foreign.get("model_type")), kind.card)
+    return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(told.foreign_config.get("model_type")), kind.card)
 
 
 def warn_of_dino(kind: HFViTVariant, told: LayoutHints) -> tuple[str, ...]:
     """DINO's folders say no more than those of Google's ViT."""
-    if not told.foreign or told.match != "original" or choose_vit_card(kind, told) != "hf_vit":
+    if not told.foreign_config or told.match != "original" or choose_vit_card(kind, told) != "hf_vit":
         return ()
     return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
 
@@ -385,7 +385,7 @@ def _check_tokens(patches: int, tensors: Mapping[str, Tensor], told: LayoutHints
         DamagedFileError: so it is, and nobody says that the pictures are not square.
     """
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
-    told_otherwise = bool(told.foreign) or told.image_size is not None
+    told_otherwise = bool(told.foreign_config) or told.image_size is not None
     if lacking and not told_otherwise and not _is_square(patches) and _is_square(patches - 1):
         raise DamagedFileError(
             f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."
@@ -407,19 +407,19 @@ HF_VIT_LAYOUTS = tuple(
     Layout(
         name="transformers",
         variant=kind.variant + naming.suffix,
-        decisive=(VIT_PATCH_WEIGHT, f"{naming.blocks}.0.layernorm_before.weight", *kind.decisive),
-        absent=kind.absent,
+        required_names=(VIT_PATCH_WEIGHT, f"{naming.blocks}.0.layernorm_before.weight", *kind.required_names),
+        forbidden_names=kind.forbidden_names,
         model_types=kind.model_types,
         rules=make_hf_vit_rules(kind, naming),
         describe=partial(describe_hf_vit, kind, naming),
         card=partial(_card_for_layout, kind),
         match="transformers",
         published=frozenset(),
-        doubts=partial(warn_of_dino, kind),
+        warnings=partial(warn_of_dino, kind),
         prefix=kind.prefix,
-        outside=tuple(name for name in (*ONE_HEAD, *TWO_HEADS) if "classifier" in name),
+        names_without_prefix=tuple(name for name in (*ONE_HEAD, *TWO_HEADS) if "classifier" in name),
         clean=clean_hf_vit,
-        express=export_vit,
+        prepare_export=export_vit,
     )
     for kind in HF_VIT_VARIANTS
     for naming in NAMINGS

@@ -147,7 +147,7 @@ def describe_hf_siglip(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTC
 def _read_flat_patch(weight: Tensor, told: LayoutHints, beside: HFConfig) -> tuple[tuple[int, int], int]:
     """The square patch of a projection of flat patches, and the channels: 3 unless somebody says otherwise."""
     numbers = weight.shape[1]
-    channels = beside.count("num_channels") if told.foreign else told.channels or 3
+    channels = beside.positive_int("num_channels") if told.foreign_config else told.channels or 3
     side = isqrt(numbers // channels)
     if side**2 * channels != numbers:
         raise UsageError(
@@ -167,16 +167,16 @@ HF_SIGLIP_LAYOUTS = (
     Layout(
         name="transformers",
         variant="siglip",
-        decisive=(PATCH_WEIGHT, PATCH_BIAS, FIRST_BLOCK_NORM),
-        absent=("embeddings.class_embedding",),
+        required_names=(PATCH_WEIGHT, PATCH_BIAS, FIRST_BLOCK_NORM),
+        forbidden_names=("embeddings.class_embedding",),
         model_types=("siglip_vision_model", "siglip", "siglip2_vision_model", "siglip2"),
         rules=SIGLIP_RULES,
         describe=describe_hf_siglip,
         card=lambda config, told: choose_siglip_card(config.patches == "linear"),
         match="transformers",
         prefix="vision_model.",
-        outside=("classifier.{p}",),
-        express=export_siglip,
+        names_without_prefix=("classifier.{p}",),
+        prepare_export=export_siglip,
     ),
 )
 """One table for fixed sizes and NaFlex, with a probe, with a classifier, or with neither."""
@@ -230,14 +230,14 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], told: Layo
         UsageError: heads, the activation or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = "encoder.layers.{i}."
-    if not told.foreign and "activation" not in told.settings:
+    if not told.foreign_config and "activation" not in told.settings:
         raise UsageError(
             "A CLIP file without its config.json does not say its activation. Pass "
             'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
         )
     beside = read_hf_config(told, CLIP_DEFAULTS)
     known = read_hf_numerics(told, beside, "hf_clip")
-    if told.foreign:  # every tower was trained with its own, whoever runs it
+    if told.foreign_config:  # every tower was trained with its own, whoever runs it
         known["activation"] = beside.activation("hidden_act")
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
@@ -268,8 +268,8 @@ HF_CLIP_LAYOUTS = tuple(
     Layout(
         name="transformers",
         variant="clip-classifier" if classifier else "clip",
-        decisive=(PATCH_WEIGHT, CLIP_CLASS_TOKEN, FIRST_BLOCK_NORM, *(("classifier.*",) if classifier else ())),
-        absent=() if classifier else ("classifier.*",),
+        required_names=(PATCH_WEIGHT, CLIP_CLASS_TOKEN, FIRST_BLOCK_NORM, *(("classifier.*",) if classifier else ())),
+        forbidden_names=() if classifier else ("classifier.*",),
         model_types=("clip_vision_model", "clip"),
         rules=make_hf_clip_rules(classifier),
         describe=partial(describe_hf_clip, classifier),
@@ -277,8 +277,8 @@ HF_CLIP_LAYOUTS = tuple(
         match="transformers",
         published=frozenset(),
         prefix="vision_model.",
-        outside=("classifier.{p}", "visual_projection.weight"),
-        express=export_clip,
+        names_without_prefix=("classifier.{p}", "visual_projection.weight"),
+        prepare_export=export_clip,
     )
     for classifier in (False, True)
 )

@@ -179,14 +179,14 @@ def _make_dinov2_layout(kind: HFDinov2Variant) -> Layout:
     return Layout(
         name="transformers",
         variant=kind.variant,
-        decisive=(
+        required_names=(
             DINOV2_PATCH_WEIGHT,
             f"{first}layer_scale1.lambda1",
             f"{first}{attention}.weight",
             f"{first}{kind.hidden}.weight",
         )
         + ((REGISTER_TOKENS,) if kind.registers else ()),
-        absent=() if kind.registers else (REGISTER_TOKENS,),
+        forbidden_names=() if kind.registers else (REGISTER_TOKENS,),
         model_types=(kind.family,),
         rules=make_hf_dinov2_rules(kind),
         describe=partial(describe_hf_dinov2, kind),
@@ -194,8 +194,8 @@ def _make_dinov2_layout(kind: HFDinov2Variant) -> Layout:
         match="transformers",
         published=frozenset(),
         prefix=f"{kind.family}.",
-        outside=("classifier.{p}",),
-        express=export_dinov2,
+        names_without_prefix=("classifier.{p}",),
+        prepare_export=export_dinov2,
     )
 
 
@@ -264,17 +264,17 @@ def describe_hf_dinov3(under: str, tensors: Mapping[str, Tensor], told: LayoutHi
     """
     inside = f"{under}.{{i}}."
     beside = read_hf_config(told, DINOV3_DEFAULTS)
-    if (base := beside.number("rope_theta")) != 100:
+    if (base := beside.positive_float("rope_theta")) != 100:
         raise UsageError(
             f"config.json says rope_theta={base:g}. Published DINOv3 models have 100; others are not read."
         )
     kernel = require_tensor(tensors, DINOV3_PATCH_WEIGHT, axes=4)
     width = majority_length(tensors, "width", (f"{inside}norm1.weight", 0), (f"{inside}norm2.weight", 0))
-    size = beside.pair("image_size")
+    size = beside.int_pair("image_size")
     gated = has_tensor(tensors, f"{inside}mlp.gate_proj.weight")
     q, k, v = (has_tensor(tensors, f"{inside}{name}.bias") for name in MEMORY_QKV)
     return ViTConfig(
-        image_size=size if told.foreign else told.image_size or size,
+        image_size=size if told.foreign_config else told.image_size or size,
         patch=(kernel.shape[2], kernel.shape[3]),
         channels=kernel.shape[1],
         width=width,
@@ -301,14 +301,14 @@ HF_DINOV3_LAYOUTS = tuple(
     Layout(
         name="transformers",
         variant=variant,
-        decisive=(DINOV3_PATCH_WEIGHT, f"{under}.0.attention.k_proj.weight"),
+        required_names=(DINOV3_PATCH_WEIGHT, f"{under}.0.attention.k_proj.weight"),
         model_types=("dinov3_vit",),
         rules=make_hf_dinov3_rules(under),
         describe=partial(describe_hf_dinov3, under),
         card="hf_dinov3",
         match="transformers",
         published=frozenset(),
-        express=export_dinov3,
+        prepare_export=export_dinov3,
     )
     for variant, under in (("dinov3", "layer"), ("dinov3-memory", "model.layer"))
 )

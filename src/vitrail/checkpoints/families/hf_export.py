@@ -62,7 +62,7 @@ def drop_size_settings(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """Drop what changes nothing at the model's own size: padding of whole patches, and widths that are the usual."""
     whole = all(pixels % patch == 0 for pixels, patch in zip(config.image_size, config.patch, strict=True))
     usual = config.head_width is not None and config.attention_width == config.width
-    scale = None if config.qk_scale == config.head_numbers**-0.5 else config.qk_scale
+    scale = None if config.qk_scale == config.head_dim**-0.5 else config.qk_scale
     pad = config.pad and not whole
     return replace(config, pad=pad, head_width=None if usual else config.head_width, qk_scale=scale), state
 

@@ -226,8 +226,8 @@ def describe_ijepa(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfi
 IJEPA_LAYOUTS = (
     Layout(
         name="ijepa",
-        decisive=(KERNEL_NAME, POSITION_TABLE),
-        absent=("cls_token", "head.*"),
+        required_names=(KERNEL_NAME, POSITION_TABLE),
+        forbidden_names=("cls_token", "head.*"),
         named_only=True,
         rules=ENCODER_RULES,
         describe=describe_ijepa,

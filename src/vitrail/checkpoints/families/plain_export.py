@@ -61,7 +61,7 @@ def _list_later_parts(config: ViTConfig) -> dict[str, bool]:
         f"head_width={config.head_width}": config.attention_width != config.width or config.width % config.heads > 0,
         "pre_norm=true": config.pre_norm,
         "qk_norm=true": config.qk_norm,
-        f"qk_scale={config.qk_scale}": config.qk_scale not in (None, config.head_numbers**-0.5),
+        f"qk_scale={config.qk_scale}": config.qk_scale not in (None, config.head_dim**-0.5),
         f'norm="{config.norm}"': config.norm != "LayerNorm",
         f'mlp="{config.mlp}"': config.mlp != "plain",
         "layer_scale": config.layer_scale is not None,

@@ -136,12 +136,12 @@ T2T_LAYOUTS = tuple(
     Layout(
         name="t2t",
         variant=variant,
-        decisive=(THEIR_SPLIT + "project.weight", POSITION_TABLE, THEIR_SPLIT + decisive),
+        required_names=(THEIR_SPLIT + "project.weight", POSITION_TABLE, THEIR_SPLIT + decisive),
         rules=_make_t2t_rules(inside, performer=variant == "performer"),
         describe=partial(describe_t2t, patches),
         card="t2t",
         published=PUBLISHED_SIZES,
-        express=export_t2t,
+        prepare_export=export_t2t,
     )
     for variant, patches, decisive, inside in T2T_VARIANTS
 )

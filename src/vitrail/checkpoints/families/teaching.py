@@ -130,7 +130,7 @@ def _find_patch_side(size: tuple[int, int], patches: int) -> int:
 EXPLAINED_LAYOUTS = (
     Layout(
         name="explained",
-        decisive=("patch_tokens.project.weight", "backbone.pos_embed"),
+        required_names=("patch_tokens.project.weight", "backbone.pos_embed"),
         rules=EXPLAINED_RULES,
         describe=describe_explained,
     ),
@@ -209,7 +209,7 @@ def _blog_image_size(rows: int, patch: tuple[int, int], image_size: tuple[int, i
 BLOG_CONV_LAYOUTS = (
     Layout(
         name="blog-conv",
-        decisive=("class_embedding", "patch_embedding.conv.weight"),
+        required_names=("class_embedding", "patch_embedding.conv.weight"),
         rules=BLOG_CONV_RULES,
         describe=describe_blog_conv,
     ),
@@ -229,16 +229,16 @@ class RotaryConvention(NamedTuple):
 
     first_exponent: int = 1
     first_place: int = 1
-    swapped: bool = False
-    halves: bool = False
+    swap_axes: bool = False
+    half_split: bool = False
 
-    def words(self) -> str:
+    def describe_differences(self) -> str:
         """What is unlike the design, for a message."""
         said = (
             (self.first_exponent != 1, "exponents i counted from 0"),
             (self.first_place != 1, "places counted from 0"),
-            (self.swapped, "rows and columns swapped"),
-            (self.halves, "each angle used again half a table later (half-split), not twice in a row"),
+            (self.swap_axes, "rows and columns swapped"),
+            (self.half_split, "each angle used again half a table later (half-split), not twice in a row"),
         )
         return " and ".join(words for differs, words in said if differs)
 
@@ -250,12 +250,12 @@ def make_rotary_table(
     name: str, grid: Grid, width: int, class_row: bool, convention: RotaryConvention = DESIGN_CONVENTION
 ) -> Tensor:
     """The table called `name` (one of TABLES) for a grid, [N (+ 1), width]."""
-    along_columns = name.startswith("x") != convention.swapped
+    along_columns = name.startswith("x") != convention.swap_axes
     rows, columns = (torch.arange(side, dtype=torch.float64) + convention.first_place for side in grid)
     places = columns.repeat(grid.rows) if along_columns else rows.repeat_interleave(grid.columns)  # [N]
     exponents = torch.arange(width // 2, dtype=torch.float64) + convention.first_exponent
     angles = places[:, None] * 10000 ** (-2 * exponents / width)  # [N, e / 2]
-    angles = torch.cat([angles, angles], dim=1) if convention.halves else angles.repeat_interleave(2, dim=1)
+    angles = torch.cat([angles, angles], dim=1) if convention.half_split else angles.repeat_interleave(2, dim=1)
     if class_row:
         angles = torch.cat([angles.new_zeros(1, width), angles])
     return (angles.cos() if name.endswith("cos") else angles.sin()).float()
@@ -287,7 +287,7 @@ def _describe_convention(convention: RotaryConvention) -> str:
     if convention == DESIGN_CONVENTION:
         return ""
     return (
-        f"is a rotary table of another convention: it looks like one with {convention.words()}. "
+        f"is a rotary table of another convention: it looks like one with {convention.describe_differences()}. "
         "The model would rotate by other angles than the one that was trained."
     )
 
@@ -409,7 +409,7 @@ def _has_rotary_tables(tensors: Mapping[str, Tensor]) -> bool:
 XRAY_LAYOUTS = (
     Layout(
         name="xray-rope",
-        decisive=("patch_embedding.patch_embed.weight", "cls_token"),
+        required_names=("patch_embedding.patch_embed.weight", "cls_token"),
         rules=XRAY_RULES,
         describe=describe_xray,
     ),

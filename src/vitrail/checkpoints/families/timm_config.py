@@ -59,7 +59,7 @@ _PUBLISHED_GATED = {(384, 12, 1536): 6, (1280, 32, 5120): 20, (1536, 40, 4096): 
 
 def read_architecture(told: LayoutHints) -> str:
     """timm's name of the architecture, without the tag of the weights; empty if nothing says it."""
-    name = told.foreign.get("architecture", "")
+    name = told.foreign_config.get("architecture", "")
     if not isinstance(name, str):
         raise DamagedFileError(f"config.json: architecture must be a name. Got {name!r}.")
     return name.partition(".")[0]
@@ -67,13 +67,13 @@ def read_architecture(told: LayoutHints) -> str:
 
 def read_weights_tag(told: LayoutHints) -> str:
     """timm's name of the published weights, such as augreg_in21k; empty if nothing says it."""
-    described = told.foreign.get("pretrained_cfg", {})
+    described = told.foreign_config.get("pretrained_cfg", {})
     return str(described.get("tag", "")) if isinstance(described, Mapping) else ""
 
 
 def read_model_arg(told: LayoutHints, name: str) -> Any:
     """What `model_args` of config.json says about an argument of timm's class; None if nothing."""
-    arguments = told.foreign.get("model_args", {})
+    arguments = told.foreign_config.get("model_args", {})
     if not isinstance(arguments, Mapping):
         raise DamagedFileError(f"config.json: model_args must hold arguments by name. Got {arguments!r}.")
     return arguments.get(name)
@@ -206,7 +206,7 @@ def choose_pool(told: LayoutHints, probe: bool, class_token: bool, pooled_norm: 
     """
     if probe:
         return "attention"
-    said = read_model_arg(told, "global_pool") or told.foreign.get("global_pool")
+    said = read_model_arg(told, "global_pool") or told.foreign_config.get("global_pool")
     if said is not None and said not in TIMM_POOLS:
         raise UsageError(f"config.json says global_pool={said!r}. Known: {', '.join(TIMM_POOLS)}. Pass pool= instead.")
     if said == "token" and not class_token:
@@ -251,7 +251,7 @@ def read_timm_image_size(told: LayoutHints) -> tuple[int, int] | None:
     if isinstance(said, int):
         return said, said
     if said is None:
-        described = told.foreign.get("pretrained_cfg", {})
+        described = told.foreign_config.get("pretrained_cfg", {})
         said = described.get("input_size", (0, 0, 0))[-2:] if isinstance(described, Mapping) else (0, 0)
     if not (isinstance(said, list | tuple) and len(said) == 2 and all(isinstance(side, int) for side in said)):
         raise DamagedFileError(f"config.json: the image size must be two whole numbers of pixels. Got {said!r}.")

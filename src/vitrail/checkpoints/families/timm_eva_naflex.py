@@ -138,7 +138,7 @@ def list_eva_unsupported(config: ViTConfig, state: StateDict) -> list[str]:
     """Words for every part that `Eva` lacks beside what all of timm lacks."""
     wanted = "GELU" if config.mlp == "plain" else "SiLU"
     rounded = config.rotary == "dinov3" and not torch.equal(
-        state["rotary.periods"].float(), dinov3_periods(config.head_numbers)
+        state["rotary.periods"].float(), dinov3_periods(config.head_dim)
     )
     faults = {
         f'norm="{config.norm}" with rotary positions': config.norm != "LayerNorm",
@@ -174,15 +174,15 @@ def _make_eva_layout(variant: str, decisive: tuple[str, ...], absent: tuple[str,
     return Layout(
         name="timm",
         variant=variant + "-split-gate" * split,
-        decisive=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", first, *decisive),
-        absent=(*NOT_EVA_NAMES, *absent),
+        required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", first, *decisive),
+        forbidden_names=(*NOT_EVA_NAMES, *absent),
         model_types=("timm",),
         rules=EVA_SPLIT_RULES if split else EVA_RULES,
         describe=describe_eva,
         card="timm_dinov3",
         match="timm",
-        settle=fold_registers,
-        express=export_eva if split else export_eva_packed,
+        clean_with_hints=fold_registers,
+        prepare_export=export_eva if split else export_eva_packed,
     )
 
 
@@ -325,13 +325,13 @@ def _refuse_other_naflex(told: LayoutHints, probe: bool, prefix_tokens: int) -> 
 NAFLEX_LAYOUTS = (
     Layout(
         name="timm-naflex",
-        decisive=(NAFLEX_PATCH_WEIGHT, "blocks.*.attn.qkv.weight"),
-        absent=("rope*", "embeds.pos_embed_[xy]", "blocks.*.gamma_[12]"),
+        required_names=(NAFLEX_PATCH_WEIGHT, "blocks.*.attn.qkv.weight"),
+        forbidden_names=("rope*", "embeds.pos_embed_[xy]", "blocks.*.gamma_[12]"),
         model_types=("timm",),
         rules=NAFLEX_RULES,
         describe=describe_naflex,
         card=choose_naflex_card,
         match="timm",
-        express=export_naflex,
+        prepare_export=export_naflex,
     ),
 )

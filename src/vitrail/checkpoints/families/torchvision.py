@@ -142,11 +142,11 @@ TORCHVISION_LAYOUTS = tuple(
     Layout(
         name="torchvision",
         variant=variant,
-        decisive=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
+        required_names=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
         rules=make_torchvision_rules(mlp),
         describe=partial(describe_torchvision, mlp),
         card=choose_torchvision_card,
-        express=export_torchvision,
+        prepare_export=export_torchvision,
     )
     for variant, mlp in MLP_NAMES.items()
 )

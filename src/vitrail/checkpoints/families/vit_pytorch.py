@@ -186,8 +186,8 @@ def _read_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int], int]:
 VIT_PYTORCH_LAYOUTS = (
     Layout(
         name="vit-pytorch",
-        decisive=("to_patch_embedding.2.weight", "pos_embedding"),
-        absent=("linear_head.*", "*.fn.*"),
+        required_names=("to_patch_embedding.2.weight", "pos_embedding"),
+        forbidden_names=("linear_head.*", "*.fn.*"),
         rules=(EMPTY_CLASS_TOKEN, CLASS_TOKEN_RULE, *PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **VIT_NAMES})),
         describe=describe_vit,
         card="vit_pytorch",
@@ -196,8 +196,8 @@ VIT_PYTORCH_LAYOUTS = (
     Layout(
         name="vit-pytorch",
         variant="simple",
-        decisive=("to_patch_embedding.2.weight", "linear_head.weight"),
-        absent=("pos_embedding", "cls_token", "*.fn.*"),
+        required_names=("to_patch_embedding.2.weight", "linear_head.weight"),
+        forbidden_names=("pos_embedding", "cls_token", "*.fn.*"),
         rules=(*PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **SIMPLE_VIT_NAMES})),
         describe=describe_simple_vit,
         card="vit_pytorch",

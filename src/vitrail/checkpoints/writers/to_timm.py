@@ -249,8 +249,8 @@ def write_timm_folder(
     home = choose_architecture(model.config)
     layout = home.layout(model.config)
     state = dict(model.state_dict())
-    assert layout.express is not None
-    expressed, _ = layout.express(model.config, state)
+    assert layout.prepare_export is not None
+    expressed, _ = layout.prepare_export(model.config, state)
     weights = write_tensors(state, model.config, layout, _config_only_settings(expressed))
     with atomic.write_folder(Path(folder)) as inside:
         safetensors_file.save_tensors(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
@@ -294,7 +294,7 @@ def make_timm_config(
 def convert_crop_fraction(spec: ImageSpec) -> float:
     """The fraction for which timm, which rounds down, resizes as far as we do: 33 / (33 / 54) is less than 54."""
     fraction = spec.crop_fraction
-    return fraction if math.floor(spec.height / fraction) == spec.cover[0] else math.nextafter(fraction, 0)
+    return fraction if math.floor(spec.height / fraction) == spec.resize_size[0] else math.nextafter(fraction, 0)
 
 
 def _config_only_settings(config: ViTConfig) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def choose_target(model: ViT) -> TransformersTarget:
     config, _ = drop_size_settings(model.config, {})
     faults = [(target, find_misfits(target, config)) for target in TARGETS]
     target, words = min(faults, key=lambda fault: len(fault[1]))
-    if config.rotary == "dinov3" and not torch.equal(model.rotary.periods, dinov3_periods(config.head_numbers)):
+    if config.rotary == "dinov3" and not torch.equal(model.rotary.periods, dinov3_periods(config.head_dim)):
         words = [*words, "rotary periods that are not 100^(4i/d)"]
     if words:
         raise UsageError(

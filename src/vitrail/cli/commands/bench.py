@@ -59,7 +59,7 @@ class Bench(Command):
         """Measure and tell."""
         from ...services import benchmarking
 
-        facts, told = self._attention() if self.attention else self._model()
+        facts, told = self._bench_attention() if self.attention else self._bench_model()
         facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
         if self.to is not None:
             benchmarking.save_results(self.to, facts)
@@ -71,32 +71,32 @@ class Bench(Command):
             print(told)
         return 0
 
-    def _model(self) -> tuple[dict[str, Any], str]:
+    def _bench_model(self) -> tuple[dict[str, Any], str]:
         from ...services.benchmarking import ModelBenchmark as Measured
         from ...services.progress import track_messages
 
-        bench = Measured(self.model, self._asked())
+        bench = Measured(self.model, self._make_request())
         for _ in track_messages(bench.run()):
             pass
-        return bench.facts, bench.table()
+        return bench.facts, bench.format_table()
 
-    def _attention(self) -> tuple[dict[str, Any], str]:
+    def _bench_attention(self) -> tuple[dict[str, Any], str]:
         from ...services import benchmarking
 
-        asked = self._asked()
+        asked = self._make_request()
         found, proposed = benchmarking.benchmark_attention(asked)
         return benchmarking.attention_to_json(found, proposed, asked), benchmarking.format_attention_results(
             found, proposed
         )
 
-    def _asked(self) -> BenchRequest:
+    def _make_request(self) -> BenchRequest:
         from ...services.benchmarking import BenchRequest
 
         return BenchRequest(
-            batches=self.batches,
+            batch_sizes=self.batches,
             only=self.only,
             device=self.device,
-            number_format=self.number_format,
+            precision=self.number_format,
             threads=self.threads,
             optimizer=self.optimizer,
             compile=self.compile,

@@ -67,7 +67,7 @@ class Check(Command):
         if self.out is not None:
             with resource_errors(self.out):  # before minutes are spent on what could not be written
                 self.out.mkdir(parents=True, exist_ok=True)
-        settings, overrides = self._settings()
+        settings, overrides = self._parse_settings()
         size = None if self.image_size is None else parse_image_size(self.image_size)
         dataset = open_dataset(settings, seed=0)
         spec, patch = _plan_image_spec(dataset, settings, overrides, size)
@@ -75,16 +75,16 @@ class Check(Command):
         findings = check_dataset(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
-            self._write(self.out, findings, dataset.source, spec)
-        stops = bool(findings.bad or findings.stops)
+            self._write_report(self.out, findings, dataset.source, spec)
+        stops = bool(findings.bad_images or findings.blocking_reasons)
         if self.json:
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
             print(escape_unprintable(findings.table()))
-            self._tell(findings, dataset.splits)
+            self._print_next_steps(findings, dataset.splits)
         return DataError.exit_code if stops else 0
 
-    def _settings(self) -> tuple[DataSettings, dict[str, str]]:
+    def _parse_settings(self) -> tuple[DataSettings, dict[str, str]]:
         """What was said of the data, and the plan's [image] fields by their dotted names."""
         from ... import config
         from ...data.settings import DataSettings
@@ -102,25 +102,25 @@ class Check(Command):
         image = {name: text for name, text in self.changes if name.startswith("image.")}
         return config.override(Plan(data=DataSettings(source=self.source)), {**said, **data}).data, image
 
-    def _write(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
+    def _write_report(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
         from ...data.checks import findings as findings_module
         from ...files.atomic import write_json
         from ...report import check_page as page
 
         write_json(folder / "check.json", findings.to_json())
-        findings_module.write_exclude_list(folder / "exclude.csv", source, findings.leave_out())
+        findings_module.write_exclude_list(folder / "exclude.csv", source, findings.rows_to_exclude())
         page.write_check_page(folder / "check.html", findings, source, spec)
 
-    def _tell(self, findings: DataCheckReport, splits: Splits) -> None:
+    def _print_next_steps(self, findings: DataCheckReport, splits: Splits) -> None:
         """What to type next."""
-        if findings.bad:
-            those, them = ("This picture stops", "it") if len(findings.bad) == 1 else ("These pictures stop", "them")
+        if findings.bad_images:
+            those, them = ("This picture stops", "it") if len(findings.bad_images) == 1 else ("These pictures stop", "them")
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
-        elif not findings.stops:
+        elif not findings.blocking_reasons:
             print("Nothing here stops a training.")
         if held := _advise_on_held_out(splits):
             print(held)
-        listed = len(findings.leave_out())
+        listed = len(findings.rows_to_exclude())
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
         elif listed:

@@ -84,35 +84,35 @@ class Convert(Command):
             ),
         )
         if not self.json:
-            self._introduce(found)
+            self._print_source(found)
         converted = conversion.convert_model(found, to, out)
         if self.json:
-            print_json(self._facts(found, converted))
+            print_json(self._to_json(found, converted))
         else:
-            self._conclude(converted)
+            self._print_result(converted)
         return 0
 
-    def _introduce(self, found: ModelInfo) -> None:
+    def _print_source(self, found: ModelInfo) -> None:
         """What the model is, under which licence, and what its reader should know: said before anything is written."""
         from ...services.model_summary import format_licence
 
         if found.audit is not None:
-            print(f"read   {self.model}: {found.audit.summary()}")
+            print(f"read   {self.model}: {found.audit.format_summary()}")
         if licence := format_licence(found):
             print(f"       {licence}")
         for note in found.notes:
             print(f"       {note}")
 
-    def _conclude(self, converted: ConversionResult) -> None:
-        print(f"wrote  {converted.path}: {converted.audit.summary()}")
+    def _print_result(self, converted: ConversionResult) -> None:
+        print(f"wrote  {converted.path}: {converted.audit.format_summary()}")
         print(
-            f"       read back and compared on {converted.pictures} random pictures: the outputs differ by at most "
+            f"       read back and compared on {converted.num_images} random pictures: the outputs differ by at most "
             f"{converted.difference:.2g}"
         )
         for note in converted.notes:
             print(f"       {note}")
 
-    def _facts(self, found: ModelInfo, converted: ConversionResult) -> dict[str, Any]:
+    def _to_json(self, found: ModelInfo, converted: ConversionResult) -> dict[str, Any]:
         return {
             "model": self.model,
             "kind": found.kind,
@@ -122,5 +122,5 @@ class Convert(Command):
             "to": converted.to,
             "path": str(converted.path),
             "largest_difference": converted.difference,
-            "pictures": converted.pictures,
+            "pictures": converted.num_images,
         }

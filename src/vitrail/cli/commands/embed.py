@@ -55,20 +55,20 @@ class Embed(Command):
 
     def run(self) -> int:
         """Embed, write, and compare."""
-        self._check()
+        self._check_flags()
         from ...services import embedding, progress
         from ...services.embedding import open_embedder
         from ..arguments import print_json
 
         embedder = open_embedder(self.model, self.device, dict(self.changes))
-        asked = self._of(embedder, self.paths, self.to)
+        asked = self._embed_paths(embedder, self.paths, self.to)
         progress.print_skipped(asked.skipped)
         rows = None
         if self.nearest:
-            others = self._of(embedder, [self.of], None) if self.of else None
+            others = self._embed_paths(embedder, [self.of], None) if self.of else None
             progress.print_skipped(() if others is None else others.skipped)
-            assert asked.kept is not None
-            rows = embedding.find_similar_images(asked.kept, self.nearest, None if others is None else others.kept)
+            assert asked.embeddings is not None
+            rows = embedding.find_similar_images(asked.embeddings, self.nearest, None if others is None else others.embeddings)
         done = f"Features {list(asked.shape)} of {format_count(asked.count, 'picture')} written to {self.to}"
         if self.json:
             told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}
@@ -81,17 +81,17 @@ class Embed(Command):
             print(done)
         return 0
 
-    def _of(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> EmbeddingResult:
+    def _embed_paths(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> EmbeddingResult:
         """The features of some pictures, counted as they come."""
         from ...predict.image_paths import expand_image_paths
         from ...services import progress
         from ...services.embedding import collect_embeddings
 
         pictures = expand_image_paths(paths)
-        parts = embedder.parts(pictures, self.features, skip_bad=self.skip_bad)
+        parts = embedder.embed_batches(pictures, self.features, skip_bad=self.skip_bad)
         return collect_embeddings(progress.track_batches(parts, len(pictures)), to, keep=self.nearest > 0)
 
-    def _check(self) -> None:
+    def _check_flags(self) -> None:
         """Refuse what cannot be, before a model is read."""
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")

@@ -86,25 +86,25 @@ class Evaluate(Command):
         from ...services.prediction import apply_image_options, open_predictor
         from ...train import cross_validation
 
-        self._check_one_thing()
+        self._check_flags()
         if self.unlike:
-            return self._tell_apart()
+            return self._evaluate_ood()
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
-            return self._of_folds()
+            return self._evaluate_folds()
         if self.source:
-            predictor = apply_image_options(open_predictor(self.model, self.device), self._said(of_files=True))
-            labelled = self._other(predictor.task)
+            predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
+            labelled = self._load_other_source(predictor.task)
         else:
-            labelled = self._held_out()
+            labelled = self._load_held_out()
             predictor = open_predictor(self.model, self.device)
         if self.against:
-            return self._compare(predictor, labelled)
+            return self._compare_models(predictor, labelled)
         if self.suspects:
-            return self._suspect(predictor, labelled)
+            return self._find_label_errors(predictor, labelled)
         _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
-        return self._disturb(predictor, labelled) if self.corruptions else self._measure(predictor, labelled)
+        return self._evaluate_corruptions(predictor, labelled) if self.corruptions else self._evaluate_model(predictor, labelled)
 
-    def _measure(self, predictor: Predictor, labelled: LabelledImages) -> int:
+    def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import evaluation, progress
 
         if self.by:
@@ -117,14 +117,14 @@ class Evaluate(Command):
             whole = measured.predictions
             seen = evaluation.measure_shortcuts(predictor, labelled, whole, self.skip_bad, progress.track_batches)
             beside["shortcuts"] = seen
-        return self._show(measured, beside)
+        return self._print_evaluation(measured, beside)
 
-    def _show(self, measured: EvaluationResult, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
+    def _print_evaluation(self, measured: EvaluationResult, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
         from ...services import progress
         from ..arguments import print_json
 
         figures = measured.metrics
-        self._keep(beside)
+        self._save_findings(beside)
         if self.json:
             told = {name: one.to_json() for name, one in beside.items()}
             print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
@@ -134,13 +134,13 @@ class Evaluate(Command):
         progress.print_skipped_images(measured.predictions)
         return 0
 
-    def _keep(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
+    def _save_findings(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
         from ...report import extra_findings
 
         for path in extra_findings.save_extra_findings(Path(self.model), found) if self.keep else ():
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
-    def _check_one_thing(self) -> None:
+    def _check_flags(self) -> None:
         if self.keep and not (self.by or self.shortcuts or self.corruptions):
             raise UsageError("--keep is for what --by, --shortcuts or --corruptions finds. Ask for one of them too.")
         if self.keep and self.source:
@@ -164,7 +164,7 @@ class Evaluate(Command):
         if self.most is not None and not self.corruptions:
             raise UsageError("--most says how many pictures are disturbed. Give --corruptions imagenet-c or films too.")
 
-    def _of_folds(self) -> int:
+    def _evaluate_folds(self) -> int:
         """Every picture by the one model that has not seen it, as the folds have answered."""
         from ...services import evaluation
 
@@ -176,16 +176,16 @@ class Evaluate(Command):
         labelled, measured = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
         _print_notes(labelled)
         parts = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by) if self.by else None
-        return self._show(measured, {} if parts is None else {"slices": parts})
+        return self._print_evaluation(measured, {} if parts is None else {"slices": parts})
 
-    def _tell_apart(self) -> int:
+    def _evaluate_ood(self) -> int:
         from ...services import diagnostics, evaluation, progress
         from ...services.prediction import apply_image_options, open_predictor
         from ..arguments import print_json
 
-        own = evaluation.load_held_out(self._run_folder(), self.split)
-        settings = evaluation.build_source_settings(self.model, self.source, self._said(), self.data_root, "auto")
-        predictor = apply_image_options(open_predictor(self.model, self.device), self._said(of_files=True))
+        own = evaluation.load_held_out(self._require_run_folder(), self.split)
+        settings = evaluation.build_source_settings(self.model, self.source, self._select_changes(), self.data_root, "auto")
+        predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
         _print_notes(own)
         found = diagnostics.evaluate_ood(
             predictor, own, diagnostics.load_ood_source(self.source, settings), self.skip_bad, progress.track_batches
@@ -196,7 +196,7 @@ class Evaluate(Command):
             print(escape_unprintable(found.table()))
         return 0
 
-    def _disturb(self, predictor: Predictor, labelled: LabelledImages) -> int:
+    def _evaluate_corruptions(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import diagnostics, progress
         from ..arguments import print_json
 
@@ -205,7 +205,7 @@ class Evaluate(Command):
         stood = diagnostics.evaluate_corruptions(
             predictor, labelled, suite, most, self.skip_bad, counted=progress.track_groups
         )
-        self._keep({"robustness": stood.robustness})
+        self._save_findings({"robustness": stood.robustness})
         if self.json:
             print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
             return 0
@@ -213,7 +213,7 @@ class Evaluate(Command):
         progress.print_skipped(stood.skipped)
         return 0
 
-    def _suspect(self, predictor: Predictor, labelled: LabelledImages) -> int:
+    def _find_label_errors(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import diagnostics, progress
         from ..arguments import print_json
 
@@ -228,7 +228,7 @@ class Evaluate(Command):
             print(escape_unprintable(found.table(path)))
         return 0
 
-    def _compare(self, predictor: Predictor, labelled: LabelledImages) -> int:
+    def _compare_models(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import evaluation, progress
         from ...services.prediction import open_predictor
         from ..arguments import print_json
@@ -256,26 +256,26 @@ class Evaluate(Command):
         progress.print_skipped_images(compared.first.predictions)
         return 0
 
-    def _other(self, task: Task) -> LabelledImages:
+    def _load_other_source(self, task: Task) -> LabelledImages:
         from ...services import evaluation
 
-        settings = evaluation.build_source_settings(self.model, self.source, self._said(), self.data_root, task)
-        return evaluation.load_other_source(self.source, self._split(), settings)
+        settings = evaluation.build_source_settings(self.model, self.source, self._select_changes(), self.data_root, task)
+        return evaluation.load_other_source(self.source, self._choose_split(), settings)
 
-    def _said(self, of_files: bool = False) -> dict[str, str]:
+    def _select_changes(self, of_files: bool = False) -> dict[str, str]:
         """What was said about how files are opened, or about the source."""
         return {name: text for name, text in self.changes if name.startswith(IMAGE_PREFIX) == of_files}
 
-    def _held_out(self) -> LabelledImages:
+    def _load_held_out(self) -> LabelledImages:
         from ...services import evaluation
 
         if self.changes:
             raise UsageError(
                 f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
             )
-        return evaluation.load_held_out(self._run_folder(), self._split())
+        return evaluation.load_held_out(self._require_run_folder(), self._choose_split())
 
-    def _run_folder(self) -> Path:
+    def _require_run_folder(self) -> Path:
         from ...train import cross_validation
 
         if not (Path(self.model) / "plan.toml").is_file() and not cross_validation.is_folds_folder(Path(self.model)):
@@ -285,7 +285,7 @@ class Evaluate(Command):
             )
         return Path(self.model)
 
-    def _split(self) -> str | None:
+    def _choose_split(self) -> str | None:
         return self.split or ("all" if self.suspects else None)
 
 

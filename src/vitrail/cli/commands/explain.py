@@ -124,8 +124,8 @@ class Explain(Command):
         if self.figure:
             return self._draw_figure(self.figure)
         if self.faithfulness:
-            return self._measure()
-        self._refuse("maps", {"image_size": FIGURE_FLAG})
+            return self._measure_faithfulness()
+        self._reject_unused_flags("maps", {"image_size": FIGURE_FLAG})
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if not 0 <= self.opacity <= 1:
@@ -134,7 +134,7 @@ class Explain(Command):
         from ..arguments import print_json
 
         facts = []
-        for path, record in self._written():
+        for path, record in self._explain_paths():
             facts.append({"file": str(path), **record})
             if not self.json:
                 print(progress.overwrite_progress_line(f"wrote {path}: {record['title']}"))
@@ -152,7 +152,7 @@ class Explain(Command):
         from ...services.train_arguments import parse_image_size
         from ..arguments import print_json
 
-        self._refuse(f"--figure {name}", UNUSED_WITH_FIGURE)
+        self._reject_unused_flags(f"--figure {name}", UNUSED_WITH_FIGURE)
         size = None if self.image_size is None else parse_image_size(self.image_size)
         pictures = expand_image_paths(self.paths) if self.paths else []
         of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
@@ -164,7 +164,7 @@ class Explain(Command):
             print(f"wrote {', '.join(map(str, written))}")
         return 0
 
-    def _measure(self) -> int:
+    def _measure_faithfulness(self) -> int:
         from ...explain.faithfulness.benchmark import format_faithfulness
         from ...explain.methods import METHODS
         from ...services import evaluation
@@ -172,7 +172,7 @@ class Explain(Command):
         from ...services.prediction import open_predictor
         from ..arguments import print_json
 
-        self._refuse("--faithfulness", UNUSED_WITH_FAITHFULNESS)
+        self._reject_unused_flags("--faithfulness", UNUSED_WITH_FAITHFULNESS)
         if len(self.paths) > 1:
             raise UsageError(f"--faithfulness takes one SOURCE in the place of PATHS. Got {len(self.paths)}.")
         predictor = open_predictor(Path(self.model), self.device)
@@ -186,7 +186,7 @@ class Explain(Command):
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. Give a source: "
                 f"vitrail explain {self.model} SOURCE --faithfulness"
             )
-        every = [name for name, method in METHODS.items() if "patch" not in method.uses]
+        every = [name for name, method in METHODS.items() if "patch" not in method.option_names]
         names = {None: DEFAULT_METHODS, "all": tuple(every)}.get(self.method, (str(self.method),))
         sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
         found = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
@@ -196,14 +196,14 @@ class Explain(Command):
             print(format_faithfulness(found))
         return 0
 
-    def _refuse(self, what: str, unused: Mapping[str, str]) -> None:
+    def _reject_unused_flags(self, what: str, unused: Mapping[str, str]) -> None:
         """Name the first flag that was given and means nothing here."""
         for field in fields(self):
             if field.name in unused and vars(self)[field.name] != field.default:
                 flag, where = "--" + field.name.rstrip("_").replace("_", "-"), unused[field.name]
                 raise UsageError(f"{flag} has no use with {what}; it is for {where}. Leave it out.")
 
-    def _written(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def _explain_paths(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Each drawing and its facts, as soon as its files are there; what is left out is named on standard error."""
         from ...predict.image_paths import expand_image_paths
         from ...services import progress
@@ -220,7 +220,7 @@ class Explain(Command):
         pictures = expand_image_paths(self.paths)
         explainer = open_explainer(self.model, self.device)
         asked = ExplainRequest(
-            method=None if self.method == ALL_METHODS else self.method, of=self.class_, layer=self.layer, heads=self.heads,
+            method=None if self.method == ALL_METHODS else self.method, target=self.class_, layer=self.layer, heads=self.heads,
             patch=self.patch, window=self.window, steps=self.steps, fill=self.fill,
         )  # fmt: skip
         beside = {"model": self.model, "weights_sha256": hash_weights(explainer.model)}
@@ -230,10 +230,10 @@ class Explain(Command):
             if isinstance(one, tuple):
                 progress.print_skipped([one])
             else:
-                yield self._saved(one, stem, beside)
+                yield self._save_explanation(one, stem, beside)
 
-    def _saved(
+    def _save_explanation(
         self, one: Explanation | MethodComparison, stem: str, beside: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any]]:
         path = one.save(self.to, stem, self.opacity, beside)
-        return path, {"title": one.title, **one.record()}
+        return path, {"title": one.title, **one.to_json()}

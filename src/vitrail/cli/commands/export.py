@@ -60,7 +60,7 @@ class Export(Command):
         from ...services import publishing
 
         if publishing.is_hub_target(self.to):
-            return self._publish()
+            return self._publish_model()
         publishing.reject_hub_options(self.to, self.layout, self.private, self.dry_run)
         from ...services.exporting import ExportOptions, export_model
         from ..arguments import print_json
@@ -68,14 +68,14 @@ class Export(Command):
         wish = ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
         exported = export_model(self.model, self.to, self.out, wish)
         if self.json:
-            print_json(self._facts(exported))
+            print_json(self._to_json(exported))
             return 0
         print(f"wrote  {exported.path}")
         for note in exported.notes:
             print(f"       {note}")
         return 0
 
-    def _publish(self) -> int:
+    def _publish_model(self) -> int:
         from ...services.publishing import publish_model
         from ..arguments import format_table, print_json
 
@@ -94,16 +94,16 @@ class Export(Command):
             print(f"\n{done.card}", end="")
         return 0
 
-    def _facts(self, exported: ExportResult) -> dict[str, Any]:
+    def _to_json(self, exported: ExportResult) -> dict[str, Any]:
         agreed = exported.agreement
-        smaller = {} if agreed is None else {"agreement": agreed.same, "pictures_per_second": dict(agreed.rates)}
+        smaller = {} if agreed is None else {"agreement": agreed.same_fraction, "pictures_per_second": dict(agreed.rates)}
         return {
             "model": self.model,
             "to": exported.to,
             "path": str(exported.path),
             "largest_difference": exported.difference,
-            "pictures": exported.pictures,
-            "changed": exported.changed,
+            "pictures": exported.num_images,
+            "changed": exported.num_changed,
             **smaller,
             "notes": list(exported.notes),
         }

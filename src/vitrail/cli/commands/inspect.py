@@ -94,7 +94,7 @@ class Inspect(Command):
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
-        asked = self._asked()
+        asked = self._make_cost_request()
         words = parse_model_options(
             layout=self.layout,
             match=self.match,
@@ -108,14 +108,14 @@ class Inspect(Command):
             allow_nonfinite=self.allow_nonfinite,
         )
         found = find_model(self.model, words)
-        facts = self._facts(found, asked)
+        facts = self._collect_facts(found, asked)
         if self.json:
             print_json(facts)
         else:
-            self._print(found, facts)
+            self._print_facts(found, facts)
         return 0
 
-    def _facts(self, found: ModelInfo, asked: CostRequest | None) -> dict[str, Any]:
+    def _collect_facts(self, found: ModelInfo, asked: CostRequest | None) -> dict[str, Any]:
         """Everything that was asked, as plain values; the figures are drawn on the way."""
         from ...explain import trace
         from ...services.model_summary import provenance_to_json, summarize_model
@@ -133,14 +133,14 @@ class Inspect(Command):
             steps = trace.trace_forward(found.model, found.spec, self.walk)
             facts["walk"] = [step._asdict() for step in steps]
         if self.figures is not None:
-            facts["figures"] = self._draw(found, self.figures)
+            facts["figures"] = self._draw_figures(found, self.figures)
         if asked is not None:
             from ...services.cost import estimate_cost
 
             facts["cost"] = estimate_cost(found.config, found.spec, asked)
         return facts
 
-    def _print(self, found: ModelInfo, facts: dict[str, Any]) -> None:
+    def _print_facts(self, found: ModelInfo, facts: dict[str, Any]) -> None:
         from ...explain import trace
         from ...services.model_summary import format_model_summary, format_provenance
 
@@ -148,7 +148,7 @@ class Inspect(Command):
         if "provenance" in facts:
             print("\n" + "\n".join(format_provenance(found)))
         if "tensors" in facts and found.audit is not None:
-            print(f"\n{found.audit.table()}")
+            print(f"\n{found.audit.format_table()}")
         if "walk" in facts:
             print(f"\n{trace.format_trace([trace.TraceStep(**step) for step in facts['walk']])}")
         if "cost" in facts:
@@ -158,7 +158,7 @@ class Inspect(Command):
         for path in facts.get("figures", []):
             print(f"wrote {path}")
 
-    def _asked(self) -> CostRequest | None:
+    def _make_cost_request(self) -> CostRequest | None:
         """What the cost is asked for; None where it is not.
 
         Raises:
@@ -175,17 +175,17 @@ class Inspect(Command):
         from ...services.cost import CostRequest
 
         return CostRequest(
-            on=self.on,
+            device=self.on,
             devices=self.devices,
-            batch=self.batch,
-            pictures=self.pictures,
+            batch_size=self.batch,
+            num_images=self.pictures,
             epochs=self.epochs,
-            number_format=self.number_format,
+            precision=self.number_format,
             optimizer=self.optimizer,
-            reached=self.reached,
+            utilization=self.reached,
         )
 
-    def _draw(self, found: ModelInfo, folder: Path) -> list[str]:
+    def _draw_figures(self, found: ModelInfo, folder: Path) -> list[str]:
         """The three figures; a model that knows no places has two."""
         from ...explain import figures
         from ...services.model_summary import preview_model_input

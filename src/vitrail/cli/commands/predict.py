@@ -72,9 +72,9 @@ class Predict(Command):
         from ...services import progress
         from ..arguments import print_json
 
-        if self._shared():
-            return self._in_parts()
-        predictions = self._answers(expand_image_paths(self.paths))
+        if self._is_chunked():
+            return self._predict_in_chunks()
+        predictions = self._predict_images(expand_image_paths(self.paths))
         if self.to is not None:
             predictions.write(self.to)
         if self.json:
@@ -87,9 +87,9 @@ class Predict(Command):
         progress.print_skipped_images(predictions)
         return 0
 
-    def _shared(self) -> bool:
+    def _is_chunked(self) -> bool:
         """Whether the pictures are answered in parts: asked for, by several processes, or on a Ray cluster."""
-        if not self._by_file():
+        if not self._uses_onnx():
             from ...services import predict_chunks
 
             return bool(self.part_size) or self.engine == "ray" or predict_chunks.is_multi_process()
@@ -97,12 +97,12 @@ class Predict(Command):
             raise UsageError("--part-size is for models that torch answers with: leave it out, or name the run.")
         return False
 
-    def _by_file(self) -> bool:
+    def _uses_onnx(self) -> bool:
         from ...services.predict_onnx import is_onnx_path
 
         return self.engine == "onnx" or is_onnx_path(self.model)
 
-    def _in_parts(self) -> int:
+    def _predict_in_chunks(self) -> int:
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
         from ...predict.image_paths import expand_image_paths
         from ...services import predict_chunks, progress
@@ -110,23 +110,23 @@ class Predict(Command):
 
         asked = predict_chunks.ChunkedPredictRequest(
             model=self.model, to=predict_chunks.check_output_path(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,
-            size=self.part_size or DEFAULT_CHUNK_SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
+            chunk_size=self.part_size or DEFAULT_CHUNK_SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
         )  # fmt: skip
         outcome = (
             predict_chunks.predict_on_ray(asked) if self.engine == "ray" else predict_chunks.predict_in_chunks(asked)
         )
         if self.json:
-            print_json(outcome.facts())
+            print_json(outcome.to_json())
         else:
-            print(outcome.told())
+            print(outcome.summarize())
         progress.print_skipped(outcome.skipped)
         return 0
 
-    def _answers(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_images(self, pictures: Sequence[Path]) -> TaskPredictions:
         """By ONNX Runtime without importing torch, or by torch."""
-        return self._by_onnx(pictures) if self._by_file() else self._by_torch(pictures)
+        return self._predict_with_onnx(pictures) if self._uses_onnx() else self._predict_with_torch(pictures)
 
-    def _by_onnx(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_with_onnx(self, pictures: Sequence[Path]) -> TaskPredictions:
         from ...predict.onnx_predictor import join_exported_predictions
         from ...services import progress
         from ...services.predict_onnx import open_onnx_predictor
@@ -135,17 +135,17 @@ class Predict(Command):
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         file = open_onnx_predictor(self.model, self.device, dict(self.changes))
         return join_exported_predictions(
-            list(progress.track_batches(file.parts(pictures, skip_bad=self.skip_bad), len(pictures)))
+            list(progress.track_batches(file.predict_batches(pictures, skip_bad=self.skip_bad), len(pictures)))
         )
 
-    def _by_torch(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_with_torch(self, pictures: Sequence[Path]) -> TaskPredictions:
         from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
         from ...services import progress
         from ...services.prediction import apply_image_options, open_predictor
 
         predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))
         if self.sets:
-            require_sets_support(predictor.task, predictor.decided)
-        parts = predictor.parts(pictures, skip_bad=self.skip_bad)
+            require_sets_support(predictor.task, predictor.decisions)
+        parts = predictor.predict_batches(pictures, skip_bad=self.skip_bad)
         predictions = concat_predictions(list(progress.track_batches(parts, len(pictures))))
-        return add_prediction_sets(predictions, predictor.decided) if self.sets else predictions
+        return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions

@@ -57,27 +57,27 @@ class Report(Command):
         from ...report.page import build_report
         from ..arguments import print_json
 
-        path = build_report(self.run_folder, self._asked())
+        path = build_report(self.run_folder, self._make_request())
         appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
         if self.json:
-            beside = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.open}
+            beside = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
             print_json({"report": str(path), **beside})
             return 0
         print(path)
         if appendix is not None:
             counts = (
-                f"{appendix.known} items from the run, {appendix.told} from {claim.AUTHOR_ANSWERS_FILE}, "
-                f"{appendix.open} open"
+                f"{appendix.num_run_answers} items from the run, {appendix.num_author_answers} from {claim.AUTHOR_ANSWERS_FILE}, "
+                f"{appendix.num_open} open"
             )
             print(f"{appendix.page}  ({counts})")
         return 0
 
-    def _asked(self) -> AudienceRequest | None:
+    def _make_request(self) -> AudienceRequest | None:
         from ...report.audience import AudienceRequest
 
         if self.for_ is not None:
             return AudienceRequest(
-                reader=self.for_,
+                audience=self.for_,
                 positive=self.positive,
                 prevalence=self.prevalence,
                 parts_per_minute=self.parts_per_minute,

@@ -49,19 +49,19 @@ class Serve(Command):
     """A file with one token a line."""
     proxy: str = ""
     """Addresses of reverse proxies whose X-Forwarded-For is believed, such as 127.0.0.1."""
-    max_bytes: int = ServerLimits.body
+    max_bytes: int = ServerLimits.max_body_bytes
     """Of one request."""
-    max_pictures: int = ServerLimits.pictures
+    max_pictures: int = ServerLimits.max_images
     """Of one request."""
-    batch: int = ServerLimits.batch
+    batch: int = ServerLimits.max_batch_size
     """Pictures that the model answers at once, at most."""
-    waiting: int = ServerLimits.waiting
+    waiting: int = ServerLimits.max_waiting_images
     """Pictures that may be inside at any moment; further ones get 503."""
-    per_client: int = ServerLimits.per_client
+    per_client: int = ServerLimits.max_requests_per_client
     """Requests of one address that are answered at any moment; further ones get 429."""
     deadline: float = ServerLimits.deadline
     """Seconds from the last byte of a request to its answer; after them 504."""
-    slow: float = ServerLimits.slow
+    slow: float = ServerLimits.read_timeout
     """Seconds for the head of a request, and for a body beyond what its size explains."""
     workers: int = 0
     """Processes that decode pictures; 0 takes one for each core, up to 4."""
@@ -86,20 +86,20 @@ class Serve(Command):
 
         tokens = read_tokens(self.token_file, os.environ)
         limits = ServerLimits(
-            body=self.max_bytes, bodies=max(ServerLimits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
-            batch=self.batch, waiting=self.waiting, per_client=self.per_client, deadline=self.deadline, slow=self.slow,
-            workers=self.workers or min(4, count_usable_cores()),
+            max_body_bytes=self.max_bytes, max_total_body_bytes=max(ServerLimits.max_total_body_bytes, 2 * self.max_bytes), max_images=self.max_pictures,
+            max_batch_size=self.batch, max_waiting_images=self.waiting, max_requests_per_client=self.per_client, deadline=self.deadline, read_timeout=self.slow,
+            decode_workers=self.workers or min(4, count_usable_cores()),
         )  # fmt: skip
         asked = ServeRequest(
             model=self.model, name=choose_model_name(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
             device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
-            log=self._request if self.log else None,
+            log=self._print_request if self.log else None,
         )  # fmt: skip
-        code = run_server(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
-        self._tell("stopped", {"stopped": asked.name})
+        code = run_server(asked, tokens, lambda listener: self._print_listening(listener, tokens), self._print_ready)
+        self._print_line("stopped", {"stopped": asked.name})
         return code
 
-    def _listening(self, listener: socket.socket, tokens: BearerTokens) -> None:
+    def _print_listening(self, listener: socket.socket, tokens: BearerTokens) -> None:
         from ...serve.server import get_listener_url, is_public
 
         if is_public(listener) and not tokens:
@@ -108,21 +108,21 @@ class Serve(Command):
                 "is asked for. Give --token-file, or leave --host out.\n"
             )
         url = get_listener_url(listener)
-        self._tell(f"listening on {url}, reading {self.model}", {"listening": url})
+        self._print_line(f"listening on {url}, reading {self.model}", {"listening": url})
 
-    def _ready(self, opened: ServedModel) -> None:
+    def _print_ready(self, opened: ServedModel) -> None:
         facts = f"{opened.name}: {len(opened.predictor.classes)} {_task_noun(opened.predictor.task)}"
-        self._tell(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
+        self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
 
-    def _request(self, path: str, status: int, seconds: float) -> None:
+    def _print_request(self, path: str, status: int, seconds: float) -> None:
         from datetime import datetime
 
         when = datetime.now().astimezone().isoformat(timespec="seconds")
         said = str(status) if status else "client left"
         facts = {"ended": when, "path": path, "status": status, "seconds": round(seconds, 4)}
-        self._tell(f"{when} {path} {said} {seconds:.3f} s", facts)
+        self._print_line(f"{when} {path} {said} {seconds:.3f} s", facts)
 
-    def _tell(self, line: str, facts: Mapping[str, object]) -> None:
+    def _print_line(self, line: str, facts: Mapping[str, object]) -> None:
         import json
 
         print(json.dumps(facts) if self.json else line, flush=True)

@@ -100,8 +100,8 @@ class Train(Command):
     def run(self) -> int:
         """Train, or say what would be done."""
         if self.help_plan:
-            return self._help_plan()
-        self._check_way()
+            return self._print_plan_help()
+        self._check_start_flags()
         if self.devices is not None and not self.dry_run:
             raise UsageError(
                 "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
@@ -110,22 +110,22 @@ class Train(Command):
         from ...train.signals import ignore_save_signals
 
         with ignore_save_signals():
-            return self._train()
+            return self._run_training()
 
-    def _train(self) -> int:
+    def _run_training(self) -> int:
         from ...services import train_progress
 
-        events = self._events()
+        events = self._start_training()
         if self.dry_run:
             return self._show_plan(events)
-        return self._conclude(train_progress.follow_training(events))
+        return self._print_result(train_progress.follow_training(events))
 
-    def _check_way(self) -> None:
+    def _check_start_flags(self) -> None:
         """There are three ways to begin, and only one at a time."""
         if self.extend and self.resume is None:
             raise UsageError("--extend gives a run more time: name it with --resume RUN.")
         if self.resume is not None:
-            beside = self._beside_resume().items()
+            beside = self._flags_against_resume().items()
             given = [flag for flag, value in beside if value not in (None, "") and value is not False]
             if given:
                 raise UsageError(
@@ -133,7 +133,7 @@ class Train(Command):
                     "with it. Start a new run to change something, or give this one more time with --extend."
                 )
 
-    def _beside_resume(self) -> dict[str, object]:
+    def _flags_against_resume(self) -> dict[str, object]:
         return {
             "SOURCE": self.source,
             "--plan": self.plan,
@@ -155,7 +155,7 @@ class Train(Command):
             **{f"--{name}": text for name, text in self.changes if not name.startswith(RESUME_FIELDS)},
         }
 
-    def _events(self) -> Iterator[Event]:
+    def _start_training(self) -> Iterator[Event]:
         """What will happen, as it happens."""
         from ... import config
         from ...services import train_arguments
@@ -166,9 +166,9 @@ class Train(Command):
             if cross_validation.is_folds_folder(self.resume):
                 self._check_folds_alone()
                 return cross_validation.resume_folds(self.resume)
-            longer = self._longer() if self.extend else None
-            return fit.resume_run(self.resume, None, longer, self._compute())
-        asked = self._asked()
+            longer = self._make_extension() if self.extend else None
+            return fit.resume_run(self.resume, None, longer, self._compute_changes())
+        asked = self._make_arguments()
         if self.plan is not None:
             plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), asked)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
@@ -189,12 +189,12 @@ class Train(Command):
                 f"--compute.* to one of them, such as {Path(str(self.resume)) / 'fold-0'}."
             )
 
-    def _longer(self) -> Extension:
+    def _make_extension(self) -> Extension:
         from ...train.resume import Extension
 
         return Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps)
 
-    def _compute(self) -> dict[str, str]:
+    def _compute_changes(self) -> dict[str, str]:
         """What a resumed run shall compute with from now on."""
         from ... import runtime
         from ...services.train_arguments import check_plan_fields
@@ -207,7 +207,7 @@ class Train(Command):
             return changes
         return changes | {"compute.device": runtime.choose(runtime.RuntimeSettings(device=self.device)).device}
 
-    def _asked(self) -> TrainArguments:
+    def _make_arguments(self) -> TrainArguments:
         from ...services.train_arguments import TrainArguments, parse_image_size
 
         return TrainArguments(
@@ -263,7 +263,7 @@ class Train(Command):
             print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
         return 0
 
-    def _conclude(self, followed: TrainOutcome) -> int:
+    def _print_result(self, followed: TrainOutcome) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...formatting import MIN_TEST_IMAGES, format_duration
         from ...train import events
@@ -295,7 +295,7 @@ class Train(Command):
                 print(f"Few     {few}; --folds 5 holds out every picture once.")
         return 0
 
-    def _help_plan(self) -> int:
+    def _print_plan_help(self) -> int:
         """The plan's fields, one a line."""
         from ... import config
         from ...train.plan import Plan

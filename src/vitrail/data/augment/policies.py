@@ -31,12 +31,12 @@ class Operation(IntEnum):
     SATURATION = auto()
     CONTRAST = auto()
     SHARPNESS = auto()
-    POSTERISE = auto()
-    SOLARISE = auto()
-    AUTO_CONTRAST = auto()
-    EQUALISE = auto()
+    POSTERIZE = auto()
+    SOLARIZE = auto()
+    AUTOCONTRAST = auto()
+    EQUALIZE = auto()
     INVERT = auto()
-    GREY = auto()
+    GRAYSCALE = auto()
     BLUR = auto()
 
 
@@ -50,12 +50,12 @@ OPERATION_FUNCTIONS: dict[Operation, Callable[[Tensor, np.ndarray], Tensor]] = {
     Operation.SATURATION: color.adjust_saturation,
     Operation.CONTRAST: color.adjust_contrast,
     Operation.SHARPNESS: color.adjust_sharpness,
-    Operation.POSTERISE: color.posterize,
-    Operation.SOLARISE: color.solarize,
-    Operation.AUTO_CONTRAST: color.autocontrast,
-    Operation.EQUALISE: color.equalize,
+    Operation.POSTERIZE: color.posterize,
+    Operation.SOLARIZE: color.solarize,
+    Operation.AUTOCONTRAST: color.autocontrast,
+    Operation.EQUALIZE: color.equalize,
     Operation.INVERT: color.invert,
-    Operation.GREY: color.to_grayscale,
+    Operation.GRAYSCALE: color.to_grayscale,
     Operation.BLUR: color.gaussian_blur,
 }
 
@@ -83,7 +83,7 @@ def apply_operations(images: UInt8[Tensor, "B C H W"], moves: AugmentationOps) -
     return images
 
 
-RANDAUGMENT_OPERATIONS = tuple(Operation)[: Operation.EQUALISE]
+RANDAUGMENT_OPERATIONS = tuple(Operation)[: Operation.EQUALIZE]
 """The fourteen that RandAugment and TrivialAugment choose from."""
 TRIVIAL_LEVELS = 31
 """Strengths that TrivialAugment chooses from, from none to full."""
@@ -135,8 +135,8 @@ def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
 
     Source: Touvron et al. 2022, "DeiT III", section 3.1, with its colour jitter of 0.3.
     """
-    first = np.array([Operation.GREY, Operation.SOLARISE, Operation.BLUR])[(keys[:, 0] * 3).astype(np.int64)]
-    strength = np.where(first == Operation.SOLARISE, 128.0, 0.1 + 1.9 * keys[:, 1])
+    first = np.array([Operation.GRAYSCALE, Operation.SOLARIZE, Operation.BLUR])[(keys[:, 0] * 3).astype(np.int64)]
+    strength = np.where(first == Operation.SOLARIZE, 128.0, 0.1 + 1.9 * keys[:, 1])
     order = _JITTER_ORDERS[(keys[:, 2] * len(_JITTER_ORDERS)).astype(np.int64)]  # [B, 3]
     factors = 1 + THREE_JITTER * (2 * keys[:, 3:] - 1)
     operations = np.concatenate([first[:, None], _JITTER_OPERATIONS[order]], axis=1)
@@ -180,8 +180,8 @@ def _operation_amounts(
         Operation.SATURATION: 1 + signed * ranges.factor,
         Operation.CONTRAST: 1 + signed * ranges.factor,
         Operation.SHARPNESS: 1 + signed * ranges.factor,
-        Operation.POSTERISE: np.rint(8 - strengths * ranges.bits),
-        Operation.SOLARISE: 255 * (1 - strengths),
+        Operation.POSTERIZE: np.rint(8 - strengths * ranges.bits),
+        Operation.SOLARIZE: 255 * (1 - strengths),
     }
     amounts = np.zeros_like(strengths)
     for operation, values in by_operation.items():

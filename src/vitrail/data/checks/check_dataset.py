@@ -63,20 +63,20 @@ def check_dataset(
         *image_quality.find_image_quality_issues(source, looks, spec, patch),
         *shortcuts.find_shortcuts(source, looks, strata),
     ]
-    looked = len(looks) + len(looks.bad)
+    looked = len(looks) + len(looks.bad_images)
     return DataCheckReport(
         name=source.name,
-        pictures=len(rows),
-        looked=looked,
-        bad=[(source.ids[row], reason) for row, reason in looks.bad],
-        bad_indices=np.array([row for row, _ in looks.bad], dtype=np.int64),
+        image_count=len(rows),
+        checked_count=looked,
+        bad_images=[(source.ids[row], reason) for row, reason in looks.bad_images],
+        bad_indices=np.array([row for row, _ in looks.bad_images], dtype=np.int64),
         class_counts=counts,
         smallest=_extreme_size(source, looks, largest=False),
         largest=_extreme_size(source, looks, largest=True),
         depths=_count_values(looks.depths),
         kinds=_count_values(looks.kinds),
-        remarks={remark: len(found) for remark, found in looks.remarks.items()},
-        concerns=tuple(sorted(concerns, key=lambda concern: RANKS[concern.severity])),
+        remark_counts={remark: len(found) for remark, found in looks.remarks.items()},
+        issues=tuple(sorted(concerns, key=lambda concern: RANKS[concern.severity])),
         notes=(
             *([source.reason] if source.reason else []),
             *source.notes,
@@ -113,6 +113,6 @@ def _note_unchecked_images(looked: int, pictures: int, seconds: float | None) ->
 
 def _note_unsketched_images(looks: ImageStatsTable) -> list[str]:
     large = int(np.count_nonzero(np.minimum(looks.heights, looks.widths) >= MIN_SKETCHED_SIDE))
-    if len(looks.sketched) == large:
+    if len(looks.sketch_rows) == large:
         return []
-    return [f"Near copies were looked for among {len(looks.sketched):,} of {large:,} pictures, drawn by chance."]
+    return [f"Near copies were looked for among {len(looks.sketch_rows):,} of {large:,} pictures, drawn by chance."]

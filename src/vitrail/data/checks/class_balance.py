@@ -34,7 +34,7 @@ def class_counts(source: Source, splits: Splits) -> Counts:
         if source.task == "labels":
             counts = (source.targets[rows] >= 0.5).sum(0)  # NaN is not
         else:
-            numbers = source.targets[rows].argmax(1) if source.soft else source.targets[rows]
+            numbers = source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
             counts = np.bincount(numbers, minlength=len(source.classes))
         found[split] = dict(zip(source.classes, counts.tolist(), strict=True))
     return found

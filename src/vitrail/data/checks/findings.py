@@ -50,7 +50,7 @@ class DataIssue:
     """The pictures in question."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Rows of pictures that belong together, such as copies."""
-    leave_out: tuple[tuple[int, str], ...] = ()
+    rows_to_exclude: tuple[tuple[int, str], ...] = ()
     """(row, reason) of pictures that are better left out, for exclude.csv."""
 
 
@@ -59,11 +59,11 @@ class DataCheckReport:
     """What the check found; `bad` and `stops` keep a training from beginning, the rest is to be known."""
 
     name: str
-    pictures: int
+    image_count: int
     """In all splits."""
-    looked: int
+    checked_count: int
     """Pictures that there was time to look at."""
-    bad: list[tuple[str, str]]
+    bad_images: list[tuple[str, str]]
     """(id, reason) of every picture that cannot be used."""
     bad_indices: NDArray[np.int64]
     """Their rows in the source."""
@@ -75,9 +75,9 @@ class DataCheckReport:
     """Pictures per type of stored value: uint8, uint16, ..."""
     kinds: dict[str, int]
     """Pictures per file format."""
-    remarks: dict[str, int]
+    remark_counts: dict[str, int]
     """What the decoder noticed, and how often."""
-    concerns: tuple[DataIssue, ...]
+    issues: tuple[DataIssue, ...]
     """Worst first."""
     notes: tuple[str, ...]
     """Those of the source, then the check's own."""
@@ -85,42 +85,42 @@ class DataCheckReport:
     """Those of the source."""
 
     @property
-    def stops(self) -> tuple[str, ...]:
+    def blocking_reasons(self) -> tuple[str, ...]:
         """Why a training would not begin although its pictures can be read, with the way out."""
-        return tuple(f"{each.text} {each.advice}".strip() for each in self.concerns if each.severity == "stop")
+        return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
-    def leave_out(self) -> list[tuple[int, str]]:
+    def rows_to_exclude(self) -> list[tuple[int, str]]:
         """(row, reason) of all that is better left out, by row: what is unreadable, contradicts itself, or is also in a
         split that is held out. Each row once, with its first reason."""
-        found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad), strict=True))
-        for concern in self.concerns:
-            for row, reason in concern.leave_out:
+        found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
+        for concern in self.issues:
+            for row, reason in concern.rows_to_exclude:
                 found.setdefault(row, reason)
         return sorted(found.items())
 
     def table(self) -> str:
         """All of it as plain text, every bad picture named."""
-        return "\n".join([*self._head(), *self._bad(), *self._concerns(), *self._counts(), *self._ends()])
+        return "\n".join([*self._header_lines(), *self._bad_image_lines(), *self._issue_lines(), *self._class_count_lines(), *self._note_lines()])
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines; `bad` as objects with id and reason."""
         return {
             "name": self.name,
-            "pictures": self.pictures,
-            "looked_at": self.looked,
-            "bad": [{"id": name, "reason": reason} for name, reason in self.bad],
-            "stops": list(self.stops),
-            "concerns": [self._concern_json(each) for each in self.concerns],
+            "pictures": self.image_count,
+            "looked_at": self.checked_count,
+            "bad": [{"id": name, "reason": reason} for name, reason in self.bad_images],
+            "stops": list(self.blocking_reasons),
+            "concerns": [self._issue_json(each) for each in self.issues],
             "class_counts": self.class_counts,
             "smallest": vars(self.smallest) if self.smallest else None,
             "largest": vars(self.largest) if self.largest else None,
             "stored_values": self.depths,
             "formats": self.kinds,
-            "remarks": self.remarks,
+            "remarks": self.remark_counts,
             "notes": list(self.notes),
         }
 
-    def _concern_json(self, concern: DataIssue) -> dict[str, Any]:
+    def _issue_json(self, concern: DataIssue) -> dict[str, Any]:
         return {
             "code": concern.code,
             "severity": concern.severity,
@@ -130,10 +130,10 @@ class DataCheckReport:
             "groups": [[self.ids[row] for row in group] for group in concern.groups],
         }
 
-    def _head(self) -> list[str]:
-        seen = "" if self.looked == self.pictures else f", {self.looked:,} of them looked at"
-        unusable = f"{len(self.bad):,} of them unusable" if self.bad else "all of them usable"
-        lines = [f"{self.name}: {self.pictures:,} pictures{seen}, {unusable}"]
+    def _header_lines(self) -> list[str]:
+        seen = "" if self.checked_count == self.image_count else f", {self.checked_count:,} of them looked at"
+        unusable = f"{len(self.bad_images):,} of them unusable" if self.bad_images else "all of them usable"
+        lines = [f"{self.name}: {self.image_count:,} pictures{seen}, {unusable}"]
         if self.smallest and self.largest:
             small, large = self.smallest, self.largest
             if (small.height, small.width) == (large.height, large.width):
@@ -145,13 +145,13 @@ class DataCheckReport:
             lines.append(f"  stored as {join_counts(self.kinds)}; values {join_counts(self.depths)}")
         return lines
 
-    def _bad(self) -> list[str]:
-        lines = [f"STOP     {format_count(len(self.bad), 'picture')} cannot be used:"] if self.bad else []
-        return lines + [f"           {name}  {reason}" for name, reason in self.bad]
+    def _bad_image_lines(self) -> list[str]:
+        lines = [f"STOP     {format_count(len(self.bad_images), 'picture')} cannot be used:"] if self.bad_images else []
+        return lines + [f"           {name}  {reason}" for name, reason in self.bad_images]
 
-    def _concerns(self) -> list[str]:
+    def _issue_lines(self) -> list[str]:
         lines = []
-        for concern in self.concerns:
+        for concern in self.issues:
             lines.append(f"{SEVERITY_WORDS[concern.severity]:<9}{concern.text}")
             lines += [
                 f"           {' = '.join(self.ids[row] for row in group)}"
@@ -167,7 +167,7 @@ class DataCheckReport:
                 lines.append(f"           {concern.advice}")
         return lines
 
-    def _counts(self) -> list[str]:
+    def _class_count_lines(self) -> list[str]:
         """One line a class, one column a split."""
         if not self.class_counts:
             return []
@@ -179,7 +179,7 @@ class DataCheckReport:
             lines.append(f"{name:<{wide}}" + "".join(f"{self.class_counts[split][name]:>9,}" for split in splits))
         return lines
 
-    def _ends(self) -> list[str]:
+    def _note_lines(self) -> list[str]:
         return [f"note: {note}" for note in self.notes]
 
 
@@ -224,7 +224,7 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
     missing = set(ids) - {source.ids[row] for row in found}
     if paths:
         rows = {
-            os.path.abspath(str(source.pictures[row])): row for row in range(len(source)) if _is_file_row(source, row)
+            os.path.abspath(str(source.images[row])): row for row in range(len(source)) if _is_file_row(source, row)
         }
         found += [rows[place] for name in paths if (place := os.path.abspath(name)) in rows]
         missing |= {name for name in paths if os.path.abspath(name) not in rows}
@@ -240,7 +240,7 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
 
 
 def _exclude_row(source: Source, row: int, reason: str) -> list[str]:
-    picture = source.pictures[row]
+    picture = source.images[row]
     place = str(picture) if isinstance(picture, Path) else ""
     return [escape_cell(cell) for cell in (source.ids[row], place, reason)]
 
@@ -275,4 +275,4 @@ def _read_ids_and_paths(path: Path) -> tuple[set[str], set[str]]:
 
 
 def _is_file_row(source: Source, row: int) -> bool:
-    return not isinstance(source.pictures, np.ndarray) and isinstance(source.pictures[row], Path)
+    return not isinstance(source.images, np.ndarray) and isinstance(source.images[row], Path)

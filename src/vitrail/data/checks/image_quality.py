@@ -37,7 +37,7 @@ def find_image_quality_issues(
     if not len(looks):
         return []
     narrow = _has_narrow_range(looks)
-    flat = looks.deviations == 0 if narrow else looks.deviations < CONSTANT_STD
+    flat = looks.stds == 0 if narrow else looks.stds < CONSTANT_STD
     in_flat_class = _in_constant_class(source, looks, flat)
     return [
         *_check_constant_classes(source, looks, in_flat_class),
@@ -57,7 +57,7 @@ def _masked_rows(looks: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
 
 def _in_constant_class(source: Source, looks: ImageStatsTable, flat: Mask) -> Mask:
     """Pictures of classes that show nothing in any picture."""
-    if source.task != "classes" or source.soft:
+    if source.task != "classes" or source.has_soft_labels:
         return np.zeros(len(looks), np.bool_)
     numbers, classes = source.targets[looks.rows], len(source.classes)
     whole = np.bincount(numbers, minlength=classes) == np.bincount(numbers[flat], minlength=classes)
@@ -166,12 +166,12 @@ def _check_dtypes(looks: ImageStatsTable) -> Iterator[DataIssue]:
 
 def _has_narrow_range(looks: ImageStatsTable) -> bool:
     """A whole set that uses little of black to white: the range was decided wrongly, or by a few outliers."""
-    shows = looks.deviations > 0
-    return bool(shows.any() and np.median(looks.deviations[shows]) < NARROW_STD * 255)
+    shows = looks.stds > 0
+    return bool(shows.any() and np.median(looks.stds[shows]) < NARROW_STD * 255)
 
 
 def _check_narrow_range(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
-    spread = float(np.median(looks.deviations[looks.deviations > 0])) / 255
+    spread = float(np.median(looks.stds[looks.stds > 0])) / 255
     yield DataIssue(
         code="narrow-range",
         severity="warning",
@@ -183,10 +183,10 @@ def _check_narrow_range(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[Dat
 
 def _check_grey_images(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
     colour = looks.channels == 3
-    grey = colour & looks.grey
+    grey = colour & looks.is_grey
     if not grey.any():
         return
-    if grey.sum() == colour.sum() and spec.channels == 3 and looks.grey.all():
+    if grey.sum() == colour.sum() and spec.channels == 3 and looks.is_grey.all():
         yield DataIssue(
             code="grey-in-colour",
             severity="hint",

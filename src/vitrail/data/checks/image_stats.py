@@ -52,13 +52,13 @@ class ImageStats:
     """Format of the file, or "array"."""
     remarks: tuple[str, ...]
     """What the decoder noticed."""
-    grey: bool
+    is_grey: bool
     """One channel, or three that are equal."""
     digest: int
     """64-bit hash of the upright stored values; grey hashes the same as one channel or three."""
     mean: float
     """Of the grey levels, 0..255, as the model's range shows them."""
-    deviation: float
+    std: float
     dark: float
     """Share of pixels that are black."""
     bright: float
@@ -82,18 +82,18 @@ class ImageStatsTable:
     channels: Int32[np.ndarray, " n"]
     depths: Shaped[np.ndarray, " n"]
     kinds: Shaped[np.ndarray, " n"]
-    grey: Bool[np.ndarray, " n"]
+    is_grey: Bool[np.ndarray, " n"]
     digests: UInt64[np.ndarray, " n"]
     means: Float32[np.ndarray, " n"]
-    deviations: Float32[np.ndarray, " n"]
+    stds: Float32[np.ndarray, " n"]
     dark: Float32[np.ndarray, " n"]
     bright: Float32[np.ndarray, " n"]
-    sketched: Int64[np.ndarray, " s"]
+    sketch_rows: Int64[np.ndarray, " s"]
     """Rows of the pictures that have a sketch."""
     sketches: UInt8[np.ndarray, "s 40 40"]
     remarks: dict[str, list[int]]
     """What the decoder noticed, and the rows where it did."""
-    bad: list[tuple[int, str]]
+    bad_images: list[tuple[int, str]]
     """(row, reason) of what cannot be read."""
 
     def __len__(self) -> int:
@@ -117,10 +117,10 @@ def measure_images(
         watch: passes single looks on, and may count them; not asked for a block.
     """
     sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < most_sketches
-    stack = source.pictures
+    stack = source.images
     if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
         return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
-    work = ((source.pictures[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
+    work = ((source.images[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
     looks = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
     looks = watch(looks, len(rows)) if watch else looks
     return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), looks, strict=False))])
@@ -143,10 +143,10 @@ def measure_image(picture: ImageInput, spec: ImageSpec, sketch: bool = True) -> 
         depth=values.dtype.name,
         kind=stored.kind,
         remarks=tuple(stored.remarks),
-        grey=_is_grey(values),
+        is_grey=_is_grey(values),
         digest=hash_image(stored),
         mean=mean,
-        deviation=deviation,
+        std=deviation,
         dark=dark,
         bright=bright,
         sketch=_make_sketch(grey) if sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
@@ -240,7 +240,7 @@ def _measure_block(
     block: UInt8[np.ndarray, "b ..."], rows: NDArray[np.int64], sketch: NDArray[np.bool_], first: ImageStats
 ) -> ImageStatsTable:
     n = len(rows)
-    grey = np.array([_is_grey(values) for values in block]) if first.channels == 3 else np.full(n, first.grey)
+    grey = np.array([_is_grey(values) for values in block]) if first.channels == 3 else np.full(n, first.is_grey)
     levels = _to_luma(block).reshape(n, -1)
     exact = levels.astype(np.float32)
     seen = np.flatnonzero(sketch) if min(first.height, first.width) >= MIN_SKETCHED_SIDE else np.zeros(0, np.int64)
@@ -252,16 +252,16 @@ def _measure_block(
         channels=np.full(n, first.channels, np.int32),
         depths=np.full(n, first.depth),
         kinds=np.full(n, first.kind),
-        grey=grey,
+        is_grey=grey,
         digests=np.array([hash_image(DecodedImage(values)) for values in block], dtype=np.uint64),
         means=exact.mean(1),
-        deviations=exact.std(1),
+        stds=exact.std(1),
         dark=(levels <= BLACK_LEVEL).mean(1, dtype=np.float32),
         bright=(levels >= WHITE_LEVEL).mean(1, dtype=np.float32),
-        sketched=rows[seen],
+        sketch_rows=rows[seen],
         sketches=np.array(sketches, np.uint8).reshape(-1, SKETCH_SIDE, SKETCH_SIDE),
         remarks={},
-        bad=[],
+        bad_images=[],
     )
 
 
@@ -297,16 +297,16 @@ def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTab
         channels=np.array([each.channels for each in looks], dtype=np.int32),
         depths=np.array([each.depth for each in looks], dtype=np.str_),
         kinds=np.array([each.kind for each in looks], dtype=np.str_),
-        grey=np.array([each.grey for each in looks], dtype=np.bool_),
+        is_grey=np.array([each.is_grey for each in looks], dtype=np.bool_),
         digests=np.array([each.digest for each in looks], dtype=np.uint64),
         means=np.array([each.mean for each in looks], dtype=np.float32),
-        deviations=np.array([each.deviation for each in looks], dtype=np.float32),
+        stds=np.array([each.std for each in looks], dtype=np.float32),
         dark=np.array([each.dark for each in looks], dtype=np.float32),
         bright=np.array([each.bright for each in looks], dtype=np.float32),
-        sketched=np.array([row for row, _ in drawn], dtype=np.int64),
+        sketch_rows=np.array([row for row, _ in drawn], dtype=np.int64),
         sketches=np.array([sketch for _, sketch in drawn], dtype=np.uint8).reshape(-1, SKETCH_SIDE, SKETCH_SIDE),
         remarks=remarks,
-        bad=[(row, each) for row, each in chunk if isinstance(each, str)],
+        bad_images=[(row, each) for row, each in chunk if isinstance(each, str)],
     )
 
 
@@ -314,7 +314,7 @@ def _concat_stats(parts: list[ImageStatsTable]) -> ImageStatsTable:
     """Parts put together and ordered by row."""
     parts = parts or [_stack_stats([])]
     order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
-    drawn = np.argsort(np.concatenate([part.sketched for part in parts]), kind="stable")
+    drawn = np.argsort(np.concatenate([part.sketch_rows for part in parts]), kind="stable")
     remarks: dict[str, list[int]] = {}
     for part in parts:
         for remark, rows in part.remarks.items():
@@ -326,14 +326,14 @@ def _concat_stats(parts: list[ImageStatsTable]) -> ImageStatsTable:
         channels=np.concatenate([part.channels for part in parts])[order],
         depths=np.concatenate([part.depths for part in parts])[order],
         kinds=np.concatenate([part.kinds for part in parts])[order],
-        grey=np.concatenate([part.grey for part in parts])[order],
+        is_grey=np.concatenate([part.is_grey for part in parts])[order],
         digests=np.concatenate([part.digests for part in parts])[order],
         means=np.concatenate([part.means for part in parts])[order],
-        deviations=np.concatenate([part.deviations for part in parts])[order],
+        stds=np.concatenate([part.stds for part in parts])[order],
         dark=np.concatenate([part.dark for part in parts])[order],
         bright=np.concatenate([part.bright for part in parts])[order],
-        sketched=np.concatenate([part.sketched for part in parts])[drawn],
+        sketch_rows=np.concatenate([part.sketch_rows for part in parts])[drawn],
         sketches=np.concatenate([part.sketches for part in parts])[drawn],
         remarks={remark: sorted(rows) for remark, rows in sorted(remarks.items())},
-        bad=sorted(each for part in parts for each in part.bad),
+        bad_images=sorted(each for part in parts for each in part.bad_images),
     )

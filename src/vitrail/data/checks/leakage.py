@@ -74,17 +74,17 @@ def _find_near_pairs(looks: ImageStatsTable, exact: Sequence[Group], until: floa
     Also whether there was time to compare all."""
     members = {group[0]: group for group in exact}
     again = {row for group in exact for row in group[1:]}
-    flat = set(looks.rows[looks.deviations < MIN_STD].tolist())
-    kept = np.array([row not in again and row not in flat for row in looks.sketched.tolist()], dtype=np.bool_)
-    rows = looks.sketched[kept]
+    flat = set(looks.rows[looks.stds < MIN_STD].tolist())
+    kept = np.array([row not in again and row not in flat for row in looks.sketch_rows.tolist()], dtype=np.bool_)
+    rows = looks.sketch_rows[kept]
     pairs = near_duplicates.find_near_duplicates(looks.sketches[kept], until)
     found: list[Group] = []
-    for first, second in rows[pairs.places].tolist():
+    for first, second in rows[pairs.indices].tolist():
         left, right = members.get(first, (first,)), members.get(second, (second,))
         if len(left) * len(right) > MAX_GROUP_PAIRS:
             left, right = left[:1], right[:1]
         found += itertools.product(left, right)
-    return found, pairs.complete
+    return found, pairs.is_complete
 
 
 def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
@@ -107,7 +107,7 @@ def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64
             advice=EXCLUDE_ADVICE.format(drop=drop, keep=keep),
             rows=tuple(sorted(held)),
             groups=tuple(_order_group(group, owner, (first, second)) for group in found),
-            leave_out=tuple((row, f"{how} copy of a picture in {keep}") for row in sorted(dropped)),
+            rows_to_exclude=tuple((row, f"{how} copy of a picture in {keep}") for row in sorted(dropped)),
         )
 
 
@@ -166,7 +166,7 @@ def _contradiction_issue(
         advice=advice,
         rows=tuple(sorted({row for group in groups for row in group})),
         groups=tuple(groups),
-        leave_out=leave_out,
+        rows_to_exclude=leave_out,
     )
 
 
@@ -182,7 +182,7 @@ def _targets_differ(targets: np.ndarray) -> bool:
 
 def _class_names_of_group(source: Source, group: Group) -> str:
     numbers = source.targets[list(group)]
-    numbers = numbers.argmax(1) if source.soft else numbers
+    numbers = numbers.argmax(1) if source.has_soft_labels else numbers
     return " / ".join(source.classes[number] for number in np.unique(numbers).tolist())
 
 

@@ -48,10 +48,10 @@ BlurredSketches = Float32[np.ndarray, "n S S"]
 class DuplicatePairs(NamedTuple):
     """Places of two pictures each, the first before the second."""
 
-    places: Int64[np.ndarray, "P 2"]
-    likeness: Float32[np.ndarray, " P"]
+    indices: Int64[np.ndarray, "P 2"]
+    similarity: Float32[np.ndarray, " P"]
     """Correlation of what is their own, 1 for the same."""
-    complete: bool = True
+    is_complete: bool = True
     """Whether there was time for all that may be copies."""
 
 

@@ -57,21 +57,21 @@ class ShortcutTarget(NamedTuple):
     """What is to be told of a picture: its class, or whether it has one label."""
 
     label: str
-    known: NDArray[np.bool_]
-    numbers: Codes
-    subjects: tuple[str, ...]
+    is_known: NDArray[np.bool_]
+    class_indices: Codes
+    descriptions: tuple[str, ...]
     """Words for the pictures of each number: of class 'cat'."""
 
 
 def _check_target(answer: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
     """Each class is told by the first feature that singles it out; other features are told if they tell much."""
     told: set[int] = set()
-    known = answer.known
+    known = answer.is_known
     if known.sum() < 2 * MIN_CLASS_IMAGES:
         return
     for feature, codes, names in features:
-        table = _contingency_table(codes[known], answer.numbers[known], len(names), len(answer.subjects))
-        singled = dict(_find_class_shortcuts(feature, names, answer.subjects, table))
+        table = _contingency_table(codes[known], answer.class_indices[known], len(names), len(answer.descriptions))
+        singled = dict(_find_class_shortcuts(feature, names, answer.descriptions, table))
         yield from (_shortcut_issue(text) for number, text in singled.items() if number not in told)
         told |= set(singled)
         if not told:
@@ -90,8 +90,8 @@ def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Itera
         yield "size", sizes
     yield "format", kinds
     yield "depth", looks.depths.tolist()
-    yield "colour", ["grey" if grey else "in colour" for grey in looks.grey.tolist()]
-    if not isinstance(source.pictures, np.ndarray):
+    yield "colour", ["grey" if grey else "in colour" for grey in looks.is_grey.tolist()]
+    if not isinstance(source.images, np.ndarray):
         yield from _name_features([source.ids[row] for row in looks.rows.tolist()], source.classes)
     for column, values in source.metadata.items():
         if column != strata:
@@ -123,7 +123,7 @@ def _normalize_name(text: str) -> str:
 def _iter_targets(source: Source, rows: NDArray[np.int64]) -> Iterator[ShortcutTarget]:
     targets = source.targets[rows]
     if source.task == "classes":
-        numbers = targets.argmax(1) if source.soft else targets
+        numbers = targets.argmax(1) if source.has_soft_labels else targets
         subjects = tuple(f"of class {name!r}" for name in source.classes)
         yield ShortcutTarget("the class", np.ones(len(rows), np.bool_), numbers.astype(np.int64), subjects)
         return

@@ -62,9 +62,9 @@ class JpegHeader(NamedTuple):
     """Whether Adobe's marker is there, whose CMYK files count light, not ink."""
     exif: tuple[bytes, ...]
     profile: bytes
-    scan: int
+    scan_offset: int
     """Where the pixels begin."""
-    needed: tuple[slice, ...]
+    required_segments: tuple[slice, ...]
     """The segments before them without which they cannot be decoded."""
 
 
@@ -81,7 +81,7 @@ def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
             f"is a JPEG of {header.channels} channels with {header.bits} bits each; Vitrail reads grey, RGB and CMYK "
             "of 8 bits. Save deeper pictures as 16-bit PNG or TIFF."
         )
-    if header.progressive and _count_scans(data, header.scan) > MAX_SCANS:
+    if header.progressive and _count_scans(data, header.scan_offset) > MAX_SCANS:
         raise TooLargeError(f"image has more than {MAX_SCANS} passes, which no real picture has; save it again.")
     values, remarks = _decode_pixels(data, header)
     if header.channels == 1:
@@ -167,8 +167,8 @@ def _decode_pixels(data: bytes, header: JpegHeader) -> tuple[np.ndarray, tuple[s
     except ValueError as problem:
         if TRUNCATED_MESSAGE in odd or TRUNCATED_MESSAGE in str(problem).lower():
             raise truncated_error(JPEG, len(data)) from problem
-    needed = b"".join(data[part] for part in header.needed)
-    image = JpegImageFile(io.BytesIO(b"\xff\xd8" + needed + data[header.scan :]))
+    needed = b"".join(data[part] for part in header.required_segments)
+    image = JpegImageFile(io.BytesIO(b"\xff\xd8" + needed + data[header.scan_offset :]))
     if header.channels == 4:  # as stored: whether light or ink is decided above
         image.tile = [tile._replace(args=("CMYK", "")) for tile in image.tile]
     image.load()

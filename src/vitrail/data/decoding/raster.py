@@ -55,8 +55,8 @@ class PngChunk(NamedTuple):
 
     name: bytes
     content: bytes
-    whole: bytes
-    intact: bool
+    raw: bytes
+    is_intact: bool
 
 
 def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
@@ -98,7 +98,7 @@ def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes
     for chunk in _iter_chunks(data):
         if chunk.name == b"IEND":
             break
-        if not chunk.intact:
+        if not chunk.is_intact:
             if chunk.name[:1].isupper():
                 raise damaged_error(PNG, f"the checksum of its chunk {chunk.name.decode()} is wrong")
             remarks[DAMAGE_OUTSIDE_PIXELS] = None
@@ -182,7 +182,7 @@ def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> by
             _encode_chunk(b"tRNS", _scale_transparent_level(chunk.content, depth, colour))
             for chunk in kept.get(b"tRNS", [])[:1]
         ]
-    parts += [chunk.whole for chunk in kept[b"IDAT"]]
+    parts += [chunk.raw for chunk in kept[b"IDAT"]]
     return b"".join([*parts, _encode_chunk(b"IEND", b"")])
 
 
@@ -241,7 +241,7 @@ class GifFrame(NamedTuple):
 
     bottom: int
     right: int
-    after: int
+    end: int
 
 
 def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
@@ -257,7 +257,7 @@ def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
         raise damaged_error("GIF", "it ends before its first frame")
     check_image_size(max(height, first.bottom), max(width, first.right), spec.max_pixels)
     remarks = _check_later_frames(frames, spec.max_pixels)
-    image = GifImageFile(io.BytesIO(data[: first.after] + bytes([GIF_TRAILER])))
+    image = GifImageFile(io.BytesIO(data[: first.end] + bytes([GIF_TRAILER])))
     return decode_pillow(image)._replace(remarks=remarks)
 
 

@@ -37,32 +37,32 @@ def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
     """
     found = read_tiff_pages(data)
     page = found[choose_page(len(found), spec.page, "pages")]
-    width, height = page.number(WIDTH), page.number(HEIGHT)
+    width, height = page.tag_value(WIDTH), page.tag_value(HEIGHT)
     check_image_size(height, width, spec.max_pixels)
     _check_strips(page, height, width, spec.max_pixels)
     stored = _decode_with_tifffile(page) if _needs_tifffile(page) else _decode_with_pillow(page)
     profile = page.entries.get(PROFILE)
-    remarks = remark_colour_profile(page.content(profile)) if profile else ()
-    way = page.number(ORIENTATION, 1)
+    remarks = remark_colour_profile(page.entry_bytes(profile)) if profile else ()
+    way = page.tag_value(ORIENTATION, 1)
     stored = stored._replace(remarks=remarks)
     return apply_orientation(stored, way) if 2 <= way <= 8 else stored
 
 
 def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> None:
     """Refuse strips or tiles that do not cover the picture, are very many, or larger than any picture."""
-    planes = page.number(SAMPLES, 1) if page.number(PLANAR, 1) == 2 else 1
-    high, wide = (page.number(tag) for tag in (TILE_HEIGHT, TILE_WIDTH))
-    needed = {STRIPS: -(-height // min(height, page.number(ROWS) or height))}
+    planes = page.tag_value(SAMPLES, 1) if page.tag_value(PLANAR, 1) == 2 else 1
+    high, wide = (page.tag_value(tag) for tag in (TILE_HEIGHT, TILE_WIDTH))
+    needed = {STRIPS: -(-height // min(height, page.tag_value(ROWS) or height))}
     if high and wide:
         needed = {TILES: -(-height // high) * -(-width // wide)}
     for tag, pieces in needed.items():
         entry = page.entries.get(tag)
-        if entry is None or entry.many < pieces * planes:
-            have = entry.many if entry else 0
+        if entry is None or entry.count < pieces * planes:
+            have = entry.count if entry else 0
             raise damaged_error(TIFF, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
-        if entry.many > MAX_PIECES:
+        if entry.count > MAX_PIECES:
             raise TooLargeError(
-                f"image is cut into {entry.many:,} strips or tiles, limit {MAX_PIECES:,}; "
+                f"image is cut into {entry.count:,} strips or tiles, limit {MAX_PIECES:,}; "
                 "save it with fewer, larger ones."
             )
     if high * wide > max_pixels:
@@ -73,19 +73,19 @@ def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> N
 
 def _needs_tifffile(page: TiffPage) -> bool:
     """Whether Pillow would refuse the page, or lose or mix up some of its numbers."""
-    bits, samples, form = page.number(BITS, 1), page.number(SAMPLES, 1), page.number(FORMAT, 1)
+    bits, samples, form = page.tag_value(BITS, 1), page.tag_value(SAMPLES, 1), page.tag_value(FORMAT, 1)
     if samples == 1:
         return (
             (form, bits) in ((FLOAT, 16), (FLOAT, 64))
-            or (form == FLOAT and page.number(PHOTOMETRIC) == WHITE_IS_ZERO)
+            or (form == FLOAT and page.tag_value(PHOTOMETRIC) == WHITE_IS_ZERO)
             or bits == 64
-            or (form == 1 and bits == 32 and page.writing.order == ">")
+            or (form == 1 and bits == 32 and page.encoding.order == ">")
         )
-    return form != 1 or bits > 16 or (bits == 16 and (samples == 2 or samples > 4 or page.number(PLANAR, 1) == 2))
+    return form != 1 or bits > 16 or (bits == 16 and (samples == 2 or samples > 4 or page.tag_value(PLANAR, 1) == 2))
 
 
 def _decode_with_pillow(page: TiffPage) -> DecodedImage:
-    alone = page.alone()
+    alone = page.to_single_page_file()
     try:
         image = TiffImageFile(io.BytesIO(alone))
     except SyntaxError as problem:
@@ -100,31 +100,31 @@ def _decode_with_pillow(page: TiffPage) -> DecodedImage:
 
 def _restore_dtype(values: np.ndarray, page: TiffPage) -> np.ndarray:
     """The numbers with their own sign and direction, where Pillow has but one type per width."""
-    bits, form = page.number(BITS, 1), page.number(FORMAT, 1)
-    if page.number(SAMPLES, 1) > 1:
+    bits, form = page.tag_value(BITS, 1), page.tag_value(FORMAT, 1)
+    if page.tag_value(SAMPLES, 1) > 1:
         return values
     if bits == 8 and form == SIGNED:
         return values.view(np.int8)
     if bits == 32 and form == 1 and values.dtype == np.int32:
         return values.view(np.uint32)
-    if bits == 16 and page.number(PHOTOMETRIC) == WHITE_IS_ZERO and values.dtype == np.uint16:
+    if bits == 16 and page.tag_value(PHOTOMETRIC) == WHITE_IS_ZERO and values.dtype == np.uint16:
         return 65535 - values
     return values
 
 
 def _decode_with_tifffile(page: TiffPage) -> DecodedImage:
-    bits, samples = page.number(BITS, 1), page.number(SAMPLES, 1)
+    bits, samples = page.tag_value(BITS, 1), page.tag_value(SAMPLES, 1)
     kind = (
         f"{samples} channel{'s' if samples > 1 else ''} of {bits}-bit "
-        f"{SAMPLE_FORMAT_NAMES.get(page.number(FORMAT, 1), 'numbers')}"
+        f"{SAMPLE_FORMAT_NAMES.get(page.tag_value(FORMAT, 1), 'numbers')}"
     )
-    if page.number(PHOTOMETRIC) not in (BLACK_IS_ZERO, RGB):
+    if page.tag_value(PHOTOMETRIC) not in (BLACK_IS_ZERO, RGB):
         raise DataError(f"is a TIFF file with {kind} in colours that Vitrail does not know; save it as grey or RGB.")
     try:
         import tifffile
     except ImportError as problem:
         raise DataError(f"is a TIFF file with {kind}; such need tifffile: pip install 'vitrail[medical]'.") from problem
-    with tifffile.TiffFile(io.BytesIO(page.alone())) as file:
+    with tifffile.TiffFile(io.BytesIO(page.to_single_page_file())) as file:
         first = file.pages[0]
         axes = str(first.axes)
         try:
@@ -136,7 +136,7 @@ def _decode_with_tifffile(page: TiffPage) -> DecodedImage:
     if axes.startswith("S"):
         values = np.moveaxis(values, 0, -1)
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
-    if page.numbers(EXTRA) == (2,) and values.ndim == 3 and values.dtype.kind == "u":
+    if page.tag_values(EXTRA) == (2,) and values.ndim == 3 and values.dtype.kind == "u":
         colours = values[:, :, 0] if values.shape[2] == 2 else values[:, :, :-1]
         return DecodedImage(colours, values[:, :, -1])
     return DecodedImage(values)
@@ -166,7 +166,7 @@ class TiffEntry(NamedTuple):
     """One line of a directory: the type of its numbers, how many, and the field with them or their place."""
 
     kind: int
-    many: int
+    count: int
     field: bytes
 
 
@@ -174,72 +174,72 @@ class TiffEncoding(NamedTuple):
     """How a file writes its numbers: byte order, and whether places in it take 8 bytes (BigTIFF) or 4."""
 
     order: str
-    big: bool
+    is_bigtiff: bool
 
     @property
-    def place(self) -> str:
+    def offset_format(self) -> str:
         """The struct format of a place in the file."""
-        return self.order + ("Q" if self.big else "I")
+        return self.order + ("Q" if self.is_bigtiff else "I")
 
     @property
-    def line(self) -> str:
+    def entry_format(self) -> str:
         """The struct format of one directory entry."""
-        return self.order + ("HHQ8s" if self.big else "HHI4s")
+        return self.order + ("HHQ8s" if self.is_bigtiff else "HHI4s")
 
     @property
-    def head(self) -> str:
+    def count_format(self) -> str:
         """The struct format of the number of entries, with which a directory begins."""
-        return self.order + ("Q" if self.big else "H")
+        return self.order + ("Q" if self.is_bigtiff else "H")
 
 
 class TiffPage(NamedTuple):
     """The directory of one page, and the file that it is in."""
 
-    writing: TiffEncoding
+    encoding: TiffEncoding
     entries: dict[int, TiffEntry]
     data: bytes
 
-    def numbers(self, tag: int, default: tuple[int, ...] = (), most: int = 16) -> tuple[int, ...]:
+    def tag_values(self, tag: int, default: tuple[int, ...] = (), most: int = 16) -> tuple[int, ...]:
         """The first whole numbers under a tag."""
         entry = self.entries.get(tag)
         if entry is None:
             return default
         if entry.kind not in INTEGER_TYPES:
             raise damaged_error(TIFF, f"its tag {tag} holds no whole numbers")
-        count = min(entry.many, most)
-        form = f"{self.writing.order}{count}{INTEGER_TYPES[entry.kind]}"
-        return struct.unpack_from(form, self.content(entry))
+        count = min(entry.count, most)
+        form = f"{self.encoding.order}{count}{INTEGER_TYPES[entry.kind]}"
+        return struct.unpack_from(form, self.entry_bytes(entry))
 
-    def number(self, tag: int, default: int = 0) -> int:
+    def tag_value(self, tag: int, default: int = 0) -> int:
         """The first whole number under a tag."""
-        return next(iter(self.numbers(tag, (default,))), default)
+        return next(iter(self.tag_values(tag, (default,))), default)
 
-    def content(self, entry: TiffEntry) -> bytes:
+    def entry_bytes(self, entry: TiffEntry) -> bytes:
         """The bytes of an entry, wherever they lie.
 
         Raises:
             DataError: beyond the end of the file.
         """
-        size = entry.many * TYPE_SIZES.get(entry.kind, 1)
+        size = entry.count * TYPE_SIZES.get(entry.kind, 1)
         if size <= len(entry.field):
             return entry.field[:size]
-        (start,) = struct.unpack(self.writing.place, entry.field)
+        (start,) = struct.unpack(self.encoding.offset_format, entry.field)
         if start + size > len(self.data):
             raise truncated_error(TIFF, len(self.data), start + size)
         return self.data[start : start + size]
 
-    def alone(self) -> bytes:
+    def to_single_page_file(self) -> bytes:
         """The file with this directory only, and of that only what makes up the pixels."""
         kept = {tag: entry for tag, entry in sorted(self.entries.items()) if tag in PIXEL_TAGS}
         for tag, entry in kept.items():
-            self.content(entry)
-            if tag in SINGLE_VALUE_TAGS and entry.many != 1:
-                raise damaged_error(TIFF, f"its tag {tag} holds {entry.many:,} numbers instead of one")
-        lines = b"".join(struct.pack(self.writing.line, tag, *entry) for tag, entry in kept.items())
-        directory = struct.pack(self.writing.head, len(kept)) + lines + struct.pack(self.writing.place, 0)
-        head = 16 if self.writing.big else 8
+            self.entry_bytes(entry)
+            if tag in SINGLE_VALUE_TAGS and entry.count != 1:
+                raise damaged_error(TIFF, f"its tag {tag} holds {entry.count:,} numbers instead of one")
+        lines = b"".join(struct.pack(self.encoding.entry_format, tag, *entry) for tag, entry in kept.items())
+        directory = struct.pack(self.encoding.count_format, len(kept)) + lines + struct.pack(self.encoding.offset_format, 0)
+        head = 16 if self.encoding.is_bigtiff else 8
         start = len(self.data) + len(self.data) % 2
-        begin = self.data[: head - struct.calcsize(self.writing.place)] + struct.pack(self.writing.place, start)
+        begin = self.data[: head - struct.calcsize(self.encoding.offset_format)] + struct.pack(self.encoding.offset_format, start)
         return b"".join([begin, self.data[head:], b"\0" * (len(self.data) % 2), directory])
 
 
@@ -252,13 +252,13 @@ def read_tiff_pages(data: bytes) -> list[TiffPage]:
     writing = TiffEncoding("<" if data[:2] == b"II" else ">", b"+" in data[2:4])
     found: list[TiffPage] = []
     seen: set[int] = set()
-    (start,) = _unpack_at(writing.place, data, 8 if writing.big else 4)
+    (start,) = _unpack_at(writing.offset_format, data, 8 if writing.is_bigtiff else 4)
     while start and start not in seen:
         seen.add(start)
         if len(seen) > MAX_PAGES:
             raise damaged_error(TIFF, f"more than {MAX_PAGES:,} pages")
         page, start = _read_directory(writing, data, start)
-        if not page.number(SUBFILE) & 0b101:
+        if not page.tag_value(SUBFILE) & 0b101:
             found.append(page)
     if not found:
         raise damaged_error(TIFF, "it has no page")
@@ -267,13 +267,13 @@ def read_tiff_pages(data: bytes) -> list[TiffPage]:
 
 def _read_directory(writing: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
     """The page at a place, and the place of the next."""
-    (count,) = _unpack_at(writing.head, data, start)
-    first, step = start + struct.calcsize(writing.head), struct.calcsize(writing.line)
+    (count,) = _unpack_at(writing.count_format, data, start)
+    first, step = start + struct.calcsize(writing.count_format), struct.calcsize(writing.entry_format)
     if first + step * count > len(data):
         raise truncated_error(TIFF, len(data), first + step * count)
-    lines = struct.iter_unpack(writing.line, data[first : first + step * count])
+    lines = struct.iter_unpack(writing.entry_format, data[first : first + step * count])
     entries = {tag: TiffEntry(kind, number, field) for tag, kind, number, field in lines}
-    (following,) = _unpack_at(writing.place, data, first + step * count)
+    (following,) = _unpack_at(writing.offset_format, data, first + step * count)
     return TiffPage(writing, entries, data), following
 
 

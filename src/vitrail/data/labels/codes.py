@@ -43,7 +43,7 @@ class CategoricalColumn(Sequence[Value]):
         """How many rows hold each value."""
         return np.bincount(self.codes, minlength=len(self.values)).astype(np.int64)
 
-    def first(self, number: int) -> int:
+    def first_row(self, number: int) -> int:
         """The first row that holds the value of this number."""
         return int((self.codes == number).argmax())
 
@@ -53,7 +53,7 @@ def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
     if isinstance(cells, CategoricalColumn):
         return cells
     numbers = _CellEncoder()
-    codes = numbers.of(cells, len(cells))
+    codes = numbers.encode(cells, len(cells))
     return CategoricalColumn(numbers.values(), codes)
 
 
@@ -91,20 +91,20 @@ class ColumnBuilder:
         self._texts: list[CompactStrings] = []
         self._rows = 0
 
-    def add(self, cells: Sequence[object]) -> None:
+    def append_cells(self, cells: Sequence[object]) -> None:
         """The next piece."""
         self._rows += len(cells)
         if self._texts:
             self._texts.append(CompactStrings(format_cell(normalize_cell(cell)) for cell in cells))
             return
-        self._codes.append(self._numbers.of(cells, len(cells)))
+        self._codes.append(self._numbers.encode(cells, len(cells)))
         if len(self._numbers) > max(MAX_CODED_VALUES, self._rows / 2):
             values = self._numbers.values()
             if all(isinstance(value, str) for value in values):
                 self._texts = [CompactStrings(str(values[n]) for n in codes.tolist()) for codes in self._codes]
                 self._codes, self._numbers = [], _CellEncoder()
 
-    def finish(self) -> Sequence[Cell]:
+    def build(self) -> Sequence[Cell]:
         """The whole column."""
         if self._texts:
             return ChunkedStrings(self._texts)
@@ -124,7 +124,7 @@ class _CellEncoder:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def of(self, cells: Iterable[object], count: int) -> NDArray[np.int32]:
+    def encode(self, cells: Iterable[object], count: int) -> NDArray[np.int32]:
         return np.fromiter(map(self._numbers.__getitem__, map(_cell_key, cells)), np.int32, count)
 
     def values(self) -> list[Cell]:

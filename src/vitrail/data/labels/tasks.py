@@ -45,7 +45,7 @@ class InferredTask:
     reason: str
     """Why the task is what it is, in a sentence."""
     notes: tuple[str, ...] = ()
-    kept: NDArray[np.int64] | None = None
+    kept_rows: NDArray[np.int64] | None = None
     """The rows that `targets` are of, where `--data.uncertain ignore` leaves some out; None if all."""
 
 
@@ -86,7 +86,7 @@ def _infer_from_column(
         made = encode_flags({name: column}, settings, where)
     else:
         made = encode_multilabel(name, column, find_separator(column) or _first_separator(column), where)
-    return InferredTask(task, made.classes, made.targets, reason, made.notes, made.kept)
+    return InferredTask(task, made.classes, made.targets, reason, made.notes, made.kept_rows)
 
 
 def _task_setting_reason(settings: DataSettings) -> str:
@@ -247,7 +247,7 @@ class EncodedTargets:
     classes: tuple[str, ...]
     targets: np.ndarray
     notes: tuple[str, ...] = ()
-    kept: NDArray[np.int64] | None = None
+    kept_rows: NDArray[np.int64] | None = None
 
 
 def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> EncodedTargets:
@@ -316,7 +316,7 @@ def _resolve_minus_one(
         return "0" if settings.uncertain == "zero" else "1"
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
-        f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, in "
+        f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, in "
         f"{format_count(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say "
         f"which "
         f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
@@ -340,8 +340,8 @@ def _collect_class_names(
         other = near.setdefault(" ".join(word.casefold().split()), word)
         if other != word:
             raise DataError(
-                f"Column {name!r} holds {other!r} ({where(column.first(first[other]))}) and {word!r} "
-                f"({where(column.first(number))}), which differ only in case or spacing. Write them alike if they are "
+                f"Column {name!r} holds {other!r} ({where(column.first_row(first[other]))}) and {word!r} "
+                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if they are "
                 "one class, or rename one."
             )
     return tuple(sorted(first, key=natural_sort_key))
@@ -392,7 +392,7 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
     for name, column in columns.items():
         values = [parse_flag(value) for value in column.values]
         refused = [None] if settings.uncertain != "stop" else [None, UNCERTAIN]
-        wrong += [(column.first(n), name, column.values[n]) for n, value in enumerate(values) if value in refused]
+        wrong += [(column.first_row(n), name, column.values[n]) for n, value in enumerate(values) if value in refused]
         uncertain += int(column.counts()[[value == UNCERTAIN for value in values]].sum())
         meant = {"ignore": np.nan, "zero": 0.0, "one": 1.0}.get(settings.uncertain, np.nan)
         table = np.array([meant if value in (None, UNCERTAIN) else value for value in values], dtype=np.float32)
@@ -453,7 +453,7 @@ def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
         if None in values:
             number = values.index(None)
             raise DataError(
-                f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, expected a finite number or "
+                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite number or "
                 "nothing. Mend that cell, or name other columns with --data.targets."
             )
         table = np.array(values, dtype=np.float64)[column.codes]

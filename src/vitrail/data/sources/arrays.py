@@ -35,7 +35,7 @@ class SplitArrays(NamedTuple):
     """The arrays of one split; the split "" is all there is."""
 
     split: str
-    pictures: np.ndarray
+    images: np.ndarray
     labels: np.ndarray
     groups: np.ndarray | None
     notes: tuple[str, ...] = ()
@@ -59,19 +59,19 @@ def open_arrays(path: Path, settings: DataSettings) -> Source:
     if single:
         return _build_source(path, [_read_npy_pair(file, settings)], (), settings, ())
     archive = _NpzArchive(file, settings)
-    return _build_source(path, archive.parts(), archive.class_names(), settings, archive.notes())
+    return _build_source(path, archive.read_splits(), archive.read_class_names(), settings, archive.unused_notes())
 
 
 def _build_source(
     path: Path, parts: Sequence[SplitArrays], names: Sequence[str], settings: DataSettings, notes: tuple[str, ...]
 ) -> Source:
-    ends = np.cumsum([len(part.pictures) for part in parts])
+    ends = np.cumsum([len(part.images) for part in parts])
     groups = [part.groups for part in parts if part.groups is not None]
-    rows = {part.split: np.arange(end - len(part.pictures), end) for part, end in zip(parts, ends, strict=True)}
+    rows = {part.split: np.arange(end - len(part.images), end) for part, end in zip(parts, ends, strict=True)}
     return build_source(
         path.stem,
         _concat_images(path, parts),
-        ConcatSequence([NumberedNames(part.split, len(part.pictures)) for part in parts]),
+        ConcatSequence([NumberedNames(part.split, len(part.images)) for part in parts]),
         infer_labels(_concat_labels(path, parts), int(ends[-1]), settings, str(path), names),
         groups=np.concatenate(groups) if groups else None,
         splits={split: rows[split] for split in SPLITS if split in rows},
@@ -85,59 +85,59 @@ class _NpzArchive:
     def __init__(self, file: ArrayFile, settings: DataSettings):
         self._file = file
         self._settings = settings
-        self._found: dict[str, dict[str, str]] = {}  # split -> rest of the name -> name
+        self._names_by_split: dict[str, dict[str, str]] = {}  # split -> rest of the name -> name
         for name in file.headers:
             split, rest = parse_array_name(name)
-            other = self._found.setdefault(split, {}).setdefault(rest, name)
+            other = self._names_by_split.setdefault(split, {}).setdefault(rest, name)
             if other != name:
                 raise DataError(f"{file.path} holds both {other} and {name}, which say the same. Rename one.")
-        self._used: set[str] = set()
+        self._used_names: set[str] = set()
 
-    def parts(self) -> list[SplitArrays]:
+    def read_splits(self) -> list[SplitArrays]:
         """One part a split; where none is called train, pictures of no split are what is left for it."""
-        splits = [split for split in (*SPLITS, "") if self._pictures(split)]
+        splits = [split for split in (*SPLITS, "") if self._find_images(split)]
         if not splits:
-            return [self._unnamed()]
+            return [self._guess_by_axes()]
         if "train" in splits:
             splits = [split for split in splits if split]
-        found = [self._part(split, self._pictures(split)) for split in splits]
+        found = [self._read_split(split, self._find_images(split)) for split in splits]
         parts = [part for part in found if part is not None]
         if not parts:
-            raise DataError(f"{self._file.path} holds pictures, {self._pictures(splits[0])!r}, but no labels. {_HOW}")
+            raise DataError(f"{self._file.path} holds pictures, {self._find_images(splits[0])!r}, but no labels. {_HOW}")
         return parts
 
-    def class_names(self) -> list[str]:
+    def read_class_names(self) -> list[str]:
         """Texts that name the classes; none where there are no such texts."""
         for rest in CLASS_ARRAY_NAMES:
-            name = self._found.get("", {}).get(rest, "")
-            if name and name not in self._used:
+            name = self._names_by_split.get("", {}).get(rest, "")
+            if name and name not in self._used_names:
                 header = self._file.headers[name]
                 if header.dtype.kind in "SU" and len(header.shape) == 1:
-                    self._used.add(name)
+                    self._used_names.add(name)
                     return [str(text) for text in normalize_labels(self._file.read(name))]
         return []
 
-    def notes(self) -> tuple[str, ...]:
+    def unused_notes(self) -> tuple[str, ...]:
         """What was not used."""
-        rest = [name for name in self._file.headers if name not in self._used]
+        rest = [name for name in self._file.headers if name not in self._used_names]
         return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
 
-    def _part(self, split: str, pictures: str) -> SplitArrays | None:
+    def _read_split(self, split: str, pictures: str) -> SplitArrays | None:
         shape = self._file.headers[pictures].shape
-        labels = self._labels(split, shape[0] if shape else 0)
+        labels = self._find_labels(split, shape[0] if shape else 0)
         if not labels:
             return None
-        self._used |= {pictures, labels}
-        group = self._found[split].get(parse_array_name(self._settings.group)[1], "") if self._settings.group else ""
+        self._used_names |= {pictures, labels}
+        group = self._names_by_split[split].get(parse_array_name(self._settings.group)[1], "") if self._settings.group else ""
         if self._settings.group and not group:
             raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
-        self._used |= {group} - {""}
+        self._used_names |= {group} - {""}
         groups = self._file.read(group) if group else None
         return _read_arrays(self._file, split, pictures, self._file, labels, groups)
 
-    def _pictures(self, split: str) -> str:
+    def _find_images(self, split: str) -> str:
         """The name of the pictures; of several, the one with axes enough for pictures."""
-        found = self._called(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
+        found = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
         deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
         if len(deep) > 1:
             raise DataError(
@@ -146,12 +146,12 @@ class _NpzArchive:
             )
         return (deep or found or [""])[0]
 
-    def _labels(self, split: str, count: int) -> str:
+    def _find_labels(self, split: str, count: int) -> str:
         """The name of the labels; of several, the one that is as long as the pictures are many."""
         targets = self._settings.targets
         if len(targets) > 1:
             raise DataError(f"{self._file.path}: labels are one array [n] or [n, K]. Got --data.targets {targets}.")
-        found = self._called(split, targets[0] if targets else "", LABELS)
+        found = self._find_arrays(split, targets[0] if targets else "", LABELS)
         shapes = {name: self._file.headers[name].shape for name in found}
         as_long = [name for name in found if shapes[name][:1] == (count,)]
         if len(as_long) > 1:
@@ -161,14 +161,14 @@ class _NpzArchive:
             )
         return (as_long or found or [""])[0]
 
-    def _called(self, split: str, told: str, usual: Iterable[str]) -> list[str]:
+    def _find_arrays(self, split: str, told: str, usual: Iterable[str]) -> list[str]:
         """Names of a split that are told, or usual."""
-        there = self._found.get(split, {})
+        there = self._names_by_split.get(split, {})
         if told:
             return [name for rest, name in there.items() if rest == parse_array_name(told)[1]]
         return [there[rest] for rest in usual if rest in there]
 
-    def _unnamed(self) -> SplitArrays:
+    def _guess_by_axes(self) -> SplitArrays:
         """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the pictures."""
         headers = self._file.headers
         by_axes = sorted(headers, key=lambda name: len(headers[name].shape))
@@ -179,7 +179,7 @@ class _NpzArchive:
         labels, pictures = by_axes
         if len(headers[labels].shape) > 2 or len(headers[pictures].shape) < 3:
             raise DataError(f"{self._file.path} holds {_describe_arrays(self._file)}: no pictures with labels. {_HOW}")
-        self._used |= {labels, pictures}
+        self._used_names |= {labels, pictures}
         note = f"{pictures} was read as the pictures and {labels} as their labels, by their axes."
         part = _read_arrays(self._file, "", pictures, self._file, labels, None)
         return part._replace(notes=(note, *part.notes))
@@ -211,15 +211,15 @@ def _read_arrays(
     for each, name in ((file, pictures), (of_labels, labels)):
         if each.headers[name].dtype.hasobject:
             raise DataError(
-                f"{each.where(name)} holds Python objects, which can run anything when they are read, so it was not "
+                f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so it was not "
                 "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
                 "files."
             )
-    stack, notes = normalize_stack(file.read(pictures), file.where(pictures))
+    stack, notes = normalize_stack(file.read(pictures), file.describe_array(pictures))
     answers = np.asarray(normalize_labels(of_labels.read(labels)))
     if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
-            f"{file.where(pictures)} holds {len(stack):,} pictures, but {of_labels.where(labels)} {len(answers):,} "
+            f"{file.describe_array(pictures)} holds {len(stack):,} pictures, but {of_labels.describe_array(labels)} {len(answers):,} "
             "labels. Each picture needs one, in order."
         )
     return SplitArrays(split, stack, answers, groups, notes)
@@ -254,13 +254,13 @@ def _read_npy_pair(file: ArrayFile, settings: DataSettings) -> SplitArrays:
 
 def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | ConcatSequence[np.ndarray]:
     """One array where it is possible at little cost."""
-    stacks = [part.pictures for part in parts]
+    stacks = [part.images for part in parts]
     first = parts[0]
     for part in parts:
-        if part.pictures.dtype != first.pictures.dtype:
+        if part.images.dtype != first.images.dtype:
             raise DataError(
-                f"{path}: pictures of {first.split} are {first.pictures.dtype}, those of {part.split} "
-                f"{part.pictures.dtype}. One value range must fit all: save them with the same type."
+                f"{path}: pictures of {first.split} are {first.images.dtype}, those of {part.split} "
+                f"{part.images.dtype}. One value range must fit all: save them with the same type."
             )
     if len(parts) == 1:
         return stacks[0]

@@ -97,7 +97,7 @@ def _open_cifar(known: CifarLayout, data_root: Path | None) -> Source:
     return Source(
         name=known.name,
         classes=tuple(names),
-        pictures=np.concatenate([pictures for pictures, _ in batches]),
+        images=np.concatenate([pictures for pictures, _ in batches]),
         targets=np.concatenate([targets for _, targets in batches]),
         ids=ConcatSequence([NumberedNames("train", train), NumberedNames("test", test)]),
         splits={"train": np.arange(train), "test": np.arange(train, train + test)},
@@ -262,7 +262,7 @@ def _open_idx(name: str, classes: tuple[str, ...], places: list[Path], advice: s
     return Source(
         name=name,
         classes=classes,
-        pictures=np.concatenate([train, test]),
+        images=np.concatenate([train, test]),
         targets=np.concatenate([train_targets, test_targets]).astype(np.int64),
         ids=tuple(f"train/{row:05d}" for row in range(first)) + tuple(f"test/{row:05d}" for row in range(len(test))),
         splits={"train": np.arange(first), "test": np.arange(first, first + len(test))},
@@ -342,7 +342,7 @@ def open_digits() -> Source:
     return Source(
         name="digits",
         classes=tuple("0123456789"),
-        pictures=np.rint(stored.reshape(-1, 8, 8) * (255 / WHITE)).astype(np.uint8),
+        images=np.rint(stored.reshape(-1, 8, 8) * (255 / WHITE)).astype(np.uint8),
         targets=targets.astype(np.int64),
         ids=tuple(f"digits/{row:04d}" for row in range(len(targets))),
     )

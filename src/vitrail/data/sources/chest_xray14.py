@@ -105,7 +105,7 @@ def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[st
         wrong = [word for word in words if word not in FINDINGS and (word != NO_FINDING or len(words) > 1)]
         if wrong or not words:
             raise DataError(
-                f"{table.where(labels.first(number))}: {LABELS!r} is {labels.values[number]!r}, expected "
+                f"{table.where(labels.first_row(number))}: {LABELS!r} is {labels.values[number]!r}, expected "
                 f"{NO_FINDING!r} or "
                 f"some of {', '.join(FINDINGS)}, joined by |."
             )

@@ -56,11 +56,11 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     return Source(
         name=_to_printable_name(root.resolve().name) or "root",
         classes=classes,
-        pictures=RelativePaths(root, CompactStrings(names)),
+        images=RelativePaths(root, CompactStrings(names)),
         targets=np.concatenate(targets),
         ids=CompactStrings(map(_to_printable_name, names)),
         splits=splits,
-        notes=left_out.notes(),
+        notes=left_out.to_notes(),
     )
 
 
@@ -75,36 +75,36 @@ class _SkippedFiles:
     root: Path
     keep_empty: bool = False
     manifests: tuple[Path, ...] = ()
-    litter: int = 0
-    nested: int = 0
-    endings: Counter[str] = field(default_factory=Counter)
-    others: dict[str, str] = field(default_factory=dict)
+    system_files: int = 0
+    nested_folders: int = 0
+    extension_counts: Counter[str] = field(default_factory=Counter)
+    extension_examples: dict[str, str] = field(default_factory=dict)
     """The first file with each of these endings, by its name below the root."""
     sentences: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     """What is used, not left out, and is a link: names below the root."""
 
-    def notes(self) -> tuple[str, ...]:
+    def to_notes(self) -> tuple[str, ...]:
         notes = list(self.sentences)
-        if self.litter:
-            notes.append(f"Left out {self.litter:,} hidden or system files and folders.")
-        if self.endings:
-            found = self.endings.most_common(5)
+        if self.system_files:
+            notes.append(f"Left out {self.system_files:,} hidden or system files and folders.")
+        if self.extension_counts:
+            found = self.extension_counts.most_common(5)
             kinds = ", ".join(
-                f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.others[ending]})"
+                f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.extension_examples[ending]})"
                 for ending, count in found
             )
-            others = f"{format_count(self.endings.total(), 'file')} of other kinds: {kinds}"
+            others = f"{format_count(self.extension_counts.total(), 'file')} of other kinds: {kinds}"
             notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
-        if self.nested:
+        if self.nested_folders:
             notes.append(
-                f"Left out {format_count(self.nested, 'folder')} inside class folders; classes are one level deep."
+                f"Left out {format_count(self.nested_folders, 'folder')} inside class folders; classes are one level deep."
             )
         if self.manifests:
-            notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.instead()}")
+            notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.manifest_command()}")
         return tuple(notes)
 
-    def instead(self) -> str:
+    def manifest_command(self) -> str:
         """The command that would read a manifest that lies in the folder."""
         commands = " or ".join(f"vitrail train {shlex.quote(str(path))}" for path in self.manifests[:3])
         return f"To learn from that file: {commands}"
@@ -169,7 +169,7 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
     classes: Folders = {}
     for each in folders:
         nested, within, linked = _list_folder(folder / each, left_out)
-        left_out.nested += len(nested)
+        left_out.nested_folders += len(nested)
         pictures = _select_images(folder / each, within, left_out)
         name = unicodedata.normalize("NFC", _to_printable_name(each))
         _check_name_collision(folder, name, classes)
@@ -201,7 +201,7 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
         return (
             f"{folder} holds {format_count(loose, 'picture')} but no class folders; their labels seem to stand in "
             f"{files}. "
-            f"{left_out.instead()}"
+            f"{left_out.manifest_command()}"
         )
     if loose:
         return (
@@ -210,7 +210,7 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
             "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
             f"{_parent_folder_hint(folder)}"
         )
-    down = len(folders) == 1 and left_out.nested
+    down = len(folders) == 1 and left_out.nested_folders
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
     return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED_FORMATS}.{hint}"
 
@@ -263,7 +263,7 @@ def _check_split_classes(
     if len(classes) == 1 and left_out.manifests:
         raise DataError(
             f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in "
-            f"{left_out.manifests[0].name} beside it. {left_out.instead()}"
+            f"{left_out.manifests[0].name} beside it. {left_out.manifest_command()}"
         )
     for split, folders in pictures.items():
         unknown = [name for name, files in folders.items() if name not in classes and files]
@@ -285,7 +285,7 @@ def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list
     except OSError as error:
         raise DataError(f"{folder} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
     kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
-    left_out.litter += len(found) - len(kept)
+    left_out.system_files += len(found) - len(kept)
     kept.sort(key=lambda entry: natural_sort_key(entry.name))
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]
@@ -305,8 +305,8 @@ def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> l
         if ending in IMAGE_EXTENSIONS or (not ending and _has_image_signature(folder / file)):
             pictures.append(file)
         else:
-            left_out.endings[ending or "no ending"] += 1
-            left_out.others.setdefault(ending or "no ending", (folder / file).relative_to(left_out.root).as_posix())
+            left_out.extension_counts[ending or "no ending"] += 1
+            left_out.extension_examples.setdefault(ending or "no ending", (folder / file).relative_to(left_out.root).as_posix())
     return pictures
 
 

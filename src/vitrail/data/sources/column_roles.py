@@ -24,9 +24,9 @@ Cells = Callable[[str], Sequence[object]]
 class TableAnnotations:
     """A table but for its pictures; rows are still all there."""
 
-    path: str
+    image_column: str
     """The column of the pictures."""
-    answers: InferredTask
+    labels: InferredTask
     groups: np.ndarray | None
     splits: Mapping[str, np.ndarray]
     metadata: Mapping[str, Sequence[str]]
@@ -73,8 +73,8 @@ def read_memory_table(
 
     groups, note = read_groups(roles.group, cells(roles.group), place) if roles.group else (None, "")
     return TableAnnotations(
-        path=roles.path,
-        answers=answers or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
+        image_column=roles.path,
+        labels=answers or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
         groups=groups,
         splits=rows_by_split(roles.split, cells(roles.split), place) if roles.split else {},
         metadata={name: format_column(encode_categorical(cells(name))) for name in roles.metadata},

@@ -40,23 +40,23 @@ def build_hf_source(
     """
     check_supported_settings(settings, "tables", where)
     tables = _HfTables({split: table.with_format(None) for split, table in parts.items()}, where)
-    notes = (*notes, *tables.without_labels(settings))
-    picture = tables.picture(settings.path)
-    label = tables.label(settings, picture)
-    answers = tables.answers(label, settings) if label else None
+    notes = (*notes, *tables.drop_unlabelled_splits(settings))
+    picture = tables.find_image_column(settings.path)
+    label = tables.find_label_column(settings, picture)
+    answers = tables.infer_class_labels(label, settings) if label else None
     if label:
         settings = replace(settings, targets=(label,))
     read = read_memory_table(
-        tables.plain(picture, settings), tables.cells, picture, settings, where, answers, bool(tables.rows())
+        tables.list_plain_columns(picture, settings), tables.read_cells, picture, settings, where, answers, bool(tables.split_rows())
     )
     pictures, ids = _read_images(tables, read, picture, settings, home)
     return build_source(
         name,
         pictures,
         ids,
-        read.answers,
+        read.labels,
         groups=read.groups,
-        splits=read.splits or tables.rows(),
+        splits=read.splits or tables.split_rows(),
         metadata=read.metadata,
         notes=(*notes, *read.notes),
     )
@@ -69,10 +69,10 @@ def _read_images(
     if not picture:  # a column of paths
         if home is None:
             raise DataError(
-                f"{tables.where} names its pictures by their paths in column {read.path!r}. Say below which folder "
+                f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which folder "
                 "they lie: --data-root FOLDER."
             )
-        names = [str(cell) for cell in tables.cells(read.path)]
+        names = [str(cell) for cell in tables.read_cells(read.image_column)]
         return RelativePaths(
             home, locate_images(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names
         ), ids
@@ -112,13 +112,13 @@ class _HfTables:
                         "values may mean something else. Cast both to the same features."
                     )
 
-    def rows(self) -> dict[str, np.ndarray]:
+    def split_rows(self) -> dict[str, np.ndarray]:
         """Row numbers of the official splits."""
         ends = np.cumsum([len(table) for table in self.parts.values()])
         pairs = zip(self.parts.items(), ends.tolist(), strict=True)
         return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
 
-    def picture(self, told: str) -> str:
+    def find_image_column(self, told: str) -> str:
         """The column of pictures: told, or of that type; "" if they may be paths."""
         if told:
             return "" if told not in self.features or self._is_text(told) else told
@@ -132,9 +132,9 @@ class _HfTables:
             )
         return found[0] if found else ""
 
-    def label(self, settings: DataSettings, picture: str) -> str:
+    def find_label_column(self, settings: DataSettings, picture: str) -> str:
         """The column whose type names classes, if one is to be learnt; "" if the cells must tell."""
-        typed_so = [name for name in self.features if name != picture and self._names(name)]
+        typed_so = [name for name in self.features if name != picture and self._class_names(name)]
         if settings.targets:
             return settings.targets[0] if len(settings.targets) == 1 and settings.targets[0] in typed_so else ""
         usual = [name for name in USUAL_LABEL_COLUMNS if name in typed_so]
@@ -145,23 +145,23 @@ class _HfTables:
             )
         return usual[0] if usual else (typed_so or [""])[0]
 
-    def without_labels(self, settings: DataSettings) -> list[str]:
+    def drop_unlabelled_splits(self, settings: DataSettings) -> list[str]:
         """Leave out splits whose class labels were never published: all of them -1 or empty."""
         notes = []
-        names = [name for name in settings.targets or self.features if name in self.features and self._names(name)]
+        names = [name for name in settings.targets or self.features if name in self.features and self._class_names(name)]
         for split in [split for split in self.parts if split and len(self.parts) > 1]:
             for name in names:
-                column = self._column(self.parts[split], name)
+                column = self._read_column(self.parts[split], name)
                 if all(value in (None, -1) for value in column):
                     del self.parts[split]
                     notes.append(f"Left out the split {split} ({len(column):,} rows): its {name!r} was not published.")
                     break
         return notes
 
-    def answers(self, name: str, settings: DataSettings) -> InferredTask | None:
+    def infer_class_labels(self, name: str, settings: DataSettings) -> InferredTask | None:
         """What a column of class labels, or of lists of them, says; None where the settings want something else."""
-        names = self._names(name)
-        values = [value for table in self.parts.values() for value in self._column(table, name)]
+        names = self._class_names(name)
+        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
         if hasattr(self.features[name], "names"):
             return (
                 _encode_class_label(name, names, values, settings, self.where)
@@ -172,21 +172,21 @@ class _HfTables:
             _encode_class_label_lists(name, names, values, self.where) if settings.task in ("auto", "labels") else None
         )
 
-    def plain(self, picture: str, settings: DataSettings) -> list[str]:
+    def list_plain_columns(self, picture: str, settings: DataSettings) -> list[str]:
         """Columns of plain values, and that of the pictures."""
         told = {*settings.targets, settings.split, settings.group, picture}
         kinds = ("Value", "ClassLabel")
         return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
 
-    def cells(self, name: str) -> list[object]:
+    def read_cells(self, name: str) -> list[object]:
         """All values of a column; class labels by name."""
-        values = [value for table in self.parts.values() for value in self._column(table, name)]
-        names = self._names(name)
+        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
+        names = self._class_names(name)
         if not names:
             return values
         return [_label_to_name(value, names) for value in values]
 
-    def _column(self, table: Any, name: str) -> list[object]:
+    def _read_column(self, table: Any, name: str) -> list[object]:
         return table.select_columns([name])[:][name]
 
     def _dtype(self, name: str) -> str:
@@ -195,7 +195,7 @@ class _HfTables:
     def _is_text(self, name: str) -> bool:
         return self._dtype(name) in ("string", "large_string")
 
-    def _names(self, name: str) -> list[str]:
+    def _class_names(self, name: str) -> list[str]:
         """Names of the classes of a ClassLabel, or of a list of such."""
         feature = self.features[name]
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)

@@ -313,12 +313,12 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
     plain = [name for name in names if name == picture or name in told or _is_plain_cell(firsts[name])]
     table = read_memory_table(plain, cells, picture, settings, "DataFrame")
     root = Path(settings.data_root).expanduser() if settings.data_root else None
-    found, ids = collect_images(cells(table.path), root)
+    found, ids = collect_images(cells(table.image_column), root)
     return build_source(
         "frame",
         found,
         ids,
-        table.answers,
+        table.labels,
         groups=table.groups,
         splits=table.splits,
         metadata=table.metadata,

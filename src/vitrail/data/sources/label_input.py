@@ -185,7 +185,7 @@ def build_source(
     notes: Sequence[str] = (),
 ) -> Source:
     """A source of all rows, or of `answers.kept`; every other argument is of all rows."""
-    kept = answers.kept
+    kept = answers.kept_rows
     splits, metadata = dict(splits or {}), dict(metadata or {})
     if kept is not None:
         numbers = np.full(len(ids), -1)
@@ -199,7 +199,7 @@ def build_source(
         name=name,
         task=answers.task,
         classes=answers.classes,
-        pictures=pictures,
+        images=pictures,
         targets=answers.targets,
         ids=ids,
         groups=groups,
@@ -221,7 +221,7 @@ def check_classes(source: Source, name: str = "") -> None:
     Raises:
         DataError: val or test has a class that train does not have.
     """
-    if source.task != "classes" or source.soft or "train" not in source.splits:
+    if source.task != "classes" or source.has_soft_labels or "train" not in source.splits:
         return
     learnt = np.bincount(source.targets[source.splits["train"]], minlength=len(source.classes))
     for split, rows in source.splits.items():

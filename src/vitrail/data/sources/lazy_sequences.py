@@ -138,9 +138,9 @@ class DeferredImages(Sequence[DeferredImage]):
         if isinstance(index, slice):
             return [self[row] for row in range(*index.indices(len(self)))]
         row = range(len(self))[index]
-        return DeferredImage(self._names[row], self._stamp(row), partial(self._found, row))
+        return DeferredImage(self._names[row], self._stamp(row), partial(self._fetch_row, row))
 
-    def _found(self, row: int) -> object:
+    def _fetch_row(self, row: int) -> object:
         if self._lock is None:
             return self._get(row)
         with self._lock:

@@ -88,7 +88,7 @@ def build_manifest_source(
         DataError: a cell does not fit its column, or a picture stands twice with different labels or splits.
     """
     answers = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
-    rows = np.arange(len(table)) if answers.kept is None else answers.kept
+    rows = np.arange(len(table)) if answers.kept_rows is None else answers.kept_rows
     firsts, notes = _drop_repeated_images(names, rows, answers, splits, table.where)
     rows, targets = rows[firsts], answers.targets[firsts]
     groups = None
@@ -101,7 +101,7 @@ def build_manifest_source(
         name=name,
         task=answers.task,
         classes=answers.classes,
-        pictures=RelativePaths(root, kept),
+        images=RelativePaths(root, kept),
         targets=targets,
         ids=kept,
         groups=groups,
@@ -216,7 +216,7 @@ def locate_images(
     def usual() -> Iterator[str]:
         for row, cell in enumerate(cells):
             name = format_cell(cell).strip()
-            plain = judge.settle(row, name) if _UNUSUAL.search(name) else name
+            plain = judge.normalize_path(row, name) if _UNUSUAL.search(name) else name
             homes.append(folders.setdefault(plain.rpartition("/")[0], len(folders)))
             yield plain
 
@@ -249,7 +249,7 @@ class _PathPolicy:
         self._free = settings.allow_outside_root
         self._where = where
 
-    def settle(self, row: int, name: str) -> str:
+    def normalize_path(self, row: int, name: str) -> str:
         """An unusual name in its usual form, or an error that says what is wrong with it."""
         if not name:
             raise DataError(f"{self._where(row)}: no picture is named.")
@@ -273,7 +273,7 @@ class _PathPolicy:
             )
         return posixpath.normpath(name)
 
-    def confine(self, row: int, name: str) -> None:
+    def check_inside_root(self, row: int, name: str) -> None:
         """Refuse a file or folder that a link leads out of the root."""
         if self._free:
             return
@@ -284,7 +284,7 @@ class _PathPolicy:
                 f"{ALLOW}"
             )
 
-    def ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
+    def raise_ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
         """Refuse a name that fits several files."""
         others = f" and {len(files) - 2:,} more" if len(files) > 2 else ""
         raise DataError(
@@ -303,11 +303,11 @@ def _find_missing_rows(
     for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
         there, links = list_folder_names(os.path.join(root, folder))
         if there:
-            judge.confine(int(rows[0]), folder)
+            judge.check_inside_root(int(rows[0]), folder)
         for row in rows.tolist():
             base = names[row].rpartition("/")[2]
             if base in links:
-                judge.confine(row, names[row])
+                judge.check_inside_root(row, names[row])
             if base not in there:
                 lost.append(row)
     return np.sort(np.array(lost, dtype=np.int64))
@@ -343,14 +343,14 @@ def _search_missing(
         if len(lost) < len(names):  # where others are at their place, one of that name elsewhere may be its mask
             fitting = [file for file in fitting if file.count("/") == plain.count("/")]
         if len(fitting) > 1:
-            judge.ambiguous(row, name, fitting)
+            judge.raise_ambiguous(row, name, fitting)
         if fitting:
             found[row] = fitting[0]
             ways[_describe_match(name, fitting[0])] += 1
         elif os.path.lexists(os.path.join(root, plain)):  # on a disk that does not tell a from A
             found[row] = plain
         if row in found:
-            judge.confine(row, found[row])
+            judge.check_inside_root(row, found[row])
     return found, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 

@@ -40,7 +40,7 @@ VAL, TEST = 0.1, 0.2
 class SyntheticImages:
     """Pictures and the truth about them."""
 
-    pictures: UInt8[np.ndarray, "n 64 64"]
+    images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, " n"]
     """Numbers into CLASSES."""
     glyph_masks: Bool[np.ndarray, "n 64 64"]
@@ -59,7 +59,7 @@ class SyntheticImages:
 class SyntheticPairs:
     """Pictures with the glyphs of two classes, where a map of either class has its own place to be."""
 
-    pictures: UInt8[np.ndarray, "n 64 64"]
+    images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, "n 2"]
     """Two different numbers into CLASSES."""
     glyph_masks: Bool[np.ndarray, "n 2 64 64"]
@@ -77,7 +77,7 @@ def open_synthetic(tag: bool = False) -> Source:
     return Source(
         name="planted",
         classes=CLASSES,
-        pictures=made.pictures,
+        images=made.images,
         targets=made.targets,
         ids=NumberedNames("planted", COUNT),
         splits={"train": rows[:train], "val": rows[train : train + val], "test": rows[train + val :]},
@@ -105,7 +105,7 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
         pictures[:, TAG_AT[0], TAG_AT[1]] = 30 + 215 * field
         tag_masks[:, TAG_AT[0], TAG_AT[1]] = True
     return SyntheticImages(
-        pictures=np.rint(pictures).clip(0, 255).astype(np.uint8),
+        images=np.rint(pictures).clip(0, 255).astype(np.uint8),
         targets=targets,
         glyph_masks=glyph_masks,
         glyph_boxes=_paste_boxes(np.ones((count, GLYPH, GLYPH), dtype=bool), glyph_at),
@@ -128,7 +128,7 @@ def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
     masks = np.stack([_paste_boxes(GLYPHS[of], at) for of, at in zip((first, second), places, strict=True)], axis=1)
     full = np.ones((count, GLYPH, GLYPH), dtype=bool)
     return SyntheticPairs(
-        pictures=np.rint(_render_glyphs(seed, rows, masks[:, 0] | masks[:, 1], draws[:, 1:]))
+        images=np.rint(_render_glyphs(seed, rows, masks[:, 0] | masks[:, 1], draws[:, 1:]))
         .clip(0, 255)
         .astype(np.uint8),
         targets=np.stack([first, second], axis=1),

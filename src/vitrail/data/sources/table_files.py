@@ -56,8 +56,8 @@ class _CsvLayout:
 
     delimiter: str
     names: tuple[str, ...]
-    header: bool
-    spoken: bool  # begins with Excel's line "sep=;"
+    has_header: bool
+    has_sep_line: bool  # begins with Excel's line "sep=;"
     notes: tuple[str, ...] = ()
 
 
@@ -68,17 +68,17 @@ def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> Man
         columns = TableBuilder(layout.names)
         lines = array("q")
         for line, row in _iter_csv_rows(path.name, file, layout):
-            columns.add(row)
+            columns.append_row(row)
             lines.append(line)
     found = np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64)
-    return ManifestTable(name=path.name, columns=columns.finish(), lines=found, notes=(*notes, *layout.notes))
+    return ManifestTable(name=path.name, columns=columns.build(), lines=found, notes=(*notes, *layout.notes))
 
 
 def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
     """The line each row begins at, and its cells."""
     reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
     width = len(layout.names)
-    waiting = layout.spoken + layout.header  # rows that hold no data
+    waiting = layout.has_sep_line + layout.has_header  # rows that hold no data
     begins = 1
     try:
         for row in reader:
@@ -180,11 +180,11 @@ def read_json_lines(path: Path) -> ManifestTable:
     columns = TableBuilder(names)
     lines = array("q")
     for line, found in _iter_json_objects(path):
-        columns.add([_flatten_json_value(found.get(name)) for name in names])
+        columns.append_row([_flatten_json_value(found.get(name)) for name in names])
         lines.append(line)
     return ManifestTable(
         name=path.name,
-        columns=columns.finish(),
+        columns=columns.build(),
         lines=np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64),
     )
 
@@ -292,24 +292,24 @@ class TableBuilder:
     def __init__(self, names: Sequence[str]):
         self._names = tuple(names)
         self._columns = [ColumnBuilder() for _ in names]
-        self._waiting: list[Sequence[object]] = []
+        self._pending_rows: list[Sequence[object]] = []
 
-    def add(self, row: Sequence[object]) -> None:
+    def append_row(self, row: Sequence[object]) -> None:
         """One row, a cell per column."""
-        self._waiting.append(row)
-        if len(self._waiting) == PIECE:
-            self._pack(zip(*self._waiting, strict=True))
+        self._pending_rows.append(row)
+        if len(self._pending_rows) == PIECE:
+            self._pack_rows(zip(*self._pending_rows, strict=True))
 
-    def finish(self) -> dict[str, Sequence[Cell]]:
+    def build(self) -> dict[str, Sequence[Cell]]:
         """The columns by their names."""
-        if self._waiting:
-            self._pack(zip(*self._waiting, strict=True))
-        return {name: column.finish() for name, column in zip(self._names, self._columns, strict=True)}
+        if self._pending_rows:
+            self._pack_rows(zip(*self._pending_rows, strict=True))
+        return {name: column.build() for name, column in zip(self._names, self._columns, strict=True)}
 
-    def _pack(self, columns: Iterable[Sequence[object]]) -> None:
+    def _pack_rows(self, columns: Iterable[Sequence[object]]) -> None:
         for column, cells in zip(self._columns, columns, strict=True):
-            column.add(cells)
-        self._waiting = []
+            column.append_cells(cells)
+        self._pending_rows = []
 
 
 # Tables in Parquet files, read piece by piece with pyarrow.
@@ -333,12 +333,12 @@ def read_parquet(path: Path) -> ManifestTable:
             columns = TableBuilder(tuple(kinds))
             for piece in file.iter_batches(PIECE, columns=list(kinds)):
                 for row in zip(*(column.to_pylist() for column in piece.columns), strict=True):
-                    columns.add(row)
+                    columns.append_row(row)
             rows = file.metadata.num_rows
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}).") from error
     return ManifestTable(
-        name=path.name, columns=columns.finish(), lines=np.arange(1, rows + 1, dtype=np.int64), unit="row"
+        name=path.name, columns=columns.build(), lines=np.arange(1, rows + 1, dtype=np.int64), unit="row"
     )
 
 

@@ -257,11 +257,11 @@ class TarShard:
 
     path: Path
     size: int
-    changed: int
+    mtime_ns: int
     """Nanoseconds since 1970."""
 
     @classmethod
-    def at(cls, path: Path) -> TarShard:
+    def from_path(cls, path: Path) -> TarShard:
         """Raises DataError: nothing can be read there."""
         try:
             info = os.stat(path)
@@ -270,7 +270,7 @@ class TarShard:
         return cls(path, info.st_size, info.st_mtime_ns)
 
     @contextmanager
-    def opened(self) -> Iterator[BinaryIO]:
+    def open_checked(self) -> Iterator[BinaryIO]:
         """The shard's bytes.
 
         Raises:
@@ -279,7 +279,7 @@ class TarShard:
         try:
             with self.path.open("rb") as file:
                 info = os.fstat(file.fileno())
-                if (info.st_size, info.st_mtime_ns) != (self.size, self.changed):
+                if (info.st_size, info.st_mtime_ns) != (self.size, self.mtime_ns):
                     raise DataError(f"{self.path} was changed while it was in use. Start again to have it indexed.")
                 yield file
         except OSError as error:
@@ -307,7 +307,7 @@ class TarMember:
         Raises:
             DataError: larger than 512 MiB, or the shard is gone or has changed.
         """
-        with self.shard.opened() as file:
+        with self.shard.open_checked() as file:
             return _read_range(file, self.offset, self.size, self.name)
 
 

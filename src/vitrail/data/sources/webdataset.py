@@ -42,7 +42,7 @@ MIN_CAPTION_TEXTS = 20
 class SampleAnnotations:
     """What is known of each sample beside its picture."""
 
-    answers: InferredTask
+    labels: InferredTask
     groups: NDArray[np.object_] | None
     splits: Mapping[str, NDArray[np.int64]]
     metadata: Mapping[str, Sequence[str]]
@@ -68,7 +68,7 @@ def read_annotations(
     Raises:
         DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
     """
-    there = [suffix for suffix, part in samples.labels.items() if len(part.rows())]
+    there = [suffix for suffix, part in samples.labels.items() if len(part.present_rows())]
     columns: dict[str, Sequence[Cell]] = {
         each: _read_text_column(samples, each) for each in _list_text_suffixes(there, settings)
     }
@@ -87,7 +87,7 @@ def read_annotations(
         _check_captions(columns[TEXT_SUFFIX], settings, name)
     groups, note = read_groups(roles.group, columns[roles.group], samples.where) if roles.group else (None, "")
     return SampleAnnotations(
-        answers=_infer_sample_task({each: columns[each] for each in roles.targets}, settings, samples),
+        labels=_infer_sample_task({each: columns[each] for each in roles.targets}, settings, samples),
         groups=groups,
         splits=rows_by_split(roles.split, columns[roles.split], samples.where) if roles.split else {},
         metadata={each: format_column(columns[each]) for each in roles.metadata if each in columns},
@@ -121,13 +121,13 @@ def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
             raise DataError(f"{samples.where(row)}.{suffix} is not text in UTF-8. Write the label as text.") from None
         if suffix == CLASS_SUFFIX and len(text.splitlines()) > 1:
             raise DataError(f"{samples.where(row)}.{suffix} holds several lines, and one class is expected.")
-        column.add((text if samples.labels[suffix].offsets[row] >= 0 else None,))
-    return column.finish()[suffix]
+        column.append_row((text if samples.labels[suffix].offsets[row] >= 0 else None,))
+    return column.build()[suffix]
 
 
 def _sample_json_fields(samples: TarSamples, taken: Mapping[str, object]) -> dict[str, Sequence[Cell]]:
     """Fields of some thousand .json files in the order of their appearance, with what these hold."""
-    there = samples.labels[JSON_SUFFIX].rows()
+    there = samples.labels[JSON_SUFFIX].present_rows()
     rows = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SAMPLED_FIELDS)).astype(np.int64))]
     names: dict[str, None] = {}
     for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
@@ -140,8 +140,8 @@ def _read_json_fields(samples: TarSamples, rows: NDArray[np.int64], names: Seque
     if names:
         for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
             found = _parse_json_object(data, samples.where(row)) if data else {}
-            columns.add([_json_value_to_cell(found.get(name)) for name in names])
-    return columns.finish()
+            columns.append_row([_json_value_to_cell(found.get(name)) for name in names])
+    return columns.build()
 
 
 def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str) -> Iterator[tuple[int, bytes]]:
@@ -154,7 +154,7 @@ def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str)
             f"{samples.where(int(long[0]))}.{suffix} has {part.sizes[long[0]]:,} bytes, limit {limit:,}: more than a "
             f"label needs. {len(long):,} such files in all."
         )
-    found = read_members(samples.shards, samples.numbers[rows], part.offsets[rows], part.sizes[rows])
+    found = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
     return zip(rows.tolist(), found, strict=True)
 
 
@@ -268,7 +268,7 @@ class FileLocations:
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
-    def rows(self) -> NDArray[np.int64]:
+    def present_rows(self) -> NDArray[np.int64]:
         """Samples that have it."""
         return np.flatnonzero(self.offsets >= 0)
 
@@ -278,11 +278,11 @@ class TarSamples:
     """Every sample that has a picture, in the order of its shards."""
 
     shards: tuple[TarShard, ...]
-    numbers: NDArray[np.int64]
+    shard_indices: NDArray[np.int64]
     """Which shard each lies in; rising."""
     ids: CompactStrings
     """Shard, then the samples' own name."""
-    pictures: TarMembers
+    images: TarMembers
     labels: Mapping[str, FileLocations]
     """By suffix: cls, json, txt, and those that were asked for."""
     notes: tuple[str, ...]
@@ -308,8 +308,8 @@ def index_samples(
     """
     gathering = _SampleIndexer(labels, picture)
     for number, (label, shard) in enumerate(shards):
-        gathering.add(number, label, shard)
-    return gathering.samples(root, tuple(shard for _, shard in shards))
+        gathering.add_shard(number, label, shard)
+    return gathering.build(root, tuple(shard for _, shard in shards))
 
 
 MISSING_OFFSET = -1
@@ -324,14 +324,14 @@ class _LocationColumn:
         self.offsets = array("q")
         self.sizes = array("q")
 
-    def grow(self) -> None:
+    def append_missing(self) -> None:
         self.offsets.append(MISSING_OFFSET)
         self.sizes.append(0)
 
-    def put(self, row: int, entry: TarEntry) -> None:
+    def set_entry(self, row: int, entry: TarEntry) -> None:
         self.offsets[row], self.sizes[row] = entry.offset, entry.size
 
-    def part(self, rows: NDArray[np.int64]) -> FileLocations:
+    def to_locations(self, rows: NDArray[np.int64]) -> FileLocations:
         return FileLocations(np.array(self.offsets, np.int64)[rows], np.array(self.sizes, np.int64)[rows])
 
 
@@ -339,18 +339,18 @@ class _SampleIndexer:
     """Columns that grow by one row a sample."""
 
     def __init__(self, labels: Iterable[str], picture: str):
-        self.wanted = picture.lower().lstrip(".")
+        self.image_suffix = picture.lower().lstrip(".")
         self.ids: list[str] = []
-        self.numbers = array("q")
-        self.pictures = _LocationColumn()
-        self.labels = {name: _LocationColumn() for name in labels if name != self.wanted}
+        self.shard_indices = array("q")
+        self.images = _LocationColumn()
+        self.labels = {name: _LocationColumn() for name in labels if name != self.image_suffix}
         self.ranks = array("h")  # how good the picture is that a sample has so far; NO_PICTURE is the worst
-        self.suffix = array("i")
+        self.suffix_indices = array("i")
         self.suffixes: dict[str, int] = {}
-        self.links = self.litter = 0
-        self.unread: Counter[str] = Counter()
+        self.link_count = self.system_file_count = 0
+        self.unread_suffixes: Counter[str] = Counter()
 
-    def add(self, number: int, label: str, shard: TarShard) -> None:
+    def add_shard(self, number: int, label: str, shard: TarShard) -> None:
         """All files of one shard."""
         rows: dict[str, int] = {}
         for entry in iter_tar_entries(shard.path):
@@ -358,103 +358,103 @@ class _SampleIndexer:
                 continue
             key, suffix = _split_sample_key(entry.name)
             if entry.kind != "file":
-                self.links += 1
+                self.link_count += 1
             elif not key:
-                self.litter += 1
+                self.system_file_count += 1
             else:
                 row = rows.get(key)
                 if row is None:
-                    row = rows[key] = self._sample(number, f"{label}/{key}")
-                self._place(row, suffix, entry, shard)
+                    row = rows[key] = self._add_sample(number, f"{label}/{key}")
+                self._add_file(row, suffix, entry, shard)
 
-    def _sample(self, number: int, id: str) -> int:
+    def _add_sample(self, number: int, id: str) -> int:
         self.ids.append(id)
-        self.numbers.append(number)
+        self.shard_indices.append(number)
         self.ranks.append(NO_IMAGE_RANK)
-        self.suffix.append(0)
-        for column in (self.pictures, *self.labels.values()):
-            column.grow()
+        self.suffix_indices.append(0)
+        for column in (self.images, *self.labels.values()):
+            column.append_missing()
         return len(self.ids) - 1
 
-    def _place(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
+    def _add_file(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
         label = self.labels.get(suffix)
         if label is not None:
             if label.offsets[row] != MISSING_OFFSET:
                 raise DataError(_duplicate_file_message(shard, entry))
-            label.put(row, entry)
+            label.set_entry(row, entry)
             return
-        rank, before = self._rank(suffix), self.ranks[row]
+        rank, before = self._image_rank(suffix), self.ranks[row]
         if rank == NO_IMAGE_RANK:
-            self.unread[suffix] += 1
+            self.unread_suffixes[suffix] += 1
             return
         if rank == before:
-            taken = list(self.suffixes)[self.suffix[row]]
+            taken = list(self.suffixes)[self.suffix_indices[row]]
             raise DataError(
                 _duplicate_file_message(shard, entry)
                 if suffix == taken
                 else _several_images_message(self.ids[row], taken, suffix)
             )
         if before != NO_IMAGE_RANK:
-            self.unread[suffix if rank > before else list(self.suffixes)[self.suffix[row]]] += 1
+            self.unread_suffixes[suffix if rank > before else list(self.suffixes)[self.suffix_indices[row]]] += 1
         if rank < before:
-            self.pictures.put(row, entry)
+            self.images.set_entry(row, entry)
             self.ranks[row] = rank
-            self.suffix[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
+            self.suffix_indices[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
 
-    def _rank(self, suffix: str) -> int:
+    def _image_rank(self, suffix: str) -> int:
         """Which of a sample's pictures is taken: the lowest."""
-        if self.wanted:
-            return 0 if suffix == self.wanted else NO_IMAGE_RANK
+        if self.image_suffix:
+            return 0 if suffix == self.image_suffix else NO_IMAGE_RANK
         last = suffix.rpartition(".")[2]
         if last not in IMAGE_SUFFIXES:
             return NO_IMAGE_RANK
         return IMAGE_SUFFIXES.index(last) if last == suffix else COMPOUND_SUFFIX_RANK
 
-    def samples(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
+    def build(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
         """What has been gathered, without samples that have no picture."""
-        rows = np.flatnonzero(np.array(self.pictures.offsets, np.int64) >= 0)
+        rows = np.flatnonzero(np.array(self.images.offsets, np.int64) >= 0)
         if not len(rows):
-            raise DataError(self._no_picture(shards))
-        numbers = np.array(self.numbers, np.int64)[rows]
+            raise DataError(self._no_images_message(shards))
+        numbers = np.array(self.shard_indices, np.int64)[rows]
         ids = CompactStrings(self.ids[row] for row in rows.tolist())
-        place = self.pictures.part(rows)
-        suffix = np.array(self.suffix, np.int32)[rows]
+        place = self.images.to_locations(rows)
+        suffix = np.array(self.suffix_indices, np.int32)[rows]
         return TarSamples(
             shards=shards,
-            numbers=numbers,
+            shard_indices=numbers,
             ids=ids,
-            pictures=TarMembers(root, shards, numbers, place.offsets, place.sizes, ids, tuple(self.suffixes), suffix),
-            labels={name: column.part(rows) for name, column in self.labels.items()},
-            notes=tuple(self._notes(rows)),
+            images=TarMembers(root, shards, numbers, place.offsets, place.sizes, ids, tuple(self.suffixes), suffix),
+            labels={name: column.to_locations(rows) for name, column in self.labels.items()},
+            notes=tuple(self._iter_notes(rows)),
         )
 
-    def _notes(self, rows: NDArray[np.int64]) -> Iterator[str]:
+    def _iter_notes(self, rows: NDArray[np.int64]) -> Iterator[str]:
         lost = np.setdiff1d(np.arange(len(self.ids)), rows)
         if len(lost):
             names = ", ".join(self.ids[row] for row in lost[:MAX_SHOWN_SAMPLES].tolist())
             more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
             yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
-        if self.unread:
-            yield f"Did not read {self.unread.total():,} other files of the samples: {self._endings()}."
-        if self.links:
+        if self.unread_suffixes:
+            yield f"Did not read {self.unread_suffixes.total():,} other files of the samples: {self._describe_unread()}."
+        if self.link_count:
             yield (
-                f"Left out {self.links:,} links and devices, which hold no picture; tar --dereference "
+                f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "
                 "--hard-dereference packs what links lead to."
             )
-        if self.litter:
-            yield f"Left out {self.litter:,} hidden or system files."
+        if self.system_file_count:
+            yield f"Left out {self.system_file_count:,} hidden or system files."
 
-    def _endings(self) -> str:
+    def _describe_unread(self) -> str:
         return ", ".join(
             f"{count:,} x {quote_tar_name('.' + suffix)}"
-            for suffix, count in self.unread.most_common(MAX_SHOWN_SAMPLES)
+            for suffix, count in self.unread_suffixes.most_common(MAX_SHOWN_SAMPLES)
         )
 
-    def _no_picture(self, shards: tuple[TarShard, ...]) -> str:
+    def _no_images_message(self, shards: tuple[TarShard, ...]) -> str:
         expected = (
-            f".{self.wanted}, as --data.path says" if self.wanted else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
+            f".{self.image_suffix}, as --data.path says" if self.image_suffix else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
         )
-        held = f"files ending in {self._endings()}" if self.unread else "nothing of the kind"
+        held = f"files ending in {self._describe_unread()}" if self.unread_suffixes else "nothing of the kind"
         where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"
         return f"{where}: no pictures found. Expected names ending in {expected}; got {held}."
 
@@ -580,22 +580,22 @@ def _open_samples(
             f"Left out what lies beside the training shards: {', '.join(map(repr, list(beside.values())[:5]))}.",
         )
     kept = [path for path in paths if path not in beside]
-    shards = [(labels[path], TarShard.at(path)) for path in kept]
+    shards = [(labels[path], TarShard.from_path(path)) for path in kept]
     samples = index_samples(str(root), shards, label_suffixes(settings), settings.path)
     of_shards = [splits[path] for path in kept]
     told = read_annotations(samples, settings, name, any(of_shards))
     source = build_source(
         name,
-        samples.pictures,
+        samples.images,
         samples.ids,
-        told.answers,
+        told.labels,
         groups=told.groups,
-        splits=_rows_by_shard_split(of_shards, samples.numbers) if any(of_shards) else told.splits,
+        splits=_rows_by_shard_split(of_shards, samples.shard_indices) if any(of_shards) else told.splits,
         metadata=told.metadata,
         notes=(*notes, *samples.notes, *told.notes),
     )
-    rows = told.answers.kept
-    return replace(source, blocks=samples.numbers if rows is None else samples.numbers[rows])
+    rows = told.labels.kept_rows
+    return replace(source, blocks=samples.shard_indices if rows is None else samples.shard_indices[rows])
 
 
 def split_from_shard_name(path: Path) -> str:

@@ -42,7 +42,7 @@ NUM_SHUFFLED = 16
 class SyntheticTruth:
     """The truth about planted pictures; a model's output k must be class k of `planted.CLASSES`."""
 
-    planted: SyntheticImages
+    images: SyntheticImages
     """Of the very pictures that are measured, in their order."""
     pairs: SyntheticPairs | None = None
     """Further pictures, each with two classes."""
@@ -60,9 +60,9 @@ class FaithfulnessRequest:
     """Which output of each picture is explained and watched."""
     score: ScoreFunction = softmax_score
     """`scores.SCORES` has the one of each task."""
-    known: SyntheticTruth | None = None
+    synthetic: SyntheticTruth | None = None
     """The truth, where the pictures are planted."""
-    shuffled: int = NUM_SHUFFLED
+    num_shuffled: int = NUM_SHUFFLED
     """Pictures of the test with shuffled weights; 0 leaves it out."""
     points: int = NUM_POINTS
     """Places at which every curve is measured."""
@@ -122,8 +122,8 @@ def _measure_method(
             baseline=baseline,
             faithful=tuple(faithful),
             flat=int(flat.sum()),
-            located=None if asked.known is None else _measure_localization(method, maps, asked, asked.known, baseline),
-            shuffled=None if baseline or not asked.shuffled else _measure_randomization(method, asked, ~flat),
+            located=None if asked.synthetic is None else _measure_localization(method, maps, asked, asked.synthetic, baseline),
+            shuffled=None if baseline or not asked.num_shuffled else _measure_randomization(method, asked, ~flat),
         ),
         gaps,
     )
@@ -136,7 +136,7 @@ def _measure_localization(
     known: SyntheticTruth,
     baseline: bool,
 ) -> LocalizationResult:
-    found = localization.score_localization(maps, known.planted)
+    found = localization.score_localization(maps, known.images)
     apart = None
     if known.pairs is not None and not baseline:
         apart = localization.measure_class_sensitivity(method, asked.model, known.pairs, known.spec)
@@ -147,7 +147,7 @@ def _measure_localization(
         overlap=_mean_estimate(found.overlap, asked),
         on_decoy=_mean_estimate(found.on_decoy, asked),
         on_tag=None if found.on_tag is None else _mean_estimate(found.on_tag, asked),
-        own_class=None if apart is None else _ungrouped_estimate(apart.own, asked),
+        own_class=None if apart is None else _ungrouped_estimate(apart.own_mass, asked),
         class_correlation=None if apart is None else _ungrouped_estimate(apart.correlation, asked),
         chance_pointing=found.chance_pointing,
         chance_box=found.chance_box,
@@ -161,11 +161,11 @@ def _measure_randomization(
     method: MapFunction, asked: FaithfulnessRequest, usable: Bool[np.ndarray, " B"]
 ) -> MeanEstimate | None:
     """On the first pictures whose map says anything; None if no map does."""
-    few = np.flatnonzero(usable)[: asked.shuffled].tolist()
+    few = np.flatnonzero(usable)[: asked.num_shuffled].tolist()
     if not few:
         return None
     return _ungrouped_estimate(
-        cascading_randomization(method, asked.model, asked.images[few], asked.classes[few], asked.seed).last, asked
+        cascading_randomization(method, asked.model, asked.images[few], asked.classes[few], asked.seed).final_correlations, asked
     )
 
 
@@ -310,7 +310,7 @@ class RandomizationResult:
     """Spearman's correlation of each picture's map with that of the trained model; 0 for a map that went flat."""
 
     @property
-    def last(self) -> Float64[np.ndarray, " B"]:
+    def final_correlations(self) -> Float64[np.ndarray, " B"]:
         """When nothing that was learnt is in its place: near 0 for a method that shows the model."""
         return self.correlations[-1]
 
@@ -467,7 +467,7 @@ class GapDifference:
     """95 %, by drawing pictures (or whole groups of them) with replacement."""
 
     @property
-    def sure(self) -> bool:
+    def is_significant(self) -> bool:
         """The interval excludes 0."""
         return self.interval.low > 0 or self.interval.high < 0
 
@@ -494,6 +494,6 @@ def paired_differences(
 def decide_verdict(found: tuple[GapDifference, ...]) -> Verdict:
     """The first is truer, or less true, if every way says so and no interval holds 0; otherwise nobody knows."""
     signs = {np.sign(one.mean) for one in found}
-    if len(signs) != 1 or not all(one.sure for one in found):
+    if len(signs) != 1 or not all(one.is_significant for one in found):
         return "inconclusive"
     return "truer" if signs == {1.0} else "less true"

@@ -213,7 +213,7 @@ CURVE_BATCH_SIZE = 64
 class DeletionInsertionCurves(NamedTuple):
     """Scores of every picture while only some patches are there."""
 
-    shown: Int64[np.ndarray, " points"]
+    num_visible_patches: Int64[np.ndarray, " points"]
     """How many patches are there, from 1 to all of them. The last is never taken: a model that averages over its
     patches has no answer without any."""
     deletion: Float64[np.ndarray, "B points"]
@@ -224,12 +224,12 @@ class DeletionInsertionCurves(NamedTuple):
     @property
     def deletion_area(self) -> Float64[np.ndarray, " B"]:
         """Mean height of the deletion curve: small if the map is true."""
-        return area_under_curve(self.deletion, self.shown)
+        return area_under_curve(self.deletion, self.num_visible_patches)
 
     @property
     def insertion_area(self) -> Float64[np.ndarray, " B"]:
         """Mean height of the insertion curve: large if the map is true."""
-        return area_under_curve(self.insertion, self.shown)
+        return area_under_curve(self.insertion, self.num_visible_patches)
 
     @property
     def gap(self) -> Float64[np.ndarray, " B"]:

@@ -74,9 +74,9 @@ def localize_on_targets(
 class ClassSensitivity(NamedTuple):
     """Pictures that show two classes, each with a map of its own; one number a picture."""
 
-    own: Float64[np.ndarray, " B"]
+    own_mass: Float64[np.ndarray, " B"]
     """Share of the positive relevance on either glyph that lies on the map's own: the mean of both maps."""
-    own_of_all: Float64[np.ndarray, " B"]
+    own_mass_share: Float64[np.ndarray, " B"]
     """The same as a share of all positive relevance, wherever it lies."""
     correlation: Float64[np.ndarray, " B"]
     """Pearson's correlation of the two maps; 1 for a map that is blind to the class."""
@@ -220,7 +220,7 @@ def measure_class_sensitivity(
         UsageError: as `maps_of` and `land`.
     """
     device = next(model.parameters()).device
-    images = prepare_synthetic_images(pairs.pictures, spec).to(device)
+    images = prepare_synthetic_images(pairs.images, spec).to(device)
     first, second = (
         compute_maps(method, model, images, torch.from_numpy(classes.copy()).to(device)) for classes in pairs.targets.T
     )

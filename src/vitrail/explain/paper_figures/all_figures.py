@@ -24,11 +24,11 @@ class FigureEntry(NamedTuple):
     """One figure."""
 
     draw: Callable[[ViT, FigureInputs, FigureOptions], FigureResult]
-    pictures: Literal["none", "one", "some"]
+    num_images: Literal["none", "one", "some"]
     """How many it is drawn of."""
     options: tuple[str, ...]
     """Fields of `Choices` that change it."""
-    shows: str
+    description: str
 
 
 FIGURES: Mapping[str, FigureEntry] = {
@@ -60,7 +60,7 @@ def draw_figure(name: str, model: ViT, shown: FigureInputs, choices: FigureOptio
     _check_options(name, entry, len(shown.images), chosen)
     drawn = entry.draw(model, shown, chosen)
     options = {option: vars(chosen)[option] for option in entry.options}
-    facts = {"figure": name, "shows": entry.shows, **figure_facts(model, shown), **options, **drawn.facts}
+    facts = {"figure": name, "shows": entry.description, **figure_facts(model, shown), **options, **drawn.facts}
     return drawn._replace(facts=facts)
 
 
@@ -84,9 +84,9 @@ def save_figure(drawn: FigureResult, path: Path) -> list[Path]:
 
 
 def _check_options(name: str, entry: FigureEntry, pictures: int, choices: FigureOptions) -> None:
-    takes = {"none": pictures == 0, "one": pictures == 1, "some": pictures > 0}[entry.pictures]
+    takes = {"none": pictures == 0, "one": pictures == 1, "some": pictures > 0}[entry.num_images]
     if not takes:
-        words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.pictures]
+        words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.num_images]
         raise UsageError(f"The figure {name} is drawn of {words}. Got {pictures}.")
     default = FigureOptions()
     for field in fields(FigureOptions):

@@ -62,7 +62,7 @@ def draw_attention_heads(model: ViT, shown: FigureInputs, choices: FigureOptions
         f"head's attention. Attention says where a head looks, not what the answer is due to. {HEADS_SOURCE}.",
     )
     cells = [axes for row in add_panels(figure, lines, HEAD_COLUMNS) for axes in row]
-    draw_image(cells[0], shown.pictures[0], "picture")
+    draw_image(cells[0], shown.pixels[0], "picture")
     limits = (0.0, float(np.quantile(relative, 0.99)))
     drawn = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
     for head, axes in enumerate(cells[2 : len(maps) + 2]):
@@ -201,8 +201,8 @@ def draw_attention_rollout(model: ViT, shown: FigureInputs, choices: FigureOptio
     rows = add_panels(figure, len(maps), 3)
     relative, drawn = maps * shown.grid.patches, None
     for i, (one, two, three) in enumerate(rows):
-        draw_image(one, shown.pictures[i], "input" if i == 0 else "")
-        draw_image(two, _darken_by_map(shown.pictures[i], maps[i]), "times attention" if i == 0 else "")
+        draw_image(one, shown.pixels[i], "input" if i == 0 else "")
+        draw_image(two, _darken_by_map(shown.pixels[i], maps[i]), "times attention" if i == 0 else "")
         drawn = draw_heatmap(
             three, relative[i], (0.0, float(np.quantile(relative, 0.99))), "attention" if i == 0 else ""
         )
@@ -239,10 +239,10 @@ def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterat
     The caller decides on gradients and evaluation mode.
     """
     x, places = model.embed(images)
-    x = model.encoder.enter(x)
+    x = model.encoder.prepare_tokens(x)
     for block in model.encoder.blocks:
         assert isinstance(block, Block)
-        x, weights = block.opened(x, places, None, None)
+        x, weights = block.forward_with_attention(x, places, None, None)
         yield weights
 
 

@@ -49,15 +49,15 @@ DINOV3_SOURCE = "Siméoni et al. 2025 (DINOv3), figures of features as colours, 
 class FeatureColors(NamedTuple):
     """Patches of several pictures in one basis of colours."""
 
-    first: Float64[np.ndarray, "B rows columns"]
+    first_component: Float64[np.ndarray, "B rows columns"]
     """First component of all patches in standard deviations; the foreground is above."""
     foreground: Bool[np.ndarray, "B rows columns"]
-    colours: Float64[np.ndarray, "B rows columns 3"]
+    rgb: Float64[np.ndarray, "B rows columns 3"]
     """0 to 1; black where the background is."""
     mean: Float64[np.ndarray, " D"]
     axes: Float64[np.ndarray, "3 D"]
     """What the colours are made of: more pictures in the same basis have colours that can be compared."""
-    shares: Float64[np.ndarray, " 3"]
+    explained_variance_ratio: Float64[np.ndarray, " 3"]
     """Of the foreground's variance."""
 
 
@@ -124,7 +124,7 @@ def _first_component(
     if not together:
         return np.concatenate([_first_component(one[None], True) for one in features])
     found = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
-    scores = (found.scores / found.deviations).reshape(features.shape[:3])
+    scores = (found.scores / found.score_stds).reshape(features.shape[:3])
     return orient_to_center(scores)
 
 
@@ -141,8 +141,8 @@ def _color_foreground(
         )
     found = fit_principal_components(features[foreground], min(3, features.shape[-1]))
     colours = np.zeros((*foreground.shape, 3))
-    colours[foreground, : len(found.axes)] = to_colours(found.scores, found.deviations)
-    return FeatureColors(first, foreground, colours, found.mean, found.axes, found.shares)
+    colours[foreground, : len(found.axes)] = to_colours(found.scores, found.score_stds)
+    return FeatureColors(first, foreground, colours, found.mean, found.axes, found.explained_variance_ratio)
 
 
 def _min_max_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
@@ -165,17 +165,17 @@ def _draw_feature_colors(shown: FigureInputs, found: FeatureColors, how: str, so
         "Patch features as colours",
         f"{join_names(shown.names)}. Left to right: the picture; the first principal component, lines "
         "around the foreground; three components of the foreground as red, green and blue, "
-        f"{100 * found.shares.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
+        f"{100 * found.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
         f"here: equal colours are like features. {source}.",
     )
-    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(found.first).max()), None
+    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(found.first_component).max()), None
     for i, (one, two, three) in enumerate(rows):
-        draw_image(one, shown.pictures[i], "picture" if i == 0 else "")
+        draw_image(one, shown.pixels[i], "picture" if i == 0 else "")
         drawn = draw_heatmap(
-            two, found.first[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
+            two, found.first_component[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
         )
         draw_mask_outline(two, found.foreground[i])
-        draw_image(three, np.rint(255 * found.colours[i]).astype(np.uint8), "three components" if i == 0 else "")
+        draw_image(three, np.rint(255 * found.rgb[i]).astype(np.uint8), "three components" if i == 0 else "")
     assert drawn is not None
     add_colorbar(figure, drawn, [axes for row in rows for axes in row], "standard deviations")
     return FigureResult(figure, found._asdict(), {"source": source, "foreground": how})
@@ -226,7 +226,7 @@ def draw_token_norms(model: ViT, shown: FigureInputs, choices: FigureOptions) ->
     rows = add_panels(below, 2, some)
     limits, drawn = (float(here.min()), float(here.max())), None
     for i in range(some):
-        draw_image(rows[0][i], shown.pictures[i])
+        draw_image(rows[0][i], shown.pixels[i])
         drawn = draw_heatmap(rows[1][i], here[i], limits)
         draw_mask_outline(rows[1][i], far[i])
     assert drawn is not None
@@ -289,11 +289,11 @@ class PrincipalComponents(NamedTuple):
     """Unit length, by falling variance."""
     scores: Float64[np.ndarray, "n count"]
     """Of each row less the mean, along each axis; of each column the number furthest from 0 is positive."""
-    shares: Float64[np.ndarray, " count"]
+    explained_variance_ratio: Float64[np.ndarray, " count"]
     """Of all variance."""
 
     @property
-    def deviations(self) -> Float64[np.ndarray, " count"]:
+    def score_stds(self) -> Float64[np.ndarray, " count"]:
         """Standard deviation of the scores; 1 where there is none, so that it can be divided by."""
         deviations = self.scores.std(0, ddof=1)
         return np.where(deviations > 0, deviations, 1.0)
@@ -411,4 +411,4 @@ def patch_filter_components(
     found = fit_principal_components(flat.astype(np.float64), min(count, *flat.shape))
     strongest = np.take_along_axis(found.axes, np.abs(found.axes).argmax(1)[:, None], axis=1)
     axes = found.axes * np.sign(strongest)
-    return axes.reshape(-1, config.channels, *config.patch), found.shares
+    return axes.reshape(-1, config.channels, *config.patch), found.explained_variance_ratio

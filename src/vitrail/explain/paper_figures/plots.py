@@ -143,7 +143,7 @@ class FigureInputs(NamedTuple):
 
     images: Float[Tensor, "B C H W"]
     """Normalised; sides are whole patches."""
-    pictures: UInt8[np.ndarray, "B H W C"]
+    pixels: UInt8[np.ndarray, "B H W C"]
     """The same before normalisation."""
     names: tuple[str, ...]
     grid: Grid
@@ -220,7 +220,7 @@ def hash_model_state(model: ViT) -> str:
 
 def figure_facts(model: ViT, shown: FigureInputs) -> dict[str, Any]:
     """Which weights and which pixels."""
-    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in shown.pictures]
+    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in shown.pixels]
     return {
         "model_sha256": hash_model_state(model),
         "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(shown.names, pixels, strict=True)],
@@ -260,6 +260,6 @@ def draw_token_strip(model: ViT, shown: FigureInputs, choices: FigureOptions) ->
 
 
 def _single_image(shown: FigureInputs) -> np.ndarray:
-    if len(shown.pictures) != 1:
-        raise UsageError(f"This figure shows one picture. Got {len(shown.pictures)}.")
-    return np.asarray(shown.pictures[0])
+    if len(shown.pixels) != 1:
+        raise UsageError(f"This figure shows one picture. Got {len(shown.pixels)}.")
+    return np.asarray(shown.pixels[0])

@@ -53,27 +53,27 @@ def draw_window(model: ViT, shown: FigureInputs, choices: FigureOptions) -> Figu
     """
     found = [explain_images(model, image[None]) for image in shown.images]
     lights = np.stack([pane_light(one) for one in found])
-    of_class = METHODS[found[0].method].of_class
+    of_class = METHODS[found[0].method].class_specific
     at_night = "by night: where its answer comes from" if of_class else "by night: where it looks"
-    height, width = shown.pictures.shape[1:3]
+    height, width = shown.pixels.shape[1:3]
     figure = new_page(
         len(found) * (FIGURE_WIDTH / 2 * height / width + 0.2) * 0.97,
         "A picture as its panes, and what lights them",
         f"{join_names(shown.names)} as the {shown.grid.rows} x {shown.grid.columns} patches that the model reads. "
         f"By night "
         f"a pane is as bright as its share of the map by {found[0].method} ({found[0].layer}); the largest 5 % are as "
-        f"by day. {found[0].line} {WINDOW_SOURCE}.",
+        f"by day. {found[0].description} {WINDOW_SOURCE}.",
     )
     for i, (left, right) in enumerate(add_panels(figure, len(found), 2)):
-        day = render_window(shown.pictures[i], shown.grid)
-        night = render_window(shown.pictures[i], shown.grid, lights[i])
+        day = render_window(shown.pixels[i], shown.grid)
+        night = render_window(shown.pixels[i], shown.grid, lights[i])
         for axes, drawn, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
             axes.imshow(drawn, interpolation="antialiased")
             set_panel_title(axes, title if i == 0 else "")
     maps = np.stack([one.values[0] for one in found])
     facts = {
-        "source": WINDOW_SOURCE, "method": found[0].method, "layer": found[0].layer, "line": found[0].line,
-        "outputs": [None if one.of is None else one.of[0] for one in found],
+        "source": WINDOW_SOURCE, "method": found[0].method, "layer": found[0].layer, "line": found[0].description,
+        "outputs": [None if one.targets is None else one.targets[0] for one in found],
     }  # fmt: skip
     return FigureResult(figure, {"values": maps, "light": lights}, facts)
 
@@ -257,5 +257,5 @@ def position_cosines(model: ViT, grid: Grid) -> Float64[np.ndarray, "N N"]:
         other = "rotation tells its places: see the figure rotary-kernel" if model.config.rotary != "none" else ""
         other = other or "it knows offsets only" * bool(model.config.relative) or "it knows no places"
         raise UsageError(f"This model adds no position table; {other}.")
-    table = model.positions.for_grid(grid)[model.positions.first :].detach().double().cpu().numpy()
+    table = model.positions.table_for_grid(grid)[model.positions.table_prefix :].detach().double().cpu().numpy()
     return np.asarray(cosine_similarities(table), np.float64)

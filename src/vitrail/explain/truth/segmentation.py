@@ -21,12 +21,12 @@ from ...errors import UsageError
 class SegmentationScores(NamedTuple):
     """Counts of pixels and one figure a picture, so that parts of a data set can be joined."""
 
-    right: int
+    correct: int
     """Pixels that are called what they are."""
     pixels: int
-    both: tuple[int, int]
+    intersection: tuple[int, int]
     """Pixels of background and of object that are called so and are so."""
-    either: tuple[int, int]
+    union: tuple[int, int]
     """Pixels that are called so or are so."""
     precisions: Float64[np.ndarray, " B"]
     """Average precision of each picture, over the pixels of object and background together."""
@@ -34,15 +34,15 @@ class SegmentationScores(NamedTuple):
     @property
     def accuracy(self) -> float:
         """Share of all pixels that are called what they are."""
-        return self.right / self.pixels
+        return self.correct / self.pixels
 
     @property
-    def overlap(self) -> float:
+    def mean_iou(self) -> float:
         """Intersection over union over all pictures, the mean of object and background (mIoU)."""
-        return float(np.mean([both / max(1, either) for both, either in zip(self.both, self.either, strict=True)]))
+        return float(np.mean([both / max(1, either) for both, either in zip(self.intersection, self.union, strict=True)]))
 
     @property
-    def precision(self) -> float:
+    def mean_average_precision(self) -> float:
         """The mean over pictures (mAP)."""
         return float(self.precisions.mean())
 
@@ -64,10 +64,10 @@ def score_segmentation(
     heat = _upsample_and_rescale(maps, (masks.shape[1], masks.shape[2]))
     called = heat > heat.mean((1, 2), keepdims=True)
     return SegmentationScores(
-        right=int((called == masks).sum()),
+        correct=int((called == masks).sum()),
         pixels=masks.size,
-        both=(int((~called & ~masks).sum()), int((called & masks).sum())),
-        either=(int((~called | ~masks).sum()), int((called | masks).sum())),
+        intersection=(int((~called & ~masks).sum()), int((called & masks).sum())),
+        union=(int((~called | ~masks).sum()), int((called | masks).sum())),
         precisions=np.array([_average_precision(*pair) for pair in zip(heat, masks, strict=True)]),
     )
 
@@ -75,10 +75,10 @@ def score_segmentation(
 def merge_segmentation_scores(parts: list[SegmentationScores]) -> SegmentationScores:
     """Several parts of a data set as one."""
     return SegmentationScores(
-        right=sum(part.right for part in parts),
+        correct=sum(part.correct for part in parts),
         pixels=sum(part.pixels for part in parts),
-        both=(sum(part.both[0] for part in parts), sum(part.both[1] for part in parts)),
-        either=(sum(part.either[0] for part in parts), sum(part.either[1] for part in parts)),
+        intersection=(sum(part.intersection[0] for part in parts), sum(part.intersection[1] for part in parts)),
+        union=(sum(part.union[0] for part in parts), sum(part.union[1] for part in parts)),
         precisions=np.concatenate([part.precisions for part in parts]),
     )
 

@@ -71,7 +71,7 @@ def make_cnn_phase(
 ) -> TrainingPhase:
     """The training of the CNN; with `steps` of that length."""
     seed, task, recipe = derive(plan.seed, PHASE_NAME), dataset.source.task, plan.recipe
-    targets = dataset.learnt("train")
+    targets = dataset.loss_targets("train")
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
     measure = build_loss(task, recipe, None if weights is None else weights.to(plan.compute.device))
 
@@ -98,12 +98,12 @@ def make_cnn_phase(
             save_every=recipe.save_every,
         ),
         seed=seed,
-        loss_of=loss_of,
-        pictures=pictures,
+        compute_loss=loss_of,
+        images=pictures,
         targets=targets,
-        blocks=dataset.blocks("train"),
+        shard_ids=dataset.shard_ids("train"),
         advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",
-        names=dataset.source.ids,
+        image_names=dataset.source.ids,
     )
 
 
@@ -112,14 +112,14 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     if not len(rows):
         return "The teacher is trained."
-    pictures = dataset.pictures("val", plan.image, plan.compute.workers)
+    pictures = dataset.load_images("val", plan.image, plan.compute.workers)
     logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardised(targets))
-    if found is None or found.figure is None:
+    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))
+    if found is None or found.value is None:
         return "The teacher is trained."
-    return f"The teacher is trained: {found.name} {found.figure:.3f} on {len(rows):,} validation pictures."
+    return f"The teacher is trained: {found.name} {found.value:.3f} on {len(rows):,} validation pictures."
 
 
 # A small convolutional network, which learns small pictures in little time and then teaches a ViT.

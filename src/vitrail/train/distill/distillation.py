@@ -36,7 +36,7 @@ def prepare_teacher(
         UsageError: the teacher of the plan cannot teach this.
         InterruptedRun, DivergedError: see `prelude.pursue`.
     """
-    if not plan.teacher.wanted:
+    if not plan.teacher.is_enabled:
         return None
     if plan.teacher.model == CNN_TEACHER:
         yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, pictures)
@@ -56,7 +56,7 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
     Raises:
         UsageError: it cannot teach this.
     """
-    if not plan.teacher.wanted or plan.teacher.kind == "features":
+    if not plan.teacher.is_enabled or plan.teacher.kind == "features":
         return None
     if plan.teacher.model == CNN_TEACHER:
         return _build_cnn_teacher(cnn_teacher.init_cnn_teacher(plan), plan, dataset)
@@ -68,8 +68,8 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
         task=dataset.source.task,
         weight=plan.teacher.weight,
         temperature=plan.teacher.temperature,
-        order=match_output_order(teacher, dataset),
-        scales=find_output_scalings(teacher, dataset),
+        output_order=match_output_order(teacher, dataset),
+        output_scalings=find_output_scalings(teacher, dataset),
     )
 
 
@@ -80,7 +80,7 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
         UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
         DamagedFileError: it cannot be trusted.
     """
-    if plan.teacher.wanted and plan.teacher.model != CNN_TEACHER:
+    if plan.teacher.is_enabled and plan.teacher.model != CNN_TEACHER:
         teacher = load_teacher(plan)
         check_teacher_images(teacher, plan)
         if plan.teacher.kind == "logits":
@@ -101,7 +101,7 @@ def broadcast_teacher(team: RankGroup, lesson: DistillationTeacher | None, plan:
     """The same teacher in every process: rank 0's CNN is the one that has been trained."""
     if lesson is not None and plan.teacher.model == CNN_TEACHER:
         set_memory_format(lesson.network.to("cpu"), torch.contiguous_format)
-        team.spread(lesson.network)
+        team.broadcast_weights(lesson.network)
         set_memory_format(lesson.network.to(plan.compute.device), torch.channels_last)
     return lesson
 

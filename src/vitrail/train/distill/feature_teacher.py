@@ -120,15 +120,15 @@ def make_feature_phase(
             save_every=recipe.save_every,
         ),
         seed=seed,
-        loss_of=loss_of,
-        pictures=pictures,
+        compute_loss=loss_of,
+        images=pictures,
         targets=np.zeros(len(pictures.indices), np.int64),
-        blocks=dataset.blocks("train"),
+        shard_ids=dataset.shard_ids("train"),
         advice=(
             f"Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
             f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
         ),
-        names=dataset.source.ids,
+        image_names=dataset.source.ids,
     )
 
 

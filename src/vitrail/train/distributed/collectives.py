@@ -34,21 +34,21 @@ class GroupInfo:
 
     rank: int = 0
     """0..world-1; rank 0 writes, plans and prints."""
-    world: int = 1
+    world_size: int = 1
     local_rank: int = 0
     """Counted on this machine; the number of the GPU to use."""
-    local_world: int = 1
+    local_world_size: int = 1
     """How many of them share this machine, and so its cores."""
     address: str = ""
     """HOST:PORT where rank 0 waits for the others; empty where somebody else has brought them together."""
-    origin: Literal["alone", "torchrun", "SLURM", "program"] = "alone"
+    launcher: Literal["alone", "torchrun", "SLURM", "program"] = "alone"
     """Who started them; `program` has made the process group itself, as Ray Train does."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.rank < self.world and 0 <= self.local_rank < self.local_world <= self.world):
+        if not (0 <= self.rank < self.world_size and 0 <= self.local_rank < self.local_world_size <= self.world_size):
             raise UsageError(
-                f"The variables of {self.origin} contradict each other: rank {self.rank} of {self.world}, on this "
-                f"machine {self.local_rank} of {self.local_world}. Start all processes with one torchrun or srun."
+                f"The variables of {self.launcher} contradict each other: rank {self.rank} of {self.world_size}, on this "
+                f"machine {self.local_rank} of {self.local_world_size}. Start all processes with one torchrun or srun."
             )
 
 
@@ -89,11 +89,11 @@ def _group_from_torchrun(known: Mapping[str, str]) -> GroupInfo:
     rank = _read_int(known, "RANK")
     return GroupInfo(
         rank=rank,
-        world=world,
+        world_size=world,
         local_rank=_read_int(known, "LOCAL_RANK", rank),
-        local_world=_read_int(known, "LOCAL_WORLD_SIZE", world),
+        local_world_size=_read_int(known, "LOCAL_WORLD_SIZE", world),
         address=f"{known['MASTER_ADDR']}:{_read_int(known, 'MASTER_PORT')}",
-        origin="torchrun",
+        launcher="torchrun",
     )
 
 
@@ -108,11 +108,11 @@ def _group_from_slurm(known: Mapping[str, str]) -> GroupInfo:
     local_rank = _read_int(known, "SLURM_LOCALID")
     return GroupInfo(
         rank=_read_int(known, "SLURM_PROCID"),
-        world=world,
+        world_size=world,
         local_rank=local_rank,
-        local_world=_tasks_on_node(known, world),
+        local_world_size=_tasks_on_node(known, world),
         address=f"{known.get('MASTER_ADDR') or first_host(nodes)}:{port}",
-        origin="SLURM",
+        launcher="SLURM",
     )
 
 
@@ -153,144 +153,144 @@ class RankGroup:
     """This process and its partners."""
 
     def __init__(self, group: GroupInfo):
-        self.group = group
-        self.rank, self.world = group.rank, group.world
-        self.leads = group.rank == 0
+        self.info = group
+        self.rank, self.world_size = group.rank, group.world_size
+        self.is_rank0 = group.rank == 0
         """Whether this process writes, plans and prints."""
         self.step = 0
         """The step at hand, counted from 1, for the sentence about a partner that died."""
-        self.messages: dist.ProcessGroup | None = None
+        self.cpu_group: dist.ProcessGroup | None = None
         """Through the processor, and patient."""
-        self._steps: dist.ProcessGroup | None = None
-        self._watch: PeerWatchdog | None = None
+        self._step_group: dist.ProcessGroup | None = None
+        self._watchdog: PeerWatchdog | None = None
 
-    def told(self, value: Any = None) -> Any:
+    def broadcast_object(self, value: Any = None) -> Any:
         """What the leader says, on every rank: anything that JSON has a word for."""
-        if self.world == 1:
+        if self.world_size == 1:
             return value
-        with self.noticing():
-            said = torch.tensor(list(json.dumps(value).encode()) if self.leads else [], dtype=torch.uint8)
+        with self.translate_errors():
+            said = torch.tensor(list(json.dumps(value).encode()) if self.is_rank0 else [], dtype=torch.uint8)
             size = torch.tensor([len(said)])
-            dist.broadcast(size, 0, group=self.messages)
-            said = said if self.leads else torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(said, 0, group=self.messages)
+            dist.broadcast(size, 0, group=self.cpu_group)
+            said = said if self.is_rank0 else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(said, 0, group=self.cpu_group)
         return json.loads(bytes(said.tolist()))
 
-    def led(self, work: Callable[[], Any]) -> Any:
+    def run_on_rank0(self, work: Callable[[], Any]) -> Any:
         """The outcome of something that only the leader does: what it returns, or what it raises, on every rank."""
-        if self.world == 1:
+        if self.world_size == 1:
             return work()
         answer: dict[str, Any] = {}
-        if self.leads:
+        if self.is_rank0:
             try:
                 answer = {"value": work()}
             except VitrailError as error:
-                self.told(error_to_json(error))
+                self.broadcast_object(error_to_json(error))
                 raise
-        answer = self.told(answer)
+        answer = self.broadcast_object(answer)
         if "error" in answer:
             raise error_from_json(answer)
         return answer["value"]
 
-    def gathered(self, value: Any) -> list[Any]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """What each rank says, in their order, on every rank."""
-        if self.world == 1:
+        if self.world_size == 1:
             return [value]
-        with self.noticing():
+        with self.translate_errors():
             said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
-            sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.messages)
+            sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
+            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.cpu_group)
             longest = max(map(int, sizes))
-            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
+            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
             padded = torch.cat([said, said.new_zeros(longest - len(said))])
-            dist.all_gather(all_said, padded, group=self.messages)
+            dist.all_gather(all_said, padded, group=self.cpu_group)
         return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
 
-    def most(self, *numbers: int) -> tuple[int, ...]:
+    def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """For each number the largest that a rank has: so that all do the same after the same step.
 
         Raises:
             PartnerError: a partner or the launcher has died.
         """
-        if self.world == 1:
+        if self.world_size == 1:
             return numbers
-        self.see_that_all_live()
-        with self.noticing():
+        self.check_alive()
+        with self.translate_errors():
             largest = torch.tensor(numbers)
-            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._steps)
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._step_group)
         return tuple(largest.tolist())
 
-    def see_that_all_live(self) -> None:
+    def check_alive(self) -> None:
         """Ask nobody, and wait for nobody.
 
         Raises:
             PartnerError: a partner or the launcher has died.
         """
-        if self._watch is not None and (death := self._watch.death()):
-            raise PeerError(self._sentence(death))
+        if self._watchdog is not None and (death := self._watchdog.find_death()):
+            raise PeerError(self._death_message(death))
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
-        if self._watch is None:
+        if self._watchdog is None:
             return
-        self.told()
-        self.leave()
+        self.broadcast_object()
+        self.disconnect()
 
-    def meet(self, device: str, patience: float) -> None:
+    def connect(self, device: str, patience: float) -> None:
         """Come together, or join those whom this program has brought together already.
 
         Raises:
             PartnerError: the others did not come.
         """
         limit = datetime.timedelta(seconds=patience)
-        if self.group.origin != "program":
-            _init_process_group(self.group, device, limit)
-        self.messages = dist.new_group(backend="gloo", timeout=RANK0_WORK_TIMEOUT)
-        self._steps = dist.new_group(backend="gloo", timeout=limit)
-        own = PeerProcess.this(self.rank)
-        others = [PeerProcess(**facts) for facts in self.gathered(vars(own)) if facts["rank"] != self.rank]
-        self._watch = PeerWatchdog(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
+        if self.info.launcher != "program":
+            _init_process_group(self.info, device, limit)
+        self.cpu_group = dist.new_group(backend="gloo", timeout=RANK0_WORK_TIMEOUT)
+        self._step_group = dist.new_group(backend="gloo", timeout=limit)
+        own = PeerProcess.from_current_process(self.rank)
+        others = [PeerProcess(**facts) for facts in self.all_gather_object(vars(own)) if facts["rank"] != self.rank]
+        self._watchdog = PeerWatchdog(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
+    def pause_watchdog(self) -> Iterator[None]:
         """Within this block this process is not ended because a partner has died: it saves, and asks nobody."""
-        with nullcontext() if self._watch is None else self._watch.saving():
+        with nullcontext() if self._watchdog is None else self._watchdog.pause_for_saving():
             yield
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Stop looking after the partners, without another word: something went wrong here, or all is over."""
-        if self._watch is None:
+        if self._watchdog is None:
             return
-        self._watch.end()
-        self._watch = None
-        for group in (self.messages, self._steps):
+        self._watchdog.stop()
+        self._watchdog = None
+        for group in (self.cpu_group, self._step_group):
             with suppress(RuntimeError):
                 dist.destroy_process_group(group)
 
-    def summed(self, number: Tensor) -> Tensor:
+    def all_reduce_sum(self, number: Tensor) -> Tensor:
         """The sum over all ranks, on the device where the number lies; without gradient."""
-        if self.world == 1:
+        if self.world_size == 1:
             return number.detach()
-        with self.noticing():
+        with self.translate_errors():
             number = number.detach().clone()
             dist.all_reduce(number)
         return number
 
-    def spread(self, model: nn.Module) -> None:
+    def broadcast_weights(self, model: nn.Module) -> None:
         """Give every rank the leader's weights, whatever they began with; for a model on the processor."""
-        if self.world == 1:
+        if self.world_size == 1:
             return
-        with self.noticing(), torch.no_grad():
+        with self.translate_errors(), torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
-                dist.broadcast(tensor.data, 0, group=self.messages)
+                dist.broadcast(tensor.data, 0, group=self.cpu_group)
 
-    def same(self, facts: dict[str, str]) -> None:
+    def check_identical(self, facts: dict[str, str]) -> None:
         """See that all ranks have the same data, plan and code, before they train on different ones.
 
         Raises:
             DataError: a fact differs; the message says which, on which ranks.
         """
-        heard = self.gathered(facts)
+        heard = self.all_gather_object(facts)
         odd = {name: [rank for rank, theirs in enumerate(heard) if theirs[name] != heard[0][name]] for name in facts}
         if any(odd.values()):
             told = "; ".join(
@@ -305,13 +305,13 @@ class RankGroup:
             )
 
     @contextmanager
-    def noticing(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Within this block a connection that breaks becomes a sentence about the partner that died.
 
         Raises:
             PartnerError: instead of what gloo, NCCL or the store raise.
         """
-        if self.world == 1:
+        if self.world_size == 1:
             yield
             return
         try:
@@ -319,19 +319,19 @@ class RankGroup:
         except RuntimeError as error:
             if isinstance(error, VitrailError) or not _is_connection_error(error):
                 raise
-            raise PeerError(self._explained(error)) from error
+            raise PeerError(self._explain_error(error)) from error
 
-    def _explained(self, error: RuntimeError) -> str:
-        death = None if self._watch is None else self._watch.death(DEATH_CHECK_SECONDS)
+    def _explain_error(self, error: RuntimeError) -> str:
+        death = None if self._watchdog is None else self._watchdog.find_death(DEATH_CHECK_SECONDS)
         if death is not None:
-            return self._sentence(death)
+            return self._death_message(death)
         said = str(error).strip().splitlines()[0][:200].rstrip(".")
-        where = self._watch.elsewhere() if self._watch is not None else ""
-        return self._sentence(
+        where = self._watchdog.remote_hosts() if self._watchdog is not None else ""
+        return self._death_message(
             f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
         )
 
-    def _sentence(self, what: str) -> str:
+    def _death_message(self, what: str) -> str:
         return f"{what} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
 
 
@@ -356,22 +356,22 @@ def join_group(device: str, patience: float) -> Iterator[RankGroup]:
     """
     standing = dist.is_available() and dist.is_initialized()
     group = _existing_group() if standing else group_from_env()
-    if group.world == 1:
+    if group.world_size == 1:
         yield SINGLE_PROCESS
         return
     if device not in ("cpu", "cuda"):
         raise UsageError(f"Several processes train on cpu or cuda, where each takes a GPU of its own. Got {device!r}.")
     team = RankGroup(group)
     try:
-        team.meet(device, patience)
+        team.connect(device, patience)
         yield team
-        team.part()
+        team.disconnect()
     except BaseException:
         if dist.is_initialized() and dist.get_backend() == "nccl":  # would wait at its end for what never comes
             atexit.unregister(_destroy_process_group)
         raise
     finally:
-        team.leave()
+        team.disconnect()
 
 
 def error_to_json(error: VitrailError) -> dict[str, Any]:
@@ -396,12 +396,12 @@ def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta
     if device == "cuda":
         torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
     backend = "gloo" if device == "cpu" else "nccl"
-    where = "env://" if group.origin == "torchrun" else f"tcp://{group.address}"
+    where = "env://" if group.launcher == "torchrun" else f"tcp://{group.address}"
     seconds = limit.total_seconds()
 
     def missed(why: str) -> str:
         return (
-            f"Rank {group.rank} of {group.world} did not meet the others at {group.address} within {seconds:g} s "
+            f"Rank {group.rank} of {group.world_size} did not meet the others at {group.address} within {seconds:g} s "
             f"({why}). See that all of them were started and that the port is free."
         )
 
@@ -409,7 +409,7 @@ def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta
         with exit_after_timeout(
             seconds, missed("another program may have the port")
         ):  # torch would wait for its answer
-            dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
+            dist.init_process_group(backend, where, timeout=limit, world_size=group.world_size, rank=group.rank)
         atexit.register(_destroy_process_group)
     except RuntimeError as error:
         raise PeerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
@@ -425,10 +425,10 @@ def _destroy_process_group() -> None:
 def _existing_group() -> GroupInfo:
     """The group that this program, or Ray Train around it, has made already."""
     rank, world, said = dist.get_rank(), dist.get_world_size(), group_from_env()
-    if (said.rank, said.world) == (rank, world):
+    if (said.rank, said.world_size) == (rank, world):
         return dataclasses.replace(said, origin="program")
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
-    return GroupInfo(rank=rank, world=world, local_rank=local[0], local_world=local[1], origin="program")
+    return GroupInfo(rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], launcher="program")
 
 
 def _is_connection_error(error: RuntimeError) -> bool:

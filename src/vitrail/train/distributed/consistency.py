@@ -25,13 +25,13 @@ def check_same_inputs(team: RankGroup, source: Source, splits: Mapping[str, NDAr
     Raises:
         DataError: as `Team.same`.
     """
-    if team.world == 1:
+    if team.world_size == 1:
         return
     written = {name: value for name, value in config.write(plan).items() if name != "compute"}
     rows = hashlib.sha256()
     for name in sorted(splits):
         rows.update(name.encode() + np.asarray(splits[name], "<i8").tobytes())
-    team.same(
+    team.check_identical(
         {
             "data": source.fingerprint(),
             "splits": rows.hexdigest(),
@@ -44,16 +44,16 @@ def check_same_inputs(team: RankGroup, source: Source, splits: Mapping[str, NDAr
 
 def broadcast_plan(team: RankGroup, plan: Plan) -> Plan:
     """The leader's plan, with what it alone has measured; on this machine's device and threads."""
-    if team.world == 1:
+    if team.world_size == 1:
         return plan
-    told = config.read(Plan, team.told(config.write(plan)), "the plan of rank 0")
+    told = config.read(Plan, team.broadcast_object(config.write(plan)), "the plan of rank 0")
     own = dataclasses.replace(told.compute, threads=plan.compute.threads, workers=plan.compute.workers)
     return dataclasses.replace(told, compute=own)
 
 
 def round_up_batch_size(team: RankGroup, plan: Plan) -> Plan:
     """The plan with a batch that its processes can share: the next larger one; for a batch that nobody asked for."""
-    each = team.world * plan.recipe.repeats
+    each = team.world_size * plan.recipe.repeats
     batch = -(-plan.recipe.batch // each) * each
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch=batch))
 
@@ -65,7 +65,7 @@ def check_plan_for_group(team: RankGroup, plan: Plan) -> None:
         UsageError: a batch that cannot be shared or taken apart so often, an engine that one process cannot use, or a
             way from a checkpoint that several cannot go.
     """
-    batch, world, parts = plan.recipe.batch, team.world, plan.recipe.accumulate
+    batch, world, parts = plan.recipe.batch, team.world_size, plan.recipe.accumulate
     if batch % world:
         low = max(world, batch // world * world)
         raise UsageError(f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch {low}.")

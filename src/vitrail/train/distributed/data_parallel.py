@@ -26,20 +26,20 @@ class ParallelModel:
     """A model in a team; `answer` is called as the model and hands its gradients to everybody."""
 
     def __init__(self, model: nn.Module, team: RankGroup = SINGLE_PROCESS, sharded: bool = False):
-        self.team = team
+        self.group = team
         self._model = model
         self._ddp = None
-        if team.world > 1 and not sharded and any(p.requires_grad for p in model.parameters()):
-            with team.noticing(), warnings.catch_warnings():
+        if team.world_size > 1 and not sharded and any(p.requires_grad for p in model.parameters()):
+            with team.translate_errors(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # the new name of broadcast_buffers is not in torch 2.9
                 self._ddp = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
         self._sharded = sharded
-        self.answer: Callable[..., Tensor] = model if self._ddp is None else self._ddp
+        self.forward: Callable[..., Tensor] = model if self._ddp is None else self._ddp
 
     @contextmanager
-    def gathering(self, last: bool) -> Iterator[None]:
+    def gradient_sync(self, last: bool) -> Iterator[None]:
         """Around a forward and its backward: gradients are added up here, and shared after the last micro-batch."""
-        with self.team.noticing():
+        with self.group.translate_errors():
             if self._sharded:
                 from .fsdp import set_gradient_sync
 
@@ -55,7 +55,7 @@ def choose_strategy(
     kind: StrategyName, team: RankGroup, parameters: int, device: str
 ) -> tuple[Literal["alone", "ddp", "fsdp"], str]:
     """The engine of a training and why; one process alone needs none, whatever its plan was made for."""
-    if team.world == 1:
+    if team.world_size == 1:
         return "alone", "one process"
     if kind != "auto":
         return kind, "asked for"
@@ -64,4 +64,4 @@ def choose_strategy(
         if parameters * BYTES_PER_PARAMETER > room:
             need = parameters * BYTES_PER_PARAMETER / 2**30
             return "fsdp", f"weights, gradients and moments take {need:.0f} GiB, too much for one GPU"
-    return "ddp", f"the model fits into each of {team.world} processes"
+    return "ddp", f"the model fits into each of {team.world_size} processes"

@@ -32,25 +32,25 @@ class ShardedSave:
     """One save of all processes: the leader opens the folder, everybody writes into it, the leader closes it."""
 
     def __init__(self, team: RankGroup, tensors: Mapping[str, Tensor]):
-        self._team, self._tensors = team, tensors
-        self._asked = False
+        self._group, self._tensors = team, tensors
+        self._announced = False
 
     def write(self, folder: Path) -> None:
         """On the leader: write its shares into this folder, while the others write theirs."""
-        self._asked = True
-        self._team.told(str(folder))
-        _write_shards(self._team, folder, self._tensors)
+        self._announced = True
+        self._group.broadcast_object(str(folder))
+        _write_shards(self._group, folder, self._tensors)
 
     def close(self) -> None:
         """On the leader: let the others go on if nothing was to be written."""
-        if not self._asked:
-            self._team.told("")
+        if not self._announced:
+            self._group.broadcast_object("")
 
-    def help_leader(self) -> None:
+    def help_rank0(self) -> None:
         """On the others: write their shares wherever the leader says."""
-        folder = self._team.told()
+        folder = self._group.broadcast_object()
         if folder:
-            _write_shards(self._team, Path(folder), self._tensors)
+            _write_shards(self._group, Path(folder), self._tensors)
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -85,8 +85,8 @@ def _write_shards(team: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) 
     """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
-        with team.noticing():
-            save(_as_vectors(tensors), storage_writer=writer, process_group=team.messages)
+        with team.translate_errors():
+            save(_as_vectors(tensors), storage_writer=writer, process_group=team.cpu_group)
     except CheckpointException as error:
         rank, said = _find_first_failure(error)
         raise ResourceError(
@@ -116,7 +116,7 @@ def shard_model(model: nn.Module, team: RankGroup, device: str) -> None:
 
     A block's parameters are gathered when its turn comes in the forward and the backward pass, and let go after it.
     """
-    mesh = init_device_mesh(device, (team.world,))
+    mesh = init_device_mesh(device, (team.world_size,))
     assert isinstance(model, ViT)
     for block in model.encoder.blocks:
         fully_shard(block, mesh=mesh)

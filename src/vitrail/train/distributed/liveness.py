@@ -24,11 +24,11 @@ class PeerProcess:
     rank: int
     pid: int
     host: str
-    started: str
+    start_time: str
     """When it began, as its machine's /proc says: a number that is used again belongs to somebody else."""
 
     @classmethod
-    def this(cls, rank: int) -> PeerProcess:
+    def from_current_process(cls, rank: int) -> PeerProcess:
         """The process that asks."""
         import socket
 
@@ -37,9 +37,9 @@ class PeerProcess:
     def __str__(self) -> str:
         return f"Rank {self.rank} (pid {self.pid} on {self.host})"
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its process is there and has not ended; ask only for one on this machine."""
-        return _process_start_time(self.pid) == self.started
+        return _process_start_time(self.pid) == self.start_time
 
 
 class PeerWatchdog:
@@ -50,32 +50,32 @@ class PeerWatchdog:
     """
 
     def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], launched: bool):
-        self._near = [other for other in others if other.host == own.host and other.lives()]  # one pid namespace, too
-        self._far = [other for other in others if other.host != own.host]
+        self._local_peers = [other for other in others if other.host == own.host and other.is_alive()]  # one pid namespace, too
+        self._remote_peers = [other for other in others if other.host != own.host]
         self._launcher = os.getppid() if launched else None
-        self._over = threading.Event()
+        self._stopping = threading.Event()
         self._saving = threading.Event()
         self._death: str | None = None
-        threading.Thread(target=self._look, name="vitrail-partners", daemon=True).start()
+        threading.Thread(target=self._watch_peers, name="vitrail-partners", daemon=True).start()
 
-    def death(self, patience: float = 0.0) -> str | None:
+    def find_death(self, patience: float = 0.0) -> str | None:
         """Who has died, as the beginning of a sentence; looks again itself for as many seconds as are given."""
         until = time.monotonic() + patience
         while self._death is None and time.monotonic() < until:
-            self._death = self._seen()
+            self._death = self._find_dead_peer()
             time.sleep(0.05)
         return self._death
 
-    def elsewhere(self) -> str:
+    def remote_hosts(self) -> str:
         """The machines of partners that cannot be looked at from here."""
-        return ", ".join(sorted({other.host for other in self._far}))
+        return ", ".join(sorted({other.host for other in self._remote_peers}))
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Look no more: partners may now go."""
-        self._over.set()
+        self._stopping.set()
 
     @contextmanager
-    def saving(self) -> Iterator[None]:
+    def pause_for_saving(self) -> Iterator[None]:
         """Within this block nobody is ended: what is saved may take longer than the grace."""
         self._saving.set()
         try:
@@ -83,21 +83,21 @@ class PeerWatchdog:
         finally:
             self._saving.clear()
 
-    def _look(self) -> None:
-        while not self._over.wait(CHECK_SECONDS):
-            self._death = self._seen()
+    def _watch_peers(self) -> None:
+        while not self._stopping.wait(CHECK_SECONDS):
+            self._death = self._find_dead_peer()
             if self._death is not None:
-                ends = self._over.wait(GRACE_SECONDS)
+                ends = self._stopping.wait(GRACE_SECONDS)
                 while self._saving.is_set() and not ends:
-                    ends = self._over.wait(GRACE_SECONDS)
+                    ends = self._stopping.wait(GRACE_SECONDS)
                 if not ends:
                     exit_now(f"{self._death}; this process was still waiting for it and is ended.")
                 return
 
-    def _seen(self) -> str | None:
+    def _find_dead_peer(self) -> str | None:
         if self._launcher is not None and os.getppid() != self._launcher:
             return f"The launcher (pid {self._launcher}) died"
-        dead = next((other for other in self._near if not other.lives()), None)
+        dead = next((other for other in self._local_peers if not other.is_alive()), None)
         return None if dead is None else f"{dead} died"
 
 

@@ -35,7 +35,7 @@ def run_while_others_wait(
         InterruptedRun: this or another process got a signal; what the work could save, it has saved.
         PartnerError: another process died; here too.
     """
-    if team.world == 1:
+    if team.world_size == 1:
         return (yield from work)
     with listen_for_signals() as wish:
         try:
@@ -43,9 +43,9 @@ def run_while_others_wait(
                 outcome = yield from _run_with_signals(team, work, wish, go_on)
         except VitrailError as error:
             with suppress(PeerError):  # the error at hand says more
-                team.gathered(error_to_json(error))
+                team.all_gather_object(error_to_json(error))
             raise
-        team.gathered({})
+        team.all_gather_object({})
         _raise_signal_of_any_rank(team, wish, go_on)
     return outcome
 
@@ -62,7 +62,7 @@ def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
             _poll_rank0(team, wish)
         except PeerError as error:
             raise PeerError(f"{error} {go_on}") from error
-        answer = team.gathered({})[0]
+        answer = team.all_gather_object({})[0]
         if "error" in answer:
             raise error_from_json(answer)
         _raise_signal_of_any_rank(team, wish, go_on)
@@ -70,9 +70,9 @@ def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
 
 def _poll_rank0(team: RankGroup, wish: SignalRequest) -> None:
     """Until rank 0 calls; a signal is passed on to it."""
-    with team.noticing():
+    with team.translate_errors():
         while not _default_store().check([_store_key(team, "over")]):
-            team.see_that_all_live()
+            team.check_alive()
             if wish:
                 _default_store().set(_store_key(team, "asked"), str(wish.signal))
             if wish.save:
@@ -111,7 +111,7 @@ def _run_with_signals(
                 saves = asked
                 forward_signal(SAVE_SIGNALS[0])
             try:
-                team.see_that_all_live()
+                team.check_alive()
             except PeerError as error:
                 raise PeerError(f"{error} {_save_via_signal(team, work, go_on)}") from error
 
@@ -119,7 +119,7 @@ def _run_with_signals(
 def _save_via_signal(team: RankGroup, work: Generator[Event, None, object], go_on: str) -> str:
     """Let the work save what it has, as a signal would; how to go on."""
     forward_signal(STOP_SIGNALS[-1])
-    with team.saving():
+    with team.pause_watchdog():
         try:
             while isinstance(next(work, None), Note):  # words may lie between a step and its save
                 pass
@@ -130,28 +130,28 @@ def _save_via_signal(team: RankGroup, work: Generator[Event, None, object], go_o
 
 def _raise_signal_of_any_rank(team: RankGroup, wish: SignalRequest, go_on: str) -> None:
     """The work is over: whoever got a signal that nobody heeded says so now."""
-    (number,) = team.most(wish.signal or 0)
+    (number,) = team.all_reduce_max(wish.signal or 0)
     if number:
         raise InterruptedRun(f"Interrupted before the first step. {go_on}", 128 + number)
 
 
 def _requested_signal(team: RankGroup) -> int:
     """The signal that another process got; 0 is none."""
-    with team.noticing():
+    with team.translate_errors():
         key = _store_key(team, "asked")
         return int(_default_store().get(key)) if _default_store().check([key]) else 0
 
 
 def _count_save_requests(team: RankGroup) -> int:
     """How often another process got a signal that asks to save and to go on."""
-    with team.noticing():
+    with team.translate_errors():
         return int(_default_store().add(_store_key(team, "asked to save"), 0))
 
 
 def _store_key(team: RankGroup, name: str) -> str:
     """A name that belongs to this training alone, of several that a program makes."""
-    assert team.messages is not None
-    return f"vitrail/{name}/{team.messages.group_name}"
+    assert team.cpu_group is not None
+    return f"vitrail/{name}/{team.cpu_group.group_name}"
 
 
 def _default_store() -> Any:

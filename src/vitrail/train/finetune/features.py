@@ -62,13 +62,13 @@ def extract_features(
         ResourceError: the memory has no room for a single picture.
     """
     rows, width = dataset.splits[split], plan.model.pooled_width
-    targets = class_indices(dataset.source, rows) if split == "val" and dataset.source.soft else dataset.learnt(split)
+    targets = class_indices(dataset.source, rows) if split == "val" and dataset.source.has_soft_labels else dataset.loss_targets(split)
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
-    pictures = dataset.pictures(split, plan.image, plan.compute.workers)
+    pictures = dataset.load_images(split, plan.image, plan.compute.workers)
     pooled = cast_weights(FeatureExtractor(model, mirrored), plan.compute.number_format)
     parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirrored}", rows)
-    kept = parts.kept()
+    kept = parts.load()
     done = first = sum(map(len, kept))
     if done:
         yield Note(f"Going on after the features of {done:,} of {len(rows):,} {split} pictures.")
@@ -82,7 +82,7 @@ def extract_features(
         done += len(features)
         whole = done == len(rows)  # kept, for the next split may take long
         if whole or wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
-            kept.append(parts.keep(fresh, done))
+            kept.append(parts.save(fresh, done))
             if wish.save:
                 where = f"the features of {done:,} of {len(rows):,} {split} pictures"
                 yield Note(f"Saved after {where}, as a signal asked; it goes on.")
@@ -103,17 +103,17 @@ class FeatureFiles:
     def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
         self._folder, self._name = run.path / FEATURES_FOLDER, name
         made_of = config.to_toml(plan, {}).encode() + rows.astype(np.int64).tobytes()
-        self._of = hashlib.sha256(made_of).hexdigest()
+        self._source_hash = hashlib.sha256(made_of).hexdigest()
         self.batch = FEATURE_BATCH
         """How many pictures at once gave the last numbers that were found or will be kept."""
 
-    def kept(self) -> list[Float32[np.ndarray, "n P"]]:
+    def load(self) -> list[Float32[np.ndarray, "n P"]]:
         """What is there from the first picture on; nothing of another plan or other pictures, nor what is damaged."""
         found: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
             try:
                 header = safetensors_file.read_metadata(path)
-                if header.get(SOURCE_KEY) != self._of:
+                if header.get(SOURCE_KEY) != self._source_hash:
                     break
                 part = safetensors_file.load_tensors(path)[FEATURES_FOLDER].numpy()
             except DamagedFileError:
@@ -124,11 +124,11 @@ class FeatureFiles:
             self.batch = int(header.get(BATCH_KEY, FEATURE_BATCH))
         return found
 
-    def keep(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
+    def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
         """Write what came since the last time, up to picture `end`; it in one piece."""
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
-        header = {SOURCE_KEY: self._of, BATCH_KEY: str(self.batch)}
+        header = {SOURCE_KEY: self._source_hash, BATCH_KEY: str(self.batch)}
         safetensors_file.save_tensors(self._path(end), {FEATURES_FOLDER: torch.from_numpy(part)}, header, checksum=True)
         return part
 
@@ -212,11 +212,11 @@ def prepare_start_model(run: RunFolder, plan: Plan, dataset: Dataset) -> Generat
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)
     yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(began)}):")
-    for line in linear_probe.format_candidates(result.tried):
+    for line in linear_probe.format_candidates(result.candidates):
         yield Note(line)
     weights.set_head(model, result.best, result.columns)
     model = model.cpu()
-    linear_probe.write_candidates(run.start_table, result.tried)
+    linear_probe.write_candidates(run.start_table, result.candidates)
     seconds = time.perf_counter() - first
     run.record(
         {

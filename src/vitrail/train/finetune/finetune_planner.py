@@ -85,9 +85,9 @@ def draft_finetune_plan(
         compute=to_compute_settings(runtime),
     )
     plan = config.override(plan, wishes.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, found.count, wishes, reasons)
+    plan = augmentation_rules.apply_step_budget(plan, found.num_images, wishes, reasons)
     reasons |= make_override_reasons(wishes.overrides)
-    check_plan(plan, found.classes, found.task)
+    check_plan(plan, found.num_classes, found.task)
     unused_settings.check_unused_settings(plan, wishes.overrides)
     check_checkpoint(checkpoint, plan.model, plan.start)
     reasons["model.attention"] = describe_attention(plan)
@@ -105,7 +105,7 @@ def estimate_min_seconds(found: DatasetFingerprint, own: ViTConfig, runtime: Run
     """A guess for the features of all pictures, at the smallest size that would be chosen."""
     side = min(GRID_SIDES[0], *own.grid)
     small = replace(own, image_size=(side * own.patch[0], side * own.patch[1]))
-    return found.count * forward_operations(small) / _device_speed(runtime)
+    return found.num_images * forward_operations(small) / _device_speed(runtime)
 
 
 def _checkpoint_name(checkpoint: StartCheckpoint) -> str:
@@ -136,7 +136,7 @@ def _choose_shape(
     base = replace(
         own,
         channels=_choose_channels(found, wishes, own, start, reasons),
-        outputs=found.classes,
+        outputs=found.num_classes,
         pool="class+mean" if both else own.pool,
         pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MAX_HEAD_BLOCKS, own.depth // 3)),
         pool_every=every,
@@ -199,14 +199,14 @@ def _choose_image_size(
     chosen = fitting[-1] if fitting else sizes[0]
     listed = ", ".join(str(size[0]) for size in sizes)
     reasons["model.image_size"] = (
-        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {found.count:,} pictures"
+        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {found.num_images:,} pictures"
     )
     return chosen
 
 
 def _estimate_seconds(found: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
     """A guess for features and passes; a block that learns costs three times its forward pass."""
-    return found.count * forward_operations(model) * (2.2 + MIN_PASSES * (3 - 2 * frozen)) / _device_speed(runtime)
+    return found.num_images * forward_operations(model) * (2.2 + MIN_PASSES * (3 - 2 * frozen)) / _device_speed(runtime)
 
 
 def _device_speed(runtime: Runtime) -> float:
@@ -246,7 +246,7 @@ def _choose_settings(
         reasons["start.frozen_blocks"] = why
     if "start.method" not in said:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
-        reasons["start.method"] = f"{found.count:,} pictures; {kept}"
+        reasons["start.method"] = f"{found.num_images:,} pictures; {kept}"
     return chosen
 
 
@@ -287,10 +287,10 @@ def _draft_recipe(
 ) -> Recipe:
     """AdamW with a cosine; the rate falls with the width, as that of the checkpoint's own training did."""
     mirror = found.name not in NO_FLIP_SOURCES
-    batch = min(32 if found.count < FEW_IMAGES else 64, max(8, 2 ** round(math.log2(max(found.count, 1) / 4))))
-    reasons["recipe.batch"] = f"{found.count:,} training pictures"
+    batch = min(32 if found.num_images < FEW_IMAGES else 64, max(8, 2 ** round(math.log2(max(found.num_images, 1) / 4))))
+    reasons["recipe.batch"] = f"{found.num_images:,} training pictures"
     reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
-    class_weights, why = losses.choose_class_weights(found.task, found.ratio)
+    class_weights, why = losses.choose_class_weights(found.task, found.imbalance_ratio)
     reasons |= why
     rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
     rate *= 10 if start.method == "lora" else 1
@@ -363,7 +363,7 @@ def finalize_finetune_plan(
     spent += estimate_probe_seconds(plan, pictures, dataset)
     found = throughput.measure_throughput(plan, pictures, dataset, team)
     plan = (
-        fix_finetune_steps(plan, spent, found, wishes, reasons, team.world)
+        fix_finetune_steps(plan, spent, found, wishes, reasons, team.world_size)
         if plan.minutes
         else _evaluate_rarely(plan, reasons)
     )
@@ -404,15 +404,15 @@ def fix_finetune_steps(
         UsageError: the probe is the end, and something was asked for that only steps make use of.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
-    steps = round((seconds - spent) / found.mean)
-    first = "features and the teacher" if plan.teacher.first else "features"
-    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {found.mean:.3f} s a step"
+    steps = round((seconds - spent) / found.mean_seconds)
+    first = "features and the teacher" if plan.teacher.has_first_stage else "features"
+    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {found.mean_seconds:.3f} s a step"
     if steps < MIN_FINETUNE_STEPS and world > 1:
         why = f"at least, for {world} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
         steps = MIN_FINETUNE_STEPS
     if steps < MIN_FINETUNE_STEPS:
         reason = f"{first} take {spent:.0f} s of {seconds:g}, too little is left to tune"
-        if plan.teacher.wanted:
+        if plan.teacher.is_enabled:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         tunes = [f"start.{name}" for name in ("method", *METHOD_FIELDS)]
         if useless := [
@@ -489,7 +489,7 @@ def choose_checkpoint(found: DatasetFingerprint, wishes: TrainRequest, runtime: 
             checkpoint = open_checkpoint(str(path))
             features = estimate_min_seconds(found, checkpoint.config, runtime)
             if (seconds := resolve_minutes(wishes) * 60) and features > seconds / 2:
-                about = f"the features of {found.count:,} pictures alone would take about {features:.0f} s"
+                about = f"the features of {found.num_images:,} pictures alone would take about {features:.0f} s"
                 return CheckpointChoice(None, f"{about} of {seconds:g}")
             return CheckpointChoice(
                 checkpoint, f"{one.name} is on this machine and knows pictures of this size", _start_note(checkpoint)
@@ -529,7 +529,7 @@ def draft_from_request(
     if selected.checkpoint is not None:
         try:
             plan, reasons = draft_finetune_plan(found, wishes, runtime, selected.checkpoint, world)
-            notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.count)
+            notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.num_images)
             return plan, reasons | {"start.weights": reason}, notes
         except UsageError as error:
             if wishes.weights != "auto":
@@ -537,7 +537,7 @@ def draft_from_request(
             reason = f"{selected.checkpoint.name} is on this machine, but does not suit what was asked for: {error}"
             notes = (f"From scratch: {reason}",)
     plan, reasons = planner.draft_plan(found, wishes, runtime)
-    notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.count)
+    notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.num_images)
     return plan, reasons | {"start.weights": reason}, notes
 
 

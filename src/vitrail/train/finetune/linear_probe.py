@@ -43,7 +43,7 @@ class ProbeResult:
     best: LinearProbe
     columns: FeatureColumns
     """Which features it reads."""
-    tried: tuple[Candidate, ...]
+    candidates: tuple[Candidate, ...]
 
 
 def fit_probes(
@@ -95,7 +95,7 @@ def _fit_path(
     worse = 0
     for linear in probe.fit_probe_path(train.features, train.targets, task, outputs):
         judgement = evaluate_candidate(
-            f"linear {name}, C {linear.c:g}", task, linear.outputs(valid.features), valid.targets
+            f"linear {name}, C {linear.c:g}", task, linear.predict_outputs(valid.features), valid.targets
         )
         if judgement is None:
             break
@@ -148,7 +148,7 @@ def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.n
     found = compute_quick_metrics(task, outputs, targets) if len(targets) else None
     if found is None:
         return None
-    figure = None if found.figure is None else round(found.figure, 6)
+    figure = None if found.value is None else round(found.value, 6)
     return Candidate(name=name, figure_name=found.name, figure=figure, loss=round(found.loss, 6))
 
 

@@ -36,12 +36,12 @@ def choose_weights(
     """
     model = learner.model
     assert isinstance(model, ViT)
-    with use_ema_weights(model, learner.average):
+    with use_ema_weights(model, learner.ema):
         tuned = _copy_merged_weights(model, plan)
     start = load_start_model(run, plan).state_dict()
     plain = load_start_model(run, plan).to(plan.compute.device)
     rows: list[Candidate] = []
-    pictures = dataset.pictures("val", plan.image, plan.compute.workers)
+    pictures = dataset.load_images("val", plan.image, plan.compute.workers)
     few = dataset.sample("val", MAX_COMPARED_IMAGES, plan.seed)
     shares = (0.0, *sorted(plan.start.average))
     for number, share in enumerate(shares):
@@ -97,6 +97,6 @@ def _evaluate_weights(
     device, number_format, views = plan.compute.device, plan.compute.number_format, plan.recipe.views
     outputs = run_inference(model, pictures, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    learnt = targets if dataset.scaling is None else dataset.scaling.standardised(targets)
+    learnt = targets if dataset.scaling is None else dataset.scaling.standardize(targets)
     name = "the start, frozen" if share == 0 else "tuned" if share == 1 else f"{share:g} of the way to tuned"
     return evaluate_candidate(name, source.task, outputs, learnt)

@@ -36,8 +36,8 @@ MIN_SHIFT_SIDE = 28
 class AugmentationRule(NamedTuple):
     """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
 
-    repetition: float
-    fields: Mapping[str, float]
+    min_memorization: float
+    plan_fields: Mapping[str, float]
     """Plan fields by their dotted names."""
     reason: str
 
@@ -70,11 +70,11 @@ def draft_recipe(
     found: DatasetFingerprint, model: ViTConfig, wishes: TrainRequest, device: str, reasons: Reasons
 ) -> Recipe:
     """The recipe as far as the pictures, the model and the device decide it; its length is not known yet."""
-    mirror, few = found.name not in NO_FLIP_SOURCES, found.count < FEW_IMAGES
+    mirror, few = found.name not in NO_FLIP_SOURCES, found.num_images < FEW_IMAGES
     early = not few and device == "cpu"
     cut = wishes.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
     reasons |= {
-        "recipe.batch": f"{found.count:,} training pictures",
+        "recipe.batch": f"{found.num_images:,} training pictures",
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
         if mirror
         else "a mirrored digit is another sign",
@@ -89,12 +89,12 @@ def draft_recipe(
     if early:
         why_small = "early steps cost less: a fifth more in the same minutes, 0.4 points on Fashion-MNIST (pico)"
         reasons |= dict.fromkeys(("recipe.small_size", "recipe.small_until"), why_small)
-    class_weights, why = losses.choose_class_weights(found.task, found.ratio)
+    class_weights, why = losses.choose_class_weights(found.task, found.imbalance_ratio)
     reasons |= why
     if few and found.task == "classes":
         reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits"
     return Recipe(
-        batch=suggest_batch_size(found.count),
+        batch=suggest_batch_size(found.num_images),
         keep_patches=0.6 if few else 0.5,
         keep_until=0.9 if few else 0.7,
         small_size=PROGRESSIVE_SIZE if early else 1.0,
@@ -124,7 +124,7 @@ def apply_step_budget(plan: Plan, count: int, wishes: TrainRequest, reasons: Rea
 
 def is_long_training(plan: Plan, count: int) -> bool:
     """Whether pictures are shown so often that more variety pays."""
-    return memorization_score(plan, count) >= AUGMENTATION_RULES[0].repetition
+    return memorization_score(plan, count) >= AUGMENTATION_RULES[0].min_memorization
 
 
 def describe_length(plan: Plan, count: int) -> str:
@@ -135,7 +135,7 @@ def describe_length(plan: Plan, count: int) -> str:
 def choose_augmentation(plan: Plan, count: int, task: Task, wishes: TrainRequest, reasons: Reasons) -> Plan:
     """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
     reached = memorization_score(plan, count)
-    fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.repetition]
+    fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.min_memorization]
     seen = describe_length(plan, count)
     if not fitting:
         reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
@@ -143,9 +143,9 @@ def choose_augmentation(plan: Plan, count: int, task: Task, wishes: TrainRequest
     diet = fitting[-1]
     signs = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
     reasons |= dict.fromkeys(signs.keys() - wishes.overrides.keys(), "signs written by hand lean and vary in size")
-    offered = {**diet.fields, **signs}
+    offered = {**diet.plan_fields, **signs}
     changes = {name: value for name, value in offered.items() if name not in wishes.overrides}
     if task != "classes":
         changes.pop("recipe.smoothing", None)
-    reasons |= dict.fromkeys(changes.keys() & diet.fields.keys(), f"{seen}: {diet.reason}")
+    reasons |= dict.fromkeys(changes.keys() & diet.plan_fields.keys(), f"{seen}: {diet.reason}")
     return config.override(plan, {name: repr(value) for name, value in changes.items()})

@@ -42,21 +42,21 @@ class RunTimer:
     """How long the parts of a run take, from the moment that it is made."""
 
     def __init__(self) -> None:
-        self.began = time.perf_counter()
-        self.decoding = 0.0
+        self.start = time.perf_counter()
+        self.decode_seconds = 0.0
 
     def elapsed(self) -> float:
         """Seconds since the run began."""
-        return time.perf_counter() - self.began
+        return time.perf_counter() - self.start
 
     @contextmanager
-    def decodes(self) -> Iterator[None]:
+    def time_decoding(self) -> Iterator[None]:
         """What happens in this block decodes the training pictures."""
         began = time.perf_counter()
         yield
-        self.decoding = time.perf_counter() - began
+        self.decode_seconds = time.perf_counter() - began
 
-    def kept(self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None) -> Iterator[Event]:
+    def record_cost(self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None) -> Iterator[Event]:
         """The events of a run, whose cost is written into its folder: predicted at once, actual when it has ended.
 
         A run that was interrupted and went on later has no actual cost: nobody timed it as a whole.
@@ -90,12 +90,12 @@ def estimate_cost(
         team: on GPUs each process needs memory for its part.
     """
     answer = _measure_inference_seconds(plan, pictures)
-    decoded = watch.decoding / max(len(pictures.indices), 1)
+    decoded = watch.decode_seconds / max(len(pictures.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
-    looks = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.looks * answer
+    looks = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * answer
     familiar = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
-    views = plan.recipe.views.count
-    training = plan.recipe.steps * pace.mean + spent
+    views = plan.recipe.views.num_views
+    training = plan.recipe.steps * pace.mean_seconds + spent
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
     tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
     finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
@@ -109,7 +109,7 @@ def estimate_cost(
         memory=_estimate_gpu_memory(plan, pictures, team)
         if on_gpu
         else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
-        step_seconds=tuple(seconds for _, seconds in pace.phases),
+        step_seconds=tuple(seconds for _, seconds in pace.stages),
     )
 
 
@@ -117,7 +117,7 @@ def _estimate_gpu_memory(plan: Plan, pictures: ImageStore, team: RankGroup) -> i
     """Bytes that a process needs on its GPU."""
     device = plan.compute.device
     sharded = choose_strategy(plan.compute.engine, team, parameter_count(plan.model), device)[0] == "fsdp"
-    steps = estimate_training_memory(plan, team.world if sharded else 1, team.world)
+    steps = estimate_training_memory(plan, team.world_size if sharded else 1, team.world_size)
     return steps + prefetch.gpu_cache_bytes(pictures, device)
 
 
@@ -194,7 +194,7 @@ def estimate_activation_memory(plan: Plan) -> int:
         weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
         given += b * inner + model.heads * T * weight
     tokens = T * model.depth
-    fewer = 0 if model.pool_blocks > 1 or model.read_tokens is None or not model.depth else T - model.read_tokens
+    fewer = 0 if model.pool_blocks > 1 or model.pool_tokens is None or not model.depth else T - model.pool_tokens
     numbers = tokens * looked_at + (tokens - fewer) * given
     if model.recompute and model.depth:
         numbers = tokens * b * D + T * (looked_at + given)

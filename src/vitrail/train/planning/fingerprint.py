@@ -56,19 +56,19 @@ def measure_fingerprint(
     """
     spec = spec or ImageSpec()
     order = train[permutation(seed, "fingerprint", 0, len(train))]
-    chosen = [source.pictures[row] for row in order[:SAMPLE_IMAGES].tolist()]
+    chosen = [source.images[row] for row in order[:SAMPLE_IMAGES].tolist()]
     looks = _inspect_images(chosen, spec, source.name)
     reason = ""
     if choose_window and (films := [picture for picture, look in looks if look.kind == "DICOM"]):
         spec, reason = _choose_window(films, spec)
         looks = _inspect_images(chosen, spec, source.name)
     deep = any(look.depth != "uint8" for _, look in looks)
-    pictures = [source.pictures[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
+    pictures = [source.images[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
     low, high, why = _choose_value_range(pictures, spec, policy)
     return DatasetFingerprint(
         name=source.name,
-        count=len(train),
-        classes=len(source.classes),
+        num_images=len(train),
+        num_classes=len(source.classes),
         height=int(np.median([look.height for _, look in looks])),
         width=int(np.median([look.width for _, look in looks])),
         channels=max(look.channels for _, look in looks),
@@ -78,7 +78,7 @@ def measure_fingerprint(
         window=spec.window,
         window_reason=reason,
         task=source.task,
-        ratio=losses.imbalance_ratio(source.task, source.targets[train], len(source.classes)),
+        imbalance_ratio=losses.imbalance_ratio(source.task, source.targets[train], len(source.classes)),
     )
 
 
@@ -99,9 +99,9 @@ class _StoredValues:
 
     low: float
     high: float
-    whole: bool
+    is_integer: bool
     """Whether all its values are whole numbers, of whatever type."""
-    inner: tuple[float, float]
+    percentiles: tuple[float, float]
     values: np.ndarray
 
 
@@ -153,7 +153,7 @@ def _choose_value_range(pictures: list[ImageInput], spec: ImageSpec, policy: str
     if not deep:
         return 0.0, 255.0, "8-bit pictures"
     low, high = min(extent.low for extent in deep), max(extent.high for extent in deep)
-    white, why = _guess_white(low, high, all(extent.whole for extent in deep))
+    white, why = _guess_white(low, high, all(extent.is_integer for extent in deep))
     seen = f"{low:g} to {high:g} in {len(deep):,} deeper than 8 bits"
     return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
 
@@ -177,8 +177,8 @@ def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, 
     """Percentiles over all pictures, widened until no picture has more than 5 % beyond."""
     values = np.concatenate([extent.values for extent in extents])
     low, high = (float(value) for value in np.percentile(values, PERCENTILES))
-    low = min([low, *(extent.inner[0] for extent in extents)])
-    high = max([high, *(extent.inner[1] for extent in extents)])
+    low = min([low, *(extent.percentiles[0] for extent in extents)])
+    high = max([high, *(extent.percentiles[1] for extent in extents)])
     if not low < high:
         raise DataError(
             f"Nearly all values of the {len(extents):,} training pictures looked at are {low:g}, so percentiles "

@@ -39,7 +39,7 @@ def choose_model(
             f"turn into each other. Leave it out, or use {found.channels}."
         )
     reasons["model.channels"] = "as the pictures are" if wishes.channels is None else "asked for"
-    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.classes)
+    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.num_classes)
 
 
 def shrink_for_few_steps(plan: Plan, wishes: TrainRequest, reasons: Reasons) -> Plan:
@@ -48,7 +48,7 @@ def shrink_for_few_steps(plan: Plan, wishes: TrainRequest, reasons: Reasons) -> 
     What learns before the training, from the model as it was drafted, keeps that model.
     """
     asked = wishes.model is not None or any(name.startswith("model.") for name in wishes.overrides)
-    drafted = "_pico_" in plan.model_name and not plan.pretrain.wanted and not plan.teacher.wanted
+    drafted = "_pico_" in plan.model_name and not plan.pretrain.is_enabled and not plan.teacher.is_enabled
     if asked or not drafted or plan.recipe.steps >= FEMTO_BELOW_STEPS:
         return plan
     name = plan.model_name.replace("_pico_", "_femto_")
@@ -90,7 +90,7 @@ def _choose_image_size(
     if short <= MAX_OWN_SIDE:
         reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
         return (found.height, found.width), PATCH_ROWS
-    side = REDUCED_SIDE_FEW if found.count < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
+    side = REDUCED_SIDE_FEW if found.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
     told = found.height == found.width or "image.fit" in wishes.overrides

@@ -60,9 +60,9 @@ def draft_plan(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime
         compute=to_compute_settings(runtime),
     )
     plan = config.override(plan, wishes.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, found.count, wishes, reasons)
+    plan = augmentation_rules.apply_step_budget(plan, found.num_images, wishes, reasons)
     reasons |= make_override_reasons(wishes.overrides)
-    check_plan(plan, found.classes, found.task)
+    check_plan(plan, found.num_classes, found.task)
     unused_settings.check_unused_settings(plan, wishes.overrides)
     reasons["model.attention"] = describe_attention(plan)
     return plan, reasons
@@ -88,11 +88,11 @@ def fix_steps(plan: Plan, pace: Throughput, reasons: Reasons, spent: float = 0.0
     Args:
         spent: seconds of the minutes that something else takes.
     """
-    allowed = round((plan.minutes * 60 - spent) / pace.mean)
+    allowed = round((plan.minutes * 60 - spent) / pace.mean_seconds)
     steps = max(MIN_STEPS, allowed)
-    why = f"{plan.minutes - spent / 60:.4g} min at {pace.mean:.3f} s a step, measured before the first one"
+    why = f"{plan.minutes - spent / 60:.4g} min at {pace.mean_seconds:.3f} s a step, measured before the first one"
     if allowed < steps:
-        why = f"at least, which take about {steps * pace.mean / 60:.3g} min: {why}, are {max(allowed, 0)}"
+        why = f"at least, which take about {steps * pace.mean_seconds / 60:.3g} min: {why}, are {max(allowed, 0)}"
     reasons["recipe.steps"] = why
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
@@ -105,7 +105,7 @@ def space_evaluations(plan: Plan, validation: int, wishes: TrainRequest, reasons
     """
     recipe, looked_at = plan.recipe, min(validation, MAX_VALIDATION_IMAGES)
     most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch / max(looked_at, 1))
-    if recipe.looks <= max(most, 1) or "recipe.evaluate_every" in wishes.overrides:
+    if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in wishes.overrides:
         return plan
     every = math.ceil(recipe.steps / max(most, 1))
     reasons["recipe.evaluate_every"] = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
@@ -168,12 +168,12 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         raise UsageError(
             f"recipe.shift must be below the width of the pictures, {plan.image.width} pixels. Got {plan.recipe.shift}."
         )
-    if plan.recipe != plan.recipe.anew():
+    if plan.recipe != plan.recipe.without_extension():
         raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")
     losses.check_loss_settings(task, plan.recipe)
     check_pretrain_settings(plan)
     check_distill_settings(plan, task)
-    if plan.start.from_checkpoint and plan.pretrain.wanted:
+    if plan.start.from_checkpoint and plan.pretrain.is_enabled:
         raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
     if plan.start.from_checkpoint and plan.start.frozen_blocks >= plan.model.depth:
         raise UsageError(
@@ -216,7 +216,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
     changed = [
         one.name for one in dataclasses.fields(DistillSettings) if vars(teacher)[one.name] != vars(usual)[one.name]
     ]
-    if not teacher.wanted:
+    if not teacher.is_enabled:
         if changed:
             raise UsageError(f"teacher.{changed[0]} was set, but there is no teacher. Name one by --teacher.model.")
         return
@@ -224,7 +224,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
         raise UsageError("A CNN has no patches whose features could be learnt. Leave out --teacher.kind features.")
     serves = {
         "cnn": teacher.model == CNN_TEACHER,
-        "first": teacher.first,
+        "first": teacher.has_first_stage,
         "logits": teacher.kind == "logits",
     }
     for name in changed:
@@ -235,7 +235,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
             )
     if task == "number" and "temperature" in changed:
         raise UsageError("teacher.temperature softens probabilities, which numbers are not. Leave it out.")
-    if teacher.first and not (teacher.share or teacher.steps):
+    if teacher.has_first_stage and not (teacher.share or teacher.steps):
         raise UsageError("A teacher that takes time first needs --teacher.share or --teacher.steps above 0.")
     if teacher.share and teacher.steps:
         raise UsageError(
@@ -289,7 +289,7 @@ def check_pretrain_settings(plan: Plan) -> None:
         UsageError: settings of a phase that does not happen, or a model that shows hidden patches to visible ones.
     """
     settings, model = plan.pretrain, plan.model
-    if not settings.wanted:
+    if not settings.is_enabled:
         changed = [
             field.name
             for field in dataclasses.fields(PretrainSettings)
@@ -315,7 +315,7 @@ def check_pretrain_settings(plan: Plan) -> None:
             f"Masked autoencoding hides some patches and shows others, and the model has {model.grid.patches}. "
             "Choose a smaller patch, or leave --pretrain out."
         )
-    if settings.normalise and model.patch_numbers < 2:
+    if settings.normalise and model.patch_dim < 2:
         raise UsageError(
             "A patch of a single number has no deviation to be normalised by. Add --pretrain.normalise false."
         )

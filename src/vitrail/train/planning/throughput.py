@@ -28,12 +28,12 @@ TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase 
 class Throughput:
     """Mean seconds of a step in each phase of a recipe, making the batch included."""
 
-    phases: tuple[tuple[ProgressiveStage, float], ...]
+    stages: tuple[tuple[ProgressiveStage, float], ...]
 
     @property
-    def mean(self) -> float:
+    def mean_seconds(self) -> float:
         """Seconds of a step, over the whole training."""
-        return sum(phase.share * seconds for phase, seconds in self.phases)
+        return sum(phase.fraction * seconds for phase, seconds in self.stages)
 
 
 def measure_throughput(
@@ -45,17 +45,17 @@ def measure_throughput(
         ResourceError: the memory is full; the message says what would fit.
     """
     long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=TRIAL_STEPS))
-    phases = plan.recipe.phases()
+    phases = plan.recipe.progressive_stages()
     try:
-        found = {phase: team.told(_measure_stage(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
+        found = {phase: team.broadcast_object(_measure_stage(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
         return Throughput(tuple((phase, found[phase]) for phase in phases))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
-    count = loop.images_per_forward(plan, team.world)
+    count = loop.images_per_forward(plan, team.world_size)
     advice = loop.advise_smaller_batch(
-        build_train_state(create_model(plan.model, plan.seed), plan, team), plan, "the same with", team.world
+        build_train_state(create_model(plan.model, plan.seed), plan, team), plan, "the same with", team.world_size
     )
     raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
@@ -65,15 +65,15 @@ def _measure_stage(
 ) -> float:
     """The first steps warm up and are not counted."""
     learner = build_train_state(create_model(plan.model, plan.seed), plan, team)
-    learner.lesson = build_teacher(plan, dataset)
+    learner.teacher = build_teacher(plan, dataset)
     steps = train_steps(
-        learner, pictures, dataset.learnt("train"), plan,
-        math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
-        brought=dataset.brought,
+        learner, pictures, dataset.loss_targets("train"), plan,
+        math.ceil(phase.begin * plan.recipe.steps), dataset.shard_ids("train"), dataset.source.task, team=team,
+        brought=dataset.custom_functions,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))
     began, counted = time.perf_counter(), 0
     for counted, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
-        if team.world == 1 and counted >= MIN_MEASURED_STEPS and time.perf_counter() - began > ENOUGH_SECONDS:
+        if team.world_size == 1 and counted >= MIN_MEASURED_STEPS and time.perf_counter() - began > ENOUGH_SECONDS:
             break  # of a large model few steps tell as much
     return (time.perf_counter() - began) / counted

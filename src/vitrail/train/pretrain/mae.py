@@ -48,7 +48,7 @@ class MaskedAutoencoder(nn.Module):
         self.rotary = model.rotary
         self.encoder = model.encoder
         self.decoder = MAEDecoder(model.config, settings)
-        self.decoder.fill(torch.Generator().manual_seed(derive(seed, "decoder")))
+        self.decoder.init_weights(torch.Generator().manual_seed(derive(seed, "decoder")))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"], hidden: Int[Tensor, "B m"]
@@ -75,10 +75,10 @@ class MAEDecoder(nn.Module):
         self.embed = nn.Linear(config.width, settings.decoder_width)
         self.mask_token = nn.Parameter(torch.empty(1, 1, settings.decoder_width))
         self.encoder = Encoder(self.config)
-        self.predict = nn.Linear(settings.decoder_width, config.patch_numbers)
+        self.predict = nn.Linear(settings.decoder_width, config.patch_dim)
         self.register_buffer("table", fixed_table("sincos2d", config.grid, settings.decoder_width, 0), persistent=False)
 
-    def fill(self, generator: Generator) -> None:
+    def init_weights(self, generator: Generator) -> None:
         """Give every parameter its initial value: normal of deviation 0.02, biases zeros, norms ones."""
         initialise(self.encoder, self.config, generator)
         for layer in (self.embed, self.predict):
@@ -160,7 +160,7 @@ def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: D
     split = next((name for name in ("val", "train") if len(dataset.splits[name])), "train")
     held = dataset.splits[split]
     rows = held[permutation(plan.seed, "painted", 0, len(held))[:SHOWN_IMAGES]]
-    images = torch.stack([preprocess_image(dataset.source.pictures[row], plan.image) for row in rows.tolist()])
+    images = torch.stack([preprocess_image(dataset.source.images[row], plan.image) for row in rows.tolist()])
     masked, painted = reconstruct_images(autoencoder, images, rows, plan)
     captions = [split, "seen", "painted"]
     contact_sheet.draw_image_grid(path, torch.cat([images, masked, painted]), [text for text in captions for _ in rows])
@@ -175,7 +175,7 @@ def reconstruct_images(
     A decoder that paints normalised patches does not know their mean and deviation; they are given back here.
     """
     model, device = plan.model, plan.compute.device
-    visible, hidden = draw_masks(plan.seed, 0, rows, model.grid.patches, plan.pretrain.visible(model.grid.patches))
+    visible, hidden = draw_masks(plan.seed, 0, rows, model.grid.patches, plan.pretrain.num_visible_patches(model.grid.patches))
     given = normalize(images, plan.image)
     was_training = autoencoder.training
     autoencoder.eval()

@@ -105,7 +105,7 @@ def make_pretraining_phase(
 
     def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
         images = normalize(augment_batch(batch, recipe, seed, epoch, plan.compute.device), plan.image)
-        hiding = draw_masks(seed, epoch, batch.keys, patches, settings.visible(patches))
+        hiding = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
         visible, hidden = (part.to(images.device) for part in hiding)
         aims = make_reconstruction_targets(images, hidden, model.patch, settings.normalise)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
@@ -119,13 +119,13 @@ def make_pretraining_phase(
         module=autoencoder,
         recipe=recipe,
         seed=seed,
-        loss_of=loss_of,
-        pictures=looked_at.pictures,
-        targets=np.zeros(len(looked_at.pictures.indices), np.int64),
-        blocks=looked_at.blocks,
+        compute_loss=loss_of,
+        images=looked_at.images,
+        targets=np.zeros(len(looked_at.images.indices), np.int64),
+        shard_ids=looked_at.shard_ids,
         advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
-        seen=looked_at.digest,
-        names=looked_at.names,
+        images_hash=looked_at.extra_images_hash,
+        image_names=looked_at.image_names,
     )
 
 

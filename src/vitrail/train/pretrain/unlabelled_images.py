@@ -32,12 +32,12 @@ from ..plan import Plan
 class PretrainingImages:
     """What pre-training looks at."""
 
-    pictures: ImageStore
-    blocks: Int64[np.ndarray, " n"] | None
-    names: Sequence[str]
+    images: ImageStore
+    shard_ids: Int64[np.ndarray, " n"] | None
+    image_names: Sequence[str]
     """Of the rows that `pictures` are read by."""
     notes: tuple[str, ...] = ()
-    digest: str = ""
+    extra_images_hash: str = ""
     """A hash of the further pictures; empty where there are none."""
 
 
@@ -53,12 +53,12 @@ def gather_pretraining_images(
     """
     if plan.pretrain.pictures:
         return _add_extra_images(plan, dataset, cut)
-    blocks, names = dataset.blocks("train"), dataset.source.ids
+    blocks, names = dataset.shard_ids("train"), dataset.source.ids
     if isinstance(trained_on, InMemoryImageStore):  # the same pixels, cut in another way
         spec = plan.image
         again = InMemoryImageStore(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
         return PretrainingImages(again, blocks, names)
-    return PretrainingImages(dataset.training_pictures(plan.image, cut, plan.compute.workers), blocks, names)
+    return PretrainingImages(dataset.load_training_images(plan.image, cut, plan.compute.workers), blocks, names)
 
 
 def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> PretrainingImages:
@@ -79,7 +79,7 @@ def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | Non
     source = Source(
         name=more.name,
         classes=("",),
-        pictures=pictures,
+        images=pictures,
         targets=np.zeros(len(pictures), np.int64),
         ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
     )
@@ -132,7 +132,7 @@ def _open_image_folder(folder: Path) -> Source:
     return Source(
         name=folder.resolve().name,
         classes=("",),
-        pictures=files,
+        images=files,
         targets=np.zeros(len(files), np.int64),
         ids=[str(file.relative_to(folder)) for file in files],
         notes=(linked,) if links else (),
@@ -152,7 +152,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _select_images(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[ImageInput]:
-    return [source.pictures[row] for row in rows.tolist()]
+    return [source.images[row] for row in rows.tolist()]
 
 
 def _is_readable(picture: ImageInput, spec: ImageSpec) -> bool:
@@ -165,7 +165,7 @@ def _is_readable(picture: ImageInput, spec: ImageSpec) -> bool:
 
 def _stores_pixels(source: Source) -> bool:
     """Whether a source gives pixels, and not encoded files: the first of its pictures that can be had tells."""
-    for picture in source.pictures:
+    for picture in source.images:
         try:
             return isinstance(_read_stored(picture), np.ndarray)
         except DataError:
@@ -175,7 +175,7 @@ def _stores_pixels(source: Source) -> bool:
 
 def _hash_images(source: Source, values: bool) -> Iterator[bytes]:
     """A hash of what each picture stores: of the file's bytes, or of the values in it."""
-    return map_in_order(_hash_values if values else _hash_bytes, source.pictures)
+    return map_in_order(_hash_values if values else _hash_bytes, source.images)
 
 
 def _read_stored(picture: ImageInput) -> bytes | np.ndarray:

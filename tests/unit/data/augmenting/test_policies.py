@@ -35,8 +35,8 @@ THEIRS = {
     Operation.SATURATION: "Color",
     Operation.CONTRAST: "Contrast",
     Operation.SHARPNESS: "Sharpness",
-    Operation.POSTERISE: "Posterize",
-    Operation.SOLARISE: "Solarize",
+    Operation.POSTERIZE: "Posterize",
+    Operation.SOLARIZE: "Solarize",
 }
 FACTORS = (Operation.BRIGHTNESS, Operation.SATURATION, Operation.CONTRAST, Operation.SHARPNESS)
 
@@ -54,7 +54,7 @@ def in_their_words(operation: Operation, magnitudes: torch.Tensor) -> np.ndarray
     values = magnitudes.double().numpy()
     if operation in FACTORS:
         return 1 + values
-    return values * 255 if operation == Operation.SOLARISE else values
+    return values * 255 if operation == Operation.SOLARIZE else values
 
 
 def test_the_fourteen_are_torchvisions():
@@ -112,9 +112,9 @@ def test_trivial_augment_moves_small_pictures_by_their_side_at_most():
 def test_three_augment_does_one_of_three_and_then_jitters_in_every_order():
     moves = draw_three_augment(keys(THREE_DRAWS))
     first, jitter = moves.operations[:, 0], moves.operations[:, 1:]
-    three = (Operation.GREY, Operation.SOLARISE, Operation.BLUR)
+    three = (Operation.GRAYSCALE, Operation.SOLARIZE, Operation.BLUR)
     assert chisquare([(first == operation).sum() for operation in three]).pvalue > 1e-3
-    assert (amounts_of(moves, Operation.SOLARISE) == 128).all()
+    assert (amounts_of(moves, Operation.SOLARIZE) == 128).all()
     blurs = amounts_of(moves, Operation.BLUR)
     assert blurs.min() == pytest.approx(0.1, abs=0.01) and blurs.max() == pytest.approx(2.0, abs=0.01)
     orders, counts = np.unique(jitter, axis=0, return_counts=True)
@@ -132,9 +132,9 @@ def test_a_batch_is_carried_out_picture_by_picture_and_round_by_round():
     operations = np.array(
         [
             [Operation.ROTATE, Operation.INVERT],
-            [Operation.IDENTITY, Operation.EQUALISE],
+            [Operation.IDENTITY, Operation.EQUALIZE],
             [Operation.ROTATE, Operation.BLUR],
-            [Operation.GREY, Operation.IDENTITY],
+            [Operation.GRAYSCALE, Operation.IDENTITY],
             [Operation.IDENTITY, Operation.IDENTITY],
         ]
     )

@@ -17,7 +17,7 @@ def checked(source: Source, spec: ImageSpec = SPEC, patch: tuple[int, int] = (1,
 
 
 def concern(findings: DataCheckReport, code: str) -> DataIssue:
-    (found,) = [each for each in findings.concerns if each.code == code]
+    (found,) = [each for each in findings.issues if each.code == code]
     return found
 
 
@@ -76,7 +76,7 @@ def test_a_range_that_does_not_fit_is_told():
     wide = checked(of_arrays(*films), ImageSpec(height=8, width=8, channels=1, high=65535))
     assert "--data.range percentile" in concern(wide, "narrow-range").advice
     fitting = checked(of_arrays(*films), ImageSpec(height=8, width=8, channels=1, high=1023))
-    assert "narrow-range" not in codes(fitting.concerns)
+    assert "narrow-range" not in codes(fitting.issues)
 
 
 def test_grey_pictures_in_colour_are_counted():

@@ -22,7 +22,7 @@ def test_every_bad_file_is_named_with_its_reason(draw):
     os.mkfifo(root / "dog/4.png")
     source = open_source(str(root))
     findings = check_dataset(source, everything(source), SPEC)
-    reasons = dict(findings.bad)
+    reasons = dict(findings.bad_images)
     assert list(reasons) == ["cat/3.jpg", "dog/3.png", "dog/4.png"]
     assert reasons["cat/3.jpg"].startswith("not a picture Vitrail reads (it looks like HTML)")
     assert reasons["dog/3.png"].startswith("truncated")
@@ -43,22 +43,22 @@ def test_sizes_are_measured():
 def test_arrays_that_are_no_pictures_are_bad():
     source = of_arrays(np.zeros((9, 9), np.uint8), np.zeros(9), np.full((2, 2), np.nan))
     findings = check_dataset(source, everything(source), SPEC)
-    assert [name for name, _ in findings.bad] == ["b", "c"]
-    assert "Got shape (9,)" in findings.bad[0][1]
-    assert findings.bad[1][1].startswith("4 of 4 values are not finite numbers")
+    assert [name for name, _ in findings.bad_images] == ["b", "c"]
+    assert "Got shape (9,)" in findings.bad_images[0][1]
+    assert findings.bad_images[1][1].startswith("4 of 4 values are not finite numbers")
 
 
 def test_what_the_model_could_not_read_is_bad():
     pictures = np.zeros((4, 4, 2), np.uint8), np.full((4, 4), 4000, np.uint16), np.full((4, 4), 200, np.uint16)
     source = of_arrays(*pictures)
-    (first, channels), (second, values) = check_dataset(source, everything(source), SPEC).bad
+    (first, channels), (second, values) = check_dataset(source, everything(source), SPEC).bad_images
     assert (first, channels) == ("a", "The model reads 1 channels, the picture has 2.")
     assert (second, values[:38]) == ("b", "Values 0 to 255 become black to white.")
 
 
 def test_a_stack_that_the_model_could_not_read_is_bad_as_a_whole():
     stack = of_arrays(pictures=np.zeros((2, 4, 4, 2), np.uint8), targets=np.array([0, 1]), ids=("a", "b"))
-    assert len(check_dataset(stack, everything(stack), SPEC).bad) == 2
+    assert len(check_dataset(stack, everything(stack), SPEC).bad_images) == 2
 
 
 def test_class_counts_are_told_per_split(draw):
@@ -77,10 +77,10 @@ def test_class_counts_are_told_per_split(draw):
 def test_what_stops_comes_first_and_counts_as_a_stop():
     source = of_arrays(*textures(4), targets=np.zeros(4, np.int64))
     findings = check_dataset(source, everything(source), SPEC)
-    assert findings.concerns[0].severity == "stop"
-    (stop,) = findings.stops
+    assert findings.issues[0].severity == "stop"
+    (stop,) = findings.blocking_reasons
     assert stop.startswith("All training pictures are of one class, 'a'. There is nothing to tell apart; add pictures")
-    ranks = [("stop", "warning", "hint").index(concern.severity) for concern in findings.concerns]
+    ranks = [("stop", "warning", "hint").index(concern.severity) for concern in findings.issues]
     assert ranks == sorted(ranks)
 
 
@@ -97,7 +97,7 @@ def test_findings_can_be_kept_as_json(draw):
 def test_a_source_without_pictures_in_its_splits_is_no_error():
     source = of_arrays(np.zeros((4, 4), np.uint8), np.ones((4, 4), np.uint8))
     findings = check_dataset(source, {"train": np.arange(0), "val": np.arange(0), "test": np.arange(0)}, SPEC)
-    assert (findings.pictures, findings.smallest, findings.concerns) == (0, None, ())
+    assert (findings.image_count, findings.smallest, findings.issues) == (0, None, ())
 
 
 def test_with_little_time_some_pictures_are_looked_at_and_it_says_so(monkeypatch):
@@ -105,8 +105,8 @@ def test_with_little_time_some_pictures_are_looked_at_and_it_says_so(monkeypatch
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     source = of_arrays(*textures(40, side=16))
     findings = check_dataset(source, everything(source), SPEC, seconds=10)
-    assert 0 < findings.looked < 40
-    assert findings.notes[-1].startswith(f"The check had 10 s and looked at {findings.looked} of 40 pictures")
+    assert 0 < findings.checked_count < 40
+    assert findings.notes[-1].startswith(f"The check had 10 s and looked at {findings.checked_count} of 40 pictures")
     assert "of them looked at" in findings.table()
 
 
@@ -118,9 +118,9 @@ def test_soft_labels_and_labels_and_numbers_are_checked_too(kind):
     for task, targets in (("classes", soft), ("labels", labels), ("number", labels)):
         source = of_arrays(pictures=pictures, targets=targets, task=task, ids=tuple("abcdef"))
         findings = check_dataset(source, everything(source), SPEC)
-        assert not findings.bad
+        assert not findings.bad_images
         json.dumps(findings.to_json(), allow_nan=False)
-    assert "all-values-equal" in codes(findings.concerns)
+    assert "all-values-equal" in codes(findings.issues)
 
 
 def test_seventy_thousand_arrays_take_few_seconds():
@@ -128,11 +128,11 @@ def test_seventy_thousand_arrays_take_few_seconds():
     source = Source(
         name="many",
         classes=("a", "b"),
-        pictures=generator.integers(0, 256, (70_000, 28, 28), dtype=np.uint8),
+        images=generator.integers(0, 256, (70_000, 28, 28), dtype=np.uint8),
         targets=np.arange(70_000) % 2,
         ids=tuple(map(str, range(70_000))),
     )
     began = time.process_time()
     findings = check_dataset(source, everything(source), SPEC)
-    assert (findings.pictures, findings.bad) == (70_000, [])
+    assert (findings.image_count, findings.bad_images) == (70_000, [])
     assert time.process_time() - began < 6  # alone about 2

@@ -35,7 +35,7 @@ def test_D18_near_copies_are_found_and_no_others(how):
     originals = textures(400)
     copies = [COPIES[how](values) for values in originals[:100]]
     pairs = {
-        tuple(pair) for pair in near_duplicates.find_near_duplicates(sketches([*originals, *copies])).places.tolist()
+        tuple(pair) for pair in near_duplicates.find_near_duplicates(sketches([*originals, *copies])).indices.tolist()
     }
     planted = {(number, 400 + number) for number in range(100)}
     assert len(pairs & planted) >= 95
@@ -56,7 +56,7 @@ def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
     originals = look_alikes(400)
     copies = [as_jpeg(cropped(values)) for values in originals[:60]]
     pairs = {
-        tuple(pair) for pair in near_duplicates.find_near_duplicates(sketches([*originals, *copies])).places.tolist()
+        tuple(pair) for pair in near_duplicates.find_near_duplicates(sketches([*originals, *copies])).indices.tolist()
     }
     planted = {(number, 400 + number) for number in range(60)}
     assert len(pairs & planted) >= 57
@@ -65,15 +65,15 @@ def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
 
 def test_two_pictures_are_a_set_too():
     picture = textures(1)[0]
-    assert near_duplicates.find_near_duplicates(sketches([picture, as_jpeg(picture)])).places.tolist() == [[0, 1]]
-    assert len(near_duplicates.find_near_duplicates(sketches(textures(2))).places) == 0
-    assert len(near_duplicates.find_near_duplicates(np.zeros((0, 40, 40), np.uint8)).places) == 0
+    assert near_duplicates.find_near_duplicates(sketches([picture, as_jpeg(picture)])).indices.tolist() == [[0, 1]]
+    assert len(near_duplicates.find_near_duplicates(sketches(textures(2))).indices) == 0
+    assert len(near_duplicates.find_near_duplicates(np.zeros((0, 40, 40), np.uint8)).indices) == 0
 
 
 def test_a_set_that_is_half_copies_of_one_picture_is_found_whole():
     one, *others = textures(41)
     copies = [as_jpeg(one, quality) for quality in range(55, 95)]
-    pairs = near_duplicates.find_near_duplicates(sketches([*copies, *others])).places
+    pairs = near_duplicates.find_near_duplicates(sketches([*copies, *others])).indices
     assert len(pairs) == 40 * 39 // 2 and pairs.max() < 40
 
 
@@ -100,11 +100,11 @@ def test_when_time_is_over_the_likeliest_pairs_have_been_compared(monkeypatch):
     monkeypatch.setattr(near_duplicates, "MIN_CANDIDATE_COSINE", 0.1)
     monkeypatch.setattr(near_duplicates, "PAIRS_PER_CHUNK", 25)
     cut = near_duplicates.find_near_duplicates(found, until=0.0)
-    assert not cut.complete and len(cut.places) == 20
-    assert near_duplicates.find_near_duplicates(found).complete
+    assert not cut.is_complete and len(cut.indices) == 20
+    assert near_duplicates.find_near_duplicates(found).is_complete
 
 
 def test_mirror_images_are_other_pictures():
     picture = textures(1)[0]
     mirrored = np.asarray(Image.fromarray(picture).transpose(Image.Transpose.FLIP_LEFT_RIGHT))
-    assert len(near_duplicates.find_near_duplicates(sketches([picture, mirrored])).places) == 0
+    assert len(near_duplicates.find_near_duplicates(sketches([picture, mirrored])).indices) == 0

@@ -10,17 +10,17 @@ from vitrail.data.checks.findings import DataCheckReport, DataIssue, join_names
 def findings(*concerns: DataIssue, bad: int = 0) -> DataCheckReport:
     return DataCheckReport(
         name="zoo",
-        pictures=100,
-        looked=100,
-        bad=[(f"p{row}", "broken") for row in range(bad)],
+        image_count=100,
+        checked_count=100,
+        bad_images=[(f"p{row}", "broken") for row in range(bad)],
         bad_indices=np.arange(bad),
         class_counts={},
         smallest=None,
         largest=None,
         depths={"uint8": 90, "uint16": 10},
         kinds={"PNG": 100},
-        remarks={},
-        concerns=concerns,
+        remark_counts={},
+        issues=concerns,
         notes=("Read from a CSV.",),
         ids=tuple(f"p{row}" for row in range(100)),
     )
@@ -53,16 +53,16 @@ def test_only_stops_stop():
         DataIssue(code="y", severity="stop", text="S.", advice="A."),
         DataIssue(code="z", severity="stop", text="T."),
     )
-    assert found.stops == ("S. A.", "T.")
+    assert found.blocking_reasons == ("S. A.", "T.")
 
 
 def test_each_picture_is_left_out_once_with_its_first_reason():
     found = findings(
-        DataIssue(code="x", severity="warning", text="W.", leave_out=((5, "copy"), (0, "copy"))),
-        DataIssue(code="y", severity="warning", text="W.", leave_out=((5, "label"), (2, "label"))),
+        DataIssue(code="x", severity="warning", text="W.", rows_to_exclude=((5, "copy"), (0, "copy"))),
+        DataIssue(code="y", severity="warning", text="W.", rows_to_exclude=((5, "label"), (2, "label"))),
         bad=1,
     )
-    assert found.leave_out() == [(0, "broken"), (2, "label"), (5, "copy")]
+    assert found.rows_to_exclude() == [(0, "broken"), (2, "label"), (5, "copy")]
 
     assert join_names(list("abc")) == "a, b, c"
     assert join_names(["a"] * 20, 23).endswith("a and 3 more")

@@ -11,7 +11,7 @@ from vitrail.data.checks.findings import DataCheckReport, DataIssue
 
 
 def concern(findings: DataCheckReport, code: str) -> DataIssue:
-    (found,) = [each for each in findings.concerns if each.code == code]
+    (found,) = [each for each in findings.issues if each.code == code]
     return found
 
 
@@ -40,7 +40,7 @@ def test_the_training_copy_is_the_one_to_leave_out():
     originals = textures(6, side=24)
     source = of_arrays(*originals, originals[0], originals[1], originals[1], targets=np.zeros(9, np.int64))
     splits = {"train": np.arange(6), "val": np.array([7]), "test": np.array([6, 8])}
-    found = check_dataset(source, splits, SPEC).leave_out()
+    found = check_dataset(source, splits, SPEC).rows_to_exclude()
     assert found == [
         (0, "exact copy of a picture in test"),
         (1, "exact copy of a picture in test"),
@@ -55,8 +55,8 @@ def test_near_copies_across_splits_are_told_with_all_their_exact_copies():
     findings = check_dataset(source, splits, SPEC)
     assert concern(findings, "near-copies-in-train-and-test").groups == ((21, 3), (21, 20))
     assert concern(findings, "exact-copies-in-train").groups == ((3, 20),)
-    assert "near-copies-in-train" not in codes(findings.concerns)
-    assert dict(findings.leave_out()) == dict.fromkeys((3, 20), "near copy of a picture in test")
+    assert "near-copies-in-train" not in codes(findings.issues)
+    assert dict(findings.rows_to_exclude()) == dict.fromkeys((3, 20), "near copy of a picture in test")
 
 
 def test_D20_the_same_picture_with_different_labels_is_listed():
@@ -66,7 +66,7 @@ def test_D20_the_same_picture_with_different_labels_is_listed():
     found = concern(findings, "exact-copies-with-different-labels")
     assert found.groups == ((0, 8),)
     assert found.text == "2 pictures are each the same picture as another one with a different label: 1 a / b."
-    assert {row for row, _ in findings.leave_out()} == {0, 8}
+    assert {row for row, _ in findings.rows_to_exclude()} == {0, 8}
     assert "a = i" in findings.table()
 
 
@@ -93,7 +93,7 @@ def test_near_copies_with_different_labels_are_told_and_not_left_out():
     findings = check_dataset(source, everything(source), SPEC)
     found = concern(findings, "near-copies-with-different-labels")
     assert found.text == "2 pictures are nearly the same as another one with a different label: 1 a / b."
-    assert findings.leave_out() == []
+    assert findings.rows_to_exclude() == []
 
 
 def test_D21_one_picture_that_stands_in_for_many_is_told():
@@ -102,24 +102,24 @@ def test_D21_one_picture_that_stands_in_for_many_is_told():
     found = concern(check_dataset(source, everything(source), SPEC), "one-picture-many-times")
     assert found.text == "50% of all pictures are one and the same (a and 4 more)."
     fewer = of_arrays(*originals, originals[0], targets=np.zeros(7, np.int64))
-    assert "one-picture-many-times" not in codes(check_dataset(fewer, everything(fewer), SPEC).concerns)
+    assert "one-picture-many-times" not in codes(check_dataset(fewer, everything(fewer), SPEC).issues)
 
 
 def test_D19_a_group_in_two_splits_stops_a_training():
     source = of_arrays(*textures(8, side=24), groups=np.array(["p1", "p2", "p3", "p4", "p1", "p5", "p6", "p2"]))
     findings = check_dataset(source, halves(source), SPEC)
-    assert findings.stops[0].startswith(
+    assert findings.blocking_reasons[0].startswith(
         "2 groups, of 4 pictures, lie in more than one split, so the result would be too good: p1, p2."
     )
     whole = of_arrays(*textures(8, side=24), groups=np.array([1, 2, 3, 4, 5, 6, 7, 8]))
-    assert check_dataset(whole, halves(whole), SPEC).stops == ()
+    assert check_dataset(whole, halves(whole), SPEC).blocking_reasons == ()
 
 
 def test_D19_a_column_that_looks_like_a_group_is_told_with_its_flag():
     patients = [f"p{number % 8}" for number in range(20)]
     source = of_arrays(*textures(20, side=24), metadata={"Patient ID": patients, "Age": patients})
     (found,) = [
-        each for each in check_dataset(source, halves(source), SPEC).concerns if each.code == "column-like-a-group"
+        each for each in check_dataset(source, halves(source), SPEC).issues if each.code == "column-like-a-group"
     ]
     assert found.text.startswith("Column 'Patient ID' has 8 values for 20 pictures, and 8 of them (of 20 pictures)")
     assert found.advice == (
@@ -129,12 +129,12 @@ def test_D19_a_column_that_looks_like_a_group_is_told_with_its_flag():
 
 def test_a_column_of_one_value_per_picture_is_no_group():
     source = of_arrays(*textures(20, side=24), metadata={"exam": [str(number) for number in range(20)]})
-    assert "column-like-a-group" not in codes(check_dataset(source, halves(source), SPEC).concerns)
+    assert "column-like-a-group" not in codes(check_dataset(source, halves(source), SPEC).issues)
 
 
 def test_flat_pictures_are_nobodys_near_copies():
     flat = [np.full((80, 80), level, np.uint8) for level in (90, 91, 92, 93)]
     source = of_arrays(*flat)
     assert not [
-        code for code in codes(check_dataset(source, everything(source), SPEC).concerns) if code.startswith("near")
+        code for code in codes(check_dataset(source, everything(source), SPEC).issues) if code.startswith("near")
     ]

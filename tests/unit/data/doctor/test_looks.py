@@ -72,19 +72,19 @@ def test_measures_are_those_of_the_grey_levels():
     half[:5] = 255
     found = measure_image(half, SPEC)
     assert isinstance(found, ImageStats)
-    assert (found.mean, found.deviation, found.dark, found.bright) == (127.5, 127.5, 0.5, 0.5)
+    assert (found.mean, found.std, found.dark, found.bright) == (127.5, 127.5, 0.5, 0.5)
 
 
 def test_small_pictures_have_no_sketch_and_few_sketches_can_be_asked_for():
     assert measure_image(textures(1, side=63)[0], SPEC).sketch is None
     assert measure_image(textures(1, side=64)[0], SPEC).sketch.shape == (40, 40)
     many = of_arrays(*textures(40, side=64))
-    assert 4 <= len(measure_images(many, np.arange(40), SPEC, 10).sketched) <= 18
-    assert len(measure_images(many, np.arange(40), SPEC, 40).sketched) == 40
+    assert 4 <= len(measure_images(many, np.arange(40), SPEC, 10).sketch_rows) <= 18
+    assert len(measure_images(many, np.arange(40), SPEC, 40).sketch_rows) == 40
 
 
 def test_rows_come_back_in_order_whatever_the_order_of_looking():
     source = of_arrays(*textures(6, side=20), np.zeros(3, np.uint8))
     found = measure_images(source, np.array([6, 3, 0, 5]), SPEC, 9)
     assert found.rows.tolist() == [0, 3, 5]
-    assert [row for row, _ in found.bad] == [6]
+    assert [row for row, _ in found.bad_images] == [6]

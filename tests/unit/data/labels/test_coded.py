@@ -24,7 +24,7 @@ def test_a_coded_column_reads_like_the_list_it_came_from():
     assert [column[row] for row in range(len(column))] == cells
     assert column[1:3] == ["a", "b"] and column[-1] == "b"
     assert column.counts()[column.values.index("b")] == 3
-    assert column.first(column.values.index("a")) == 1
+    assert column.first_row(column.values.index("a")) == 1
     assert encode_categorical(column) is column
 
 
@@ -53,8 +53,8 @@ def test_a_column_whose_texts_hardly_come_again_becomes_plain_letters(monkeypatc
     growing = ColumnBuilder()
     pieces = [["a", "b"], ["c", "d"], ["é", "a"], ["f"]]
     for piece in pieces:
-        growing.add(piece)
-    column = growing.finish()
+        growing.append_cells(piece)
+    column = growing.build()
     assert isinstance(column, ChunkedStrings)
     assert list(column) == ["a", "b", "c", "d", "é", "a", "f"]
     assert [column[row] for row in (0, 3, 6, -1)] == ["a", "d", "f", "f"] and column[4:] == ["é", "a", "f"]
@@ -66,9 +66,9 @@ def test_a_column_whose_texts_come_again_stays_coded_and_an_empty_one_is_empty(m
     monkeypatch.setattr(codes, "MAX_CODED_VALUES", 4)
     growing = ColumnBuilder()
     for _ in range(5):
-        growing.add(["a", "b", "c", "d"])
-    assert isinstance(growing.finish(), CategoricalColumn)
-    assert list(ColumnBuilder().finish()) == []
+        growing.append_cells(["a", "b", "c", "d"])
+    assert isinstance(growing.build(), CategoricalColumn)
+    assert list(ColumnBuilder().build()) == []
 
 
 def test_columns_as_texts_lose_their_spaces_and_rows_can_be_taken():

@@ -29,7 +29,7 @@ def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
     assert (found.task, found.classes) == ("classes", ("type 1", "type 2", "type 10"))
     assert found.targets.dtype == np.int64 and found.targets.tolist() == [2, 1, 0, 1]
     assert found.reason == "Column 'label' holds 3 different words, so a picture has one of 3 classes."
-    assert found.kept is None and found.notes == ()
+    assert found.kept_rows is None and found.notes == ()
 
 
 def test_D10_words_that_look_like_something_else_stay_the_words_they_are():
@@ -49,7 +49,7 @@ def test_D11_a_row_without_its_class_is_named_by_line(empty):
     with pytest.raises(DataError, match=r"films\.csv, line 3: 'label' is empty, in 2 rows in all.*--data.uncertain ig"):
         of("label", ["a", empty, "b", empty])
     found = of("label", ["a", empty, "b", empty], uncertain="ignore")
-    assert found.kept is not None and found.kept.tolist() == [0, 2] and found.targets.tolist() == [0, 1]
+    assert found.kept_rows is not None and found.kept_rows.tolist() == [0, 2] and found.targets.tolist() == [0, 1]
     assert found.notes == ("Left out 2 rows whose 'label' is empty or -1 (--data.uncertain ignore).",)
 
 

@@ -42,7 +42,7 @@ def test_splits_are_told_by_the_names_of_arrays(tmp_path, save, x, y):
     assert source.name == "set" and source.task == "classes" and source.classes == ("0", "1")
     assert {split: len(rows) for split, rows in source.splits.items()} == SPLITS
     for split, rows in source.splits.items():
-        assert np.array_equal(source.pictures[rows], content[x.format(split)])
+        assert np.array_equal(source.images[rows], content[x.format(split)])
         assert source.targets[rows].tolist() == content[y.format(split)].tolist()
     assert list(source.ids[:5]) == ["train/000000", "train/000001", "train/000002", "train/000003", "val/000000"]
     assert source.fingerprint() == open_source(tmp_path / "set.npz").fingerprint()
@@ -80,7 +80,7 @@ def test_medmnist_as_it_is_published(tmp_path):
         content[f"{split}_labels"] = (np.arange(count) % 2).astype(np.uint8)[:, None]
     np.savez_compressed(tmp_path / "pathmnist.npz", **content)
     source = open_source(tmp_path / "pathmnist.npz")
-    assert source.pictures.shape == (9, 28, 28, 3) and source.targets.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
+    assert source.images.shape == (9, 28, 28, 3) and source.targets.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
 
 
 def test_rows_of_several_ones_are_labels(tmp_path):
@@ -102,7 +102,7 @@ def test_class_names_in_the_archive_are_used(tmp_path):
 def test_two_arrays_without_names_are_told_by_their_axes_and_other_arrays_are_noted(tmp_path):
     np.savez(tmp_path / "a.npz", np.arange(3) % 2, pictures(3, 8, 8))
     source = open_source(tmp_path / "a.npz")
-    assert source.pictures.shape == (3, 8, 8)
+    assert source.images.shape == (3, 8, 8)
     assert source.notes == ("arr_1 was read as the pictures and arr_0 as their labels, by their axes.",)
     np.savez(tmp_path / "b.npz", x=pictures(3, 8, 8), y=np.arange(3) % 2, x_test=pictures(1, 8, 8), mean=np.zeros(3))
     assert open_source(tmp_path / "b.npz").notes == ("Arrays that were not used: x_test, mean.",)
@@ -110,7 +110,7 @@ def test_two_arrays_without_names_are_told_by_their_axes_and_other_arrays_are_no
 
 def test_scikit_learns_digits_saved_whole_take_the_pictures_with_axes(tmp_path):
     np.savez(tmp_path / "a.npz", data=np.zeros((3, 64)), images=np.zeros((3, 8, 8)), target=np.arange(3))
-    assert open_source(tmp_path / "a.npz").pictures.shape == (3, 8, 8)
+    assert open_source(tmp_path / "a.npz").images.shape == (3, 8, 8)
 
 
 def test_a_test_split_beside_unnamed_pictures_stays_official(tmp_path):
@@ -131,7 +131,7 @@ def test_settings_name_arrays_and_groups(tmp_path):
     np.savez(tmp_path / "a.npz", **content)
     settings = DataSettings(path="second", targets=("coarse",), group="patient")
     source = open_source(tmp_path / "a.npz", settings)
-    assert source.pictures.shape == (4, 9, 9) and source.targets.tolist() == [0, 1, 0, 1]
+    assert source.images.shape == (4, 9, 9) and source.targets.tolist() == [0, 1, 0, 1]
     assert source.groups is not None and source.groups.tolist() == [5, 5, 6, 6]
     with pytest.raises(DataError, match=r"a\.npz has no array 'place'"):
         open_source(tmp_path / "a.npz", DataSettings(path="second", group="place"))
@@ -190,12 +190,12 @@ def test_splits_of_different_sizes_or_too_large_to_copy_stay_where_they_are(tmp_
     }
     np.savez(tmp_path / "a.npz", **content)
     source = open_source(tmp_path / "a.npz")
-    assert [picture.shape for picture in source.pictures] == [(8, 8), (8, 8), (9, 9), (9, 9)]
-    assert np.array_equal(source.pictures[-1], content["x_test"][1])
+    assert [picture.shape for picture in source.images] == [(8, 8), (8, 8), (9, 9), (9, 9)]
+    assert np.array_equal(source.images[-1], content["x_test"][1])
     np.savez(tmp_path / "a.npz", **content | {"x_test": pictures(2, 8, 8)})
-    assert MAX_COPIED_BYTES > 0 and isinstance(open_source(tmp_path / "a.npz").pictures, np.ndarray)
+    assert MAX_COPIED_BYTES > 0 and isinstance(open_source(tmp_path / "a.npz").images, np.ndarray)
     monkeypatch.setattr("vitrail.data.sources.arrays.MAX_COPIED_BYTES", 0)
-    assert not isinstance(open_source(tmp_path / "a.npz").pictures, np.ndarray)
+    assert not isinstance(open_source(tmp_path / "a.npz").images, np.ndarray)
 
 
 def test_an_archive_of_objects_is_refused_and_a_damaged_one_is_named(tmp_path):
@@ -224,7 +224,7 @@ def test_a_single_array_finds_its_labels_beside_it(tmp_path, name, labels):
     np.save(tmp_path / labels, np.arange(4) % 2)
     np.save(tmp_path / "test_labels.npy", np.arange(9))
     source = open_source(tmp_path / name)
-    assert source.targets.tolist() == [0, 1, 0, 1] and not source.pictures.flags.owndata
+    assert source.targets.tolist() == [0, 1, 0, 1] and not source.images.flags.owndata
     assert source.splits == {}, "one array is all there is, whatever it is called"
 
 

@@ -57,7 +57,7 @@ def test_the_published_files_become_one_source(folder):
     source = read(folder)
     assert (source.name, source.task, source.classes) == ("ChestX-ray14", "labels", FINDINGS)
     assert source.targets.shape == (8, 14) and source.targets.dtype == np.float32
-    assert all(path.is_file() for path in source.pictures)
+    assert all(path.is_file() for path in source.images)
     assert source.ids[5] == "images_002/images/00000003_001.png"
     assert shown(source, 1) == {"Cardiomegaly", "Emphysema"}
     assert shown(source, 5) == {"Infiltration", "Pleural_Thickening", "Mass"}

@@ -246,7 +246,7 @@ def test_names_that_are_no_utf8_become_escapes(draw):
     source = opened(root)
     assert source.ids[1] == "dog/\\xff.png"
     assert np.array_equal(source.targets, [0, 1])
-    assert source.pictures[1].exists()
+    assert source.images[1].exists()
     source.fingerprint()
 
 

@@ -30,7 +30,7 @@ def table(**columns: object):
 
 def test_columns_find_their_roles():
     source = open_source(table(), DataSettings(group="patient_id"))
-    assert list(source.pictures) == [Path("a.png"), Path("b.png"), Path("c.png"), Path("d.png")]
+    assert list(source.images) == [Path("a.png"), Path("b.png"), Path("c.png"), Path("d.png")]
     assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 1, 1, 0]
     assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1], "val": [2], "test": [3]}
     assert source.groups is not None and source.groups.tolist() == ["p1", "p1", "p2", "p3"]
@@ -50,7 +50,7 @@ def test_a_group_is_not_taken_unasked_and_stays_for_the_doctor_to_see():
 
 def test_relative_paths_belong_to_the_data_root(tmp_path):
     source = open_source(table(), DataSettings(data_root=str(tmp_path)))
-    assert source.pictures[0] == tmp_path / "a.png" and source.ids[0] == "a.png"
+    assert source.images[0] == tmp_path / "a.png" and source.ids[0] == "a.png"
 
 
 @pytest.mark.parametrize("kind", ["arrays", "pillow", "bytes"])
@@ -59,7 +59,7 @@ def test_a_column_may_hold_the_pictures_themselves(photo, encode, kind):
     frame = pandas.DataFrame({"label": [1, 0, 1], "scan": [made] * 3})
     source = open_source(frame)
     assert source.targets.tolist() == [1, 0, 1] and list(source.ids) == ["000000", "000001", "000002"]
-    assert np.array_equal(decode_image(source.pictures[2], ImageSpec(height=37, width=53)), photo)
+    assert np.array_equal(decode_image(source.images[2], ImageSpec(height=37, width=53)), photo)
 
 
 def test_labels_may_be_lists_rows_of_numbers_columns_or_fractions():

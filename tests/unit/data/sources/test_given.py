@@ -76,4 +76,4 @@ def test_a_pipe_in_a_list_is_refused_and_not_waited_for(tmp_path: Path):
         load_image_input(tmp_path / "a.png", "x")
     source = open_source([(tmp_path / "a.png", 0), (tmp_path / "a.png", 1)])
     with pytest.raises(DataError, match="is a pipe, socket or device"):
-        decode_image(source.pictures[0], ImageSpec())
+        decode_image(source.images[0], ImageSpec())

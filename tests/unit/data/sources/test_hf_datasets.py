@@ -54,7 +54,7 @@ def test_a_saved_dictionary_of_splits_is_read_with_its_class_names(tmp_path):
     assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 6, "val": 2, "test": 4}
     assert source.targets.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
     assert source.notes == ("Left out the split 'unsupervised' (3 rows): it is none of train, validation and test.",)
-    levels = [int(decode_image(each, SPEC)[0, 0, 0]) for each in source.pictures]
+    levels = [int(decode_image(each, SPEC)[0, 0, 0]) for each in source.images]
     assert levels == [0, 1, 2, 3, 4, 5, 10, 11, 20, 21, 22, 23]
     assert list(source.ids)[5:8] == ["train/000005", "val/000000", "val/000001"]
     assert source.fingerprint() == open_source(tmp_path / "birds").fingerprint()
@@ -63,16 +63,16 @@ def test_a_saved_dictionary_of_splits_is_read_with_its_class_names(tmp_path):
 def test_a_single_saved_table_has_no_official_splits(tmp_path):
     table(4).save_to_disk(tmp_path / "one")
     source = open_source(tmp_path / "one")
-    assert source.splits == {} and source.ids[3] == "000003" and isinstance(source.pictures[0], LazyImage)
+    assert source.splits == {} and source.ids[3] == "000003" and isinstance(source.images[0], LazyImage)
     assert open_source(datasets.DatasetDict(train=table(4))).splits == {}
 
 
 def test_pictures_are_handed_over_undecoded_and_by_several_threads_at_once():
     source = open_source(table(40))
-    data = source.pictures[7].fetch()
+    data = source.images[7].fetch()
     assert isinstance(data, bytes) and data.startswith(b"\x89PNG")
     with ThreadPoolExecutor(8) as pool:
-        levels = list(pool.map(lambda row: int(decode_image(source.pictures[row], SPEC)[0, 0, 0]), range(40)))
+        levels = list(pool.map(lambda row: int(decode_image(source.images[row], SPEC)[0, 0, 0]), range(40)))
     assert levels == list(range(40))
 
 
@@ -80,9 +80,9 @@ def test_pictures_that_are_files_elsewhere_are_read_from_there(tmp_path):
     picture(7).save(tmp_path / "a.png")
     paths = [str(tmp_path / "a.png"), str(tmp_path / "gone.png")]
     source = open_source(table(2, image=paths))
-    assert (decode_image(source.pictures[0], SPEC) == 7).all()
+    assert (decode_image(source.images[0], SPEC) == 7).all()
     with pytest.raises(DataError, match=r"000001: .*gone\.png: cannot be read \(no such file"):
-        source.pictures[1].fetch()
+        source.images[1].fetch()
 
 
 def test_a_format_or_transform_of_the_table_changes_nothing():
@@ -93,13 +93,13 @@ def test_a_format_or_transform_of_the_table_changes_nothing():
     ):
         source = open_source(formed)
         assert source.targets.tolist() == plain.targets.tolist()
-        assert (decode_image(source.pictures[3], SPEC) == 3).all()
+        assert (decode_image(source.images[3], SPEC) == 3).all()
 
 
 def test_rows_that_were_chosen_and_shuffled_are_those_rows():
     source = open_source(table(20).shuffle(seed=1).select(range(5)))
     expected = table(20).shuffle(seed=1).select(range(5))["label"]
-    levels = [int(decode_image(each, SPEC)[0, 0, 0]) for each in source.pictures]
+    levels = [int(decode_image(each, SPEC)[0, 0, 0]) for each in source.images]
     assert [level % 2 for level in levels] == source.targets.tolist() == list(expected)
 
 
@@ -138,7 +138,7 @@ def test_rows_without_a_class_stop_unless_they_are_to_be_left_out():
     with pytest.raises(DataError, match=r"row 2: 'label' is -1, in 1 row in all.*--data\.uncertain ignore"):
         open_source(given)
     source = open_source(given, DataSettings(uncertain="ignore"))
-    assert source.targets.tolist() == [0, 1, 1] and (decode_image(source.pictures[2], SPEC) == 3).all()
+    assert source.targets.tolist() == [0, 1, 1] and (decode_image(source.images[2], SPEC) == 3).all()
     assert list(source.ids) == ["000000", "000001", "000003"]
 
 
@@ -151,11 +151,11 @@ def test_arrays_and_paths_may_be_the_pictures(tmp_path):
     picture(5).save(tmp_path / "a.png")
     array = datasets.Array3D((8, 9, 3), "uint8")
     source = open_source(table(2, features={"image": array}, image=[np.full((8, 9, 3), 5, np.uint8)] * 2))
-    assert (decode_image(source.pictures[1], SPEC) == 5).all()
+    assert (decode_image(source.images[1], SPEC) == 5).all()
     paths = table(2, features={"image": datasets.Value("string")}, image=[str(tmp_path / "a.png")] * 2)
-    assert (decode_image(open_source(paths).pictures[1], SPEC) == 5).all()
+    assert (decode_image(open_source(paths).images[1], SPEC) == 5).all()
     binary = table(2, features={"image": datasets.Value("binary")}, image=[(tmp_path / "a.png").read_bytes()] * 2)
-    assert (decode_image(open_source(binary).pictures[1], SPEC) == 5).all()
+    assert (decode_image(open_source(binary).images[1], SPEC) == 5).all()
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_without_a_network_the_cache_of_the_library_is_read(tmp_path, monkeypatc
         shutil.copy(file, as_fetched / file.name.replace("parquet", "birds"))
     source = open_source("hf:owner/birds")
     assert source.name == "birds" and source.classes == tuple(NAMES) and len(source) == 6
-    assert (decode_image(source.pictures[5], SPEC) == 5).all()
+    assert (decode_image(source.images[5], SPEC) == 5).all()
 
 
 def test_a_name_that_is_not_in_the_cache_says_how_to_fetch_it_elsewhere():
@@ -271,9 +271,9 @@ def test_pictures_that_a_saved_table_names_lie_in_its_folder_or_below_the_data_r
     for name in ("a.png", "b.png"):
         picture(7).save(tmp_path / name)
         picture(9).save(tmp_path / "s" / name)
-    assert (decode_image(open_source(tmp_path / "s").pictures[1], SPEC) == 9).all()
+    assert (decode_image(open_source(tmp_path / "s").images[1], SPEC) == 9).all()
     assert (
-        decode_image(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).pictures[1], SPEC) == 7
+        decode_image(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).images[1], SPEC) == 7
     ).all()
 
 

@@ -47,7 +47,7 @@ def nothing_installed(monkeypatch, tmp_path):
 def test_the_files_are_found_packed_or_not_in_all_usual_places(folder, ending, dot, tmp_path):
     write(tmp_path / folder, ending, dot)
     source = open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
-    assert np.array_equal(source.pictures, np.arange(36).reshape(6, 3, 2))
+    assert np.array_equal(source.images, np.arange(36).reshape(6, 3, 2))
     assert source.targets.tolist() == [9, 0, 1, 2, 3, 4]
     assert {name: rows.tolist() for name, rows in source.splits.items()} == {"train": [0, 1, 2, 3], "test": [4, 5]}
     assert (source.classes[0], source.classes[9]) == ("T-shirt/top", "Ankle boot")
@@ -119,8 +119,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_fashion_mnist_is_complete_where_debian_puts_it(monkeypatch):
     monkeypatch.undo()
     source = open_source("fashion-mnist")
-    assert source.pictures.shape == (70_000, 28, 28)
+    assert source.images.shape == (70_000, 28, 28)
     assert [len(rows) for rows in source.splits.values()] == [60_000, 10_000]
     assert np.bincount(source.targets[:60_000]).tolist() == [6000] * 10
-    assert source.pictures[0].sum() == 76247  # an ankle boot
+    assert source.images[0].sum() == 76247  # an ankle boot
     assert source.classes[source.targets[0]] == "Ankle boot"

@@ -41,8 +41,8 @@ def test_a_manifest_becomes_a_source_with_its_reason_groups_splits_and_metadata(
     text = "path,label,split,patient,age\na.png,cat,train,p1,61\nb.png,dog,train,p2,\nc.png,cat,test,p3,70\n"
     source = read(films(text), group="patient")
     assert (source.name, source.task, source.classes) == ("films", "classes", ("cat", "dog"))
-    assert [path.name for path in source.pictures] == list(source.ids) == ["a.png", "b.png", "c.png"]
-    assert all(path.is_file() for path in source.pictures)
+    assert [path.name for path in source.images] == list(source.ids) == ["a.png", "b.png", "c.png"]
+    assert all(path.is_file() for path in source.images)
     assert source.reason == "Column 'label' holds 2 different words, so a picture has one of 2 classes."
     assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1], "test": [2]}
     assert source.groups is not None and source.groups.tolist() == ["p1", "p2", "p3"]
@@ -154,7 +154,7 @@ def test_D11_cells_that_fit_no_label_stop_with_their_line(films):
     source = read(films(flags.format("-1")), uncertain="ignore")
     assert source.task == "labels" and np.isnan(source.targets[:, 0]).tolist() == [False, False, True, True]
     soft = read(films("path,cat,dog\na.png,0.9,0.1\nb.png,0.5,0.5\n"))
-    assert soft.soft and soft.classes == ("cat", "dog")
+    assert soft.has_soft_labels and soft.classes == ("cat", "dog")
 
 
 def test_D11_rows_left_out_are_left_out_of_every_column(films):
@@ -162,7 +162,7 @@ def test_D11_rows_left_out_are_left_out_of_every_column(films):
         "path,label,split,patient,age\na.png,,train,p1,1\nb.png,x,train,p2,2\nc.png,y,train,p3,3\nd.png,x,test,p4,4\n"
     )
     source = read(films(text), uncertain="ignore", group="patient")
-    assert list(source.ids) == ["b.png", "c.png", "d.png"] and source.pictures[0].name == "b.png"
+    assert list(source.ids) == ["b.png", "c.png", "d.png"] and source.images[0].name == "b.png"
     assert source.groups is not None and source.groups.tolist() == ["p2", "p3", "p4"]
     assert list(source.metadata["age"]) == ["2", "3", "4"]
     assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1], "test": [2]}

@@ -30,7 +30,7 @@ def read(path: Path, **said: object) -> Source:
 
 
 def there(source: Source) -> Sequence[bool]:
-    return [path.is_file() for path in source.pictures]
+    return [path.is_file() for path in source.images]
 
 
 OUTSIDE = (

@@ -22,8 +22,8 @@ def pictures(tmp_path):
     """Forty pictures in two shards, and their bytes in order."""
     files = [classed("ab" * 10, start) for start in (0, 20)]
     paths = [write_tar(tmp_path / f"{number}.tar", each) for number, each in enumerate(files)]
-    samples = index_samples(str(tmp_path), [(path.name, TarShard.at(path)) for path in paths], ("cls",))
-    return samples.pictures, [data for each in files for name, data in each.items() if name.endswith(".png")]
+    samples = index_samples(str(tmp_path), [(path.name, TarShard.from_path(path)) for path in paths], ("cls",))
+    return samples.images, [data for each in files for name, data in each.items() if name.endswith(".png")]
 
 
 def test_every_picture_is_the_bytes_that_were_packed(pictures):
@@ -87,7 +87,7 @@ def test_D23_a_shard_that_is_gone_is_named(pictures, tmp_path):
     with pytest.raises(DataError, match=r"0\.tar cannot be read \(no such file or directory\)"):
         pictures[0][3].fetch()
     with pytest.raises(DataError, match=r"0\.tar cannot be read \(no such file or directory\)"):
-        TarShard.at(tmp_path / "0.tar")
+        TarShard.from_path(tmp_path / "0.tar")
 
 
 def test_a_huge_member_is_refused_before_it_is_read(pictures, monkeypatch):
@@ -97,6 +97,6 @@ def test_a_huge_member_is_refused_before_it_is_read(pictures, monkeypatch):
 
 
 def test_small_files_are_read_in_order_with_one_shard_open_at_a_time(tmp_path):
-    shards = [TarShard.at(write_tar(tmp_path / f"{name}.tar", {"a.cls": name.encode() * 3})) for name in "xy"]
+    shards = [TarShard.from_path(write_tar(tmp_path / f"{name}.tar", {"a.cls": name.encode() * 3})) for name in "xy"]
     numbers, offsets, sizes = np.array([0, 0, 1]), np.array([512, -1, 513]), np.array([3, 0, 2])
     assert list(read_members(shards, numbers, offsets, sizes)) == [b"xxx", b"", b"yy"]

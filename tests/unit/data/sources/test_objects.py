@@ -37,12 +37,12 @@ def test_a_picture_may_be_a_path_an_array_a_tensor_or_of_pillow(photo, tmp_path)
         assert source.classes == ("a", "b") and list(source.ids)[:2] == ["000000", "000001"]
         for row in range(len(given)):
             assert np.array_equal(pixels(source, row), photo), type(given[row])
-            assert preprocess_image(source.pictures[row], RGB).shape == (3, 37, 53)
+            assert preprocess_image(source.images[row], RGB).shape == (3, 37, 53)
 
 
 def test_paths_are_ids_where_they_differ(tmp_path):
     source = open_source([("a.png", 0), (Path("b.png"), 1)])
-    assert list(source.ids) == ["a.png", "b.png"] and list(source.pictures) == [Path("a.png"), Path("b.png")]
+    assert list(source.ids) == ["a.png", "b.png"] and list(source.images) == [Path("a.png"), Path("b.png")]
     assert list(open_source([("a.png", 0), ("a.png", 1)]).ids) == ["000000", "000001"]
     for wrong in ("http://x.org/a.png", "a\0.png"):
         with pytest.raises(DataError, match="is no path of a file on this machine"):
@@ -51,7 +51,7 @@ def test_paths_are_ids_where_they_differ(tmp_path):
 
 def test_arrays_may_differ_in_size(photo):
     source = open_source([(photo, 0), (photo[:20], 1)])
-    assert [picture.shape for picture in source.pictures] == [(37, 53, 3), (20, 53, 3)]
+    assert [picture.shape for picture in source.images] == [(37, 53, 3), (20, 53, 3)]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F", "I;16"])
@@ -81,7 +81,7 @@ def test_opacity_is_laid_on_white_and_exif_turns(photo):
 def test_pictures_in_memory_tell_their_kind_apart(photo):
     one, other = Image.fromarray(photo), Image.fromarray(photo[:10])
     first, second = open_source([(one, 0), (one, 1)]), open_source([(one, 0), (other, 1)])
-    assert isinstance(first.pictures[0], LazyImage) and first.pictures[0].name == "000000"
+    assert isinstance(first.images[0], LazyImage) and first.images[0].name == "000000"
     assert first.fingerprint() != second.fingerprint()
     assert first.fingerprint() == open_source([(one, 0), (one, 1)]).fingerprint()
 
@@ -90,7 +90,7 @@ def test_pictures_in_memory_tell_their_kind_apart(photo):
 def test_tensors_apart_from_labels(photo, bfloat):
     stack = torch.from_numpy(photo).permute(2, 0, 1)[None].repeat(3, 1, 1, 1)
     source = open_source((stack.bfloat16() if bfloat else stack, torch.tensor([0, 1, 1])))
-    assert source.pictures.shape == (3, 37, 53, 3) and np.array_equal(source.pictures[1], photo) and not source.notes
+    assert source.images.shape == (3, 37, 53, 3) and np.array_equal(source.images[1], photo) and not source.notes
     assert source.name == "arrays" and source.splits == {}
 
 

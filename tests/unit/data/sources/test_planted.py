@@ -14,20 +14,20 @@ from vitrail.data.sources.synthetic import CLASSES, GLYPHS, make_synthetic_image
 
 def test_the_source_has_official_splits_of_equal_classes_and_is_the_same_every_time():
     source = open_source("planted")
-    assert source.pictures.shape == (2000, 64, 64) and source.pictures.dtype == np.uint8
+    assert source.images.shape == (2000, 64, 64) and source.images.dtype == np.uint8
     assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 1400, "val": 200, "test": 400}
     for rows in source.splits.values():
         assert len(set(np.bincount(source.targets[rows]).tolist())) == 1
     assert source.classes == CLASSES and source.ids[7] == "planted/000007"
     assert source.fingerprint() == open_synthetic().fingerprint()
-    assert np.array_equal(source.pictures, make_synthetic_images(2000, 0).pictures)
+    assert np.array_equal(source.images, make_synthetic_images(2000, 0).images)
 
 
 def test_a_picture_depends_on_the_seed_and_its_number_alone():
     few, many, other = make_synthetic_images(10, 3), make_synthetic_images(50, 3), make_synthetic_images(10, 4)
-    assert np.array_equal(few.pictures, many.pictures[:10]) and np.array_equal(few.glyph_masks, many.glyph_masks[:10])
-    assert not np.array_equal(few.pictures, other.pictures)
-    assert len({picture.tobytes() for picture in many.pictures}) == 50
+    assert np.array_equal(few.images, many.images[:10]) and np.array_equal(few.glyph_masks, many.glyph_masks[:10])
+    assert not np.array_equal(few.images, other.images)
+    assert len({picture.tobytes() for picture in many.images}) == 50
 
 
 def test_every_glyph_is_as_large_and_as_bright_as_the_others():
@@ -36,10 +36,10 @@ def test_every_glyph_is_as_large_and_as_bright_as_the_others():
     assert (made.glyph_boxes.sum((1, 2)) == 256).all()
     assert (made.glyph_boxes | ~made.glyph_masks).all(), "a glyph lies in its box"
     assert not (made.glyph_boxes & made.decoy_masks).any(), "the decoy lies elsewhere"
-    means = [made.pictures[made.targets == number].mean() for number in range(4)]
+    means = [made.images[made.targets == number].mean() for number in range(4)]
     assert max(means) - min(means) < 4
-    inside = made.pictures[made.glyph_masks].mean()
-    around = made.pictures[made.glyph_boxes & ~made.glyph_masks].mean()
+    inside = made.images[made.glyph_masks].mean()
+    around = made.images[made.glyph_boxes & ~made.glyph_masks].mean()
     assert 80 < inside - around < 100
 
 
@@ -54,12 +54,12 @@ def test_the_mask_is_the_glyph_of_the_class_on_whole_steps():
 
 def test_the_tag_changes_its_field_only_and_speaks_of_the_class_in_most_pictures():
     plain, tagged = make_synthetic_images(2000, 0), make_synthetic_images(2000, 0, tag=True)
-    different = plain.pictures != tagged.pictures
+    different = plain.images != tagged.images
     assert not (different & ~tagged.tag_masks).any() and not plain.tag_masks.any() and (plain.tags == -1).all()
     assert (tagged.tag_masks.sum((1, 2)) == 72).all()
     assert 0.94 < (tagged.tags == tagged.targets).mean() < 0.98
     assert not (tagged.tag_masks[:, 8:, :].any() or tagged.tag_masks[:, :, 56:].any())
-    brightness = [tagged.pictures[tagged.tags == number][:, 1:7, 1:13].mean() for number in range(4)]
+    brightness = [tagged.images[tagged.tags == number][:, 1:7, 1:13].mean() for number in range(4)]
     assert max(brightness) - min(brightness) < 1
 
 
@@ -75,7 +75,7 @@ def nearest_mean(pictures: np.ndarray, targets: np.ndarray) -> float:
 @pytest.mark.parametrize("tag", [False, True])
 def test_the_border_betrays_the_class_only_with_the_tag(tag):
     made = make_synthetic_images(2000, 0, tag)
-    border = made.pictures.copy()
+    border = made.images.copy()
     border[:, 8:-8, 8:-8] = 0
     accuracy = nearest_mean(border, made.targets)
     assert accuracy > 0.9 if tag else accuracy < 0.32
@@ -83,9 +83,9 @@ def test_the_border_betrays_the_class_only_with_the_tag(tag):
 
 def test_the_glyph_alone_tells_the_class_and_the_rest_of_the_picture_does_not():
     made = make_synthetic_images(1000, 0)
-    crops = made.pictures[made.glyph_boxes].reshape(-1, 16, 16)
+    crops = made.images[made.glyph_boxes].reshape(-1, 16, 16)
     assert nearest_mean(crops - crops.mean((1, 2), keepdims=True), made.targets) > 0.95
-    hidden = np.where(made.glyph_boxes, 128, made.pictures)
+    hidden = np.where(made.glyph_boxes, 128, made.images)
     assert nearest_mean(hidden, made.targets) < 0.33
 
 

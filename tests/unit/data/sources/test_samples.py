@@ -16,7 +16,7 @@ PNG = picture(9)
 
 def samples(tmp_path, files, picture="", labels=("cls", "json", "txt")):
     path = write_tar(tmp_path / "a.tar", files)
-    return index_samples(str(tmp_path), [("a.tar", TarShard.at(path))], labels, picture)
+    return index_samples(str(tmp_path), [("a.tar", TarShard.from_path(path))], labels, picture)
 
 
 def names(found):
@@ -27,7 +27,7 @@ def test_a_sample_is_all_files_of_one_name_up_to_its_first_dot(tmp_path):
     files = {"x/1.png": PNG, "x/1.cls": b"0", "y/1.png": PNG, "y/1.cls": b"1", "2.png": PNG, "2.json": b"{}"}
     found = samples(tmp_path, files)
     assert list(found.ids) == ["a.tar/x/1", "a.tar/y/1", "a.tar/2"]
-    assert found.labels["cls"].rows().tolist() == [0, 1] and found.labels["json"].rows().tolist() == [2]
+    assert found.labels["cls"].present_rows().tolist() == [0, 1] and found.labels["json"].present_rows().tolist() == [2]
     assert not found.notes
 
 
@@ -38,18 +38,18 @@ def test_files_of_a_sample_need_not_follow_each_other(tmp_path):
     data = (tmp_path / "a.tar").read_bytes()
     texts = [data[start : start + size] for start, size in zip(cls.offsets, cls.sizes, strict=True)]
     assert (list(found.ids), texts) == (["a.tar/1", "a.tar/2"], [b"one", b"two"])
-    assert found.pictures[1].fetch() == picture(2)
+    assert found.images[1].fetch() == picture(2)
 
 
 def test_labels_may_come_before_pictures_and_endings_in_capitals(tmp_path):
     found = samples(tmp_path, {"1.CLS": b"0", "1.PNG": PNG, "2.cls": b"1", "2.JPEG": PNG})
-    assert names(found) == ["1.png", "2.jpeg"] and len(found.labels["cls"].rows()) == 2
+    assert names(found) == ["1.png", "2.jpeg"] and len(found.labels["cls"].present_rows()) == 2
 
 
 def test_of_several_pictures_the_first_kind_is_taken_whatever_the_order(tmp_path):
     found = samples(tmp_path, {"1.png": PNG, "1.jpg": picture(1), "2.jpg": picture(2), "2.png": PNG, "2.seg.png": PNG})
     assert names(found) == ["1.jpg", "2.jpg"]
-    assert [member.fetch() for member in found.pictures] == [picture(1), picture(2)]
+    assert [member.fetch() for member in found.images] == [picture(1), picture(2)]
     assert found.notes == ("Did not read 3 other files of the samples: 2 x '.png', 1 x '.seg.png'.",)
 
 
@@ -58,8 +58,8 @@ def test_pictures_of_equal_right_ask_for_a_choice(tmp_path):
     words = r"a\.tar/1 has several pictures, \.left\.png and \.right\.png\..*--data\.path left\.png"
     with pytest.raises(DataError, match=words):
         samples(tmp_path, files)
-    assert samples(tmp_path, files, picture="right.png").pictures[0].fetch() == picture(2)
-    assert samples(tmp_path, files, picture=".Left.PNG").pictures[0].fetch() == picture(1)
+    assert samples(tmp_path, files, picture="right.png").images[0].fetch() == picture(2)
+    assert samples(tmp_path, files, picture=".Left.PNG").images[0].fetch() == picture(1)
 
 
 def test_names_with_many_dots_ask_for_a_choice_and_quote_the_rule(tmp_path):
@@ -108,7 +108,7 @@ def test_links_are_left_out_and_say_how_to_pack_what_they_lead_to(tmp_path):
         entry = tarfile.TarInfo("2.png")
         entry.type, entry.linkname = tarfile.SYMTYPE, "../../../etc/passwd"
         tar.addfile(entry)
-    found = index_samples(str(tmp_path), [("a.tar", TarShard.at(path))], ())
+    found = index_samples(str(tmp_path), [("a.tar", TarShard.from_path(path))], ())
     assert names(found) == ["1.png"]
     assert found.notes[0].startswith("Left out 1 links and devices") and "--hard-dereference" in found.notes[0]
 
@@ -119,17 +119,17 @@ def test_D13_names_that_lead_elsewhere_become_harmless_text(tmp_path):
     assert list(found.ids) == [
         *("a.tar/etc/passwd", "a.tar/__/__/up", "a.tar/here", "a.tar/a/b", "a.tar/x/__/y", r"a.tar/two\nlines"),
     ]
-    assert all(member.name.startswith(str(tmp_path / "a.tar")) and "\n" not in member.name for member in found.pictures)
+    assert all(member.name.startswith(str(tmp_path / "a.tar")) and "\n" not in member.name for member in found.images)
 
 
 def test_names_in_no_known_encoding_become_text_that_any_file_can_hold(tmp_path):
     (tmp_path / "a.tar").write_bytes(header(b"caf\xe9.png", len(PNG)) + filled(PNG) + END)
-    found = index_samples(str(tmp_path), [("a.tar", TarShard.at(tmp_path / "a.tar"))], ())
+    found = index_samples(str(tmp_path), [("a.tar", TarShard.from_path(tmp_path / "a.tar"))], ())
     assert list(found.ids) == [r"a.tar/caf\xe9"]
 
 
 def test_equal_names_in_different_shards_are_different_samples(tmp_path):
     paths = [write_tar(tmp_path / f"{name}.tar", {"1.png": picture(number)}) for number, name in enumerate("ab")]
-    found = index_samples(str(tmp_path), [(path.name, TarShard.at(path)) for path in paths], ())
-    assert list(found.ids) == ["a.tar/1", "b.tar/1"] and found.numbers.tolist() == [0, 1]
-    assert [member.fetch() for member in found.pictures] == [picture(0), picture(1)]
+    found = index_samples(str(tmp_path), [(path.name, TarShard.from_path(path)) for path in paths], ())
+    assert list(found.ids) == ["a.tar/1", "b.tar/1"] and found.shard_indices.tolist() == [0, 1]
+    assert [member.fetch() for member in found.images] == [picture(0), picture(1)]

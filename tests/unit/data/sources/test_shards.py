@@ -31,7 +31,7 @@ def test_a_folder_of_shards_is_read_in_natural_order(tmp_path):
     firsts = [source.ids[row] for row in (0, 4, 8, 12)]
     assert firsts == ["a-0.tar/0012", "a-1.tar/0008", "a-2.tar/0004", "a-10.tar/0000"]
     assert source.blocks.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
-    assert source.pictures[5].fetch() == picture(9)
+    assert source.images[5].fetch() == picture(9)
     assert source.splits == {}
 
 
@@ -58,8 +58,8 @@ def test_names_relative_to_the_working_folder_are_read(tmp_path, monkeypatch):
     four_shards(tmp_path)
     monkeypatch.chdir(tmp_path)
     source = open_source("a-{0..1}.tar")
-    assert source.ids[0] == "a-0.tar/0012" and source.pictures[0].fetch() == picture(12)
-    assert open_shards([Path("a-0.tar"), tmp_path / "a-1.tar"], SETTINGS).pictures[4].fetch() == picture(8)
+    assert source.ids[0] == "a-0.tar/0012" and source.images[0].fetch() == picture(12)
+    assert open_shards([Path("a-0.tar"), tmp_path / "a-1.tar"], SETTINGS).images[4].fetch() == picture(8)
 
 
 BRACES = {
@@ -213,17 +213,17 @@ def test_the_doctor_names_members_that_are_no_pictures(tmp_path, bomb):
     }
     source = open_source(write_tar(tmp_path / "a.tar", files))
     findings = check_dataset(source, {"train": np.arange(8)}, ImageSpec())
-    assert [name for name, _ in findings.bad] == ["a.tar/0001", "a.tar/0002", "a.tar/0003", "a.tar/0004"]
+    assert [name for name, _ in findings.bad_images] == ["a.tar/0001", "a.tar/0002", "a.tar/0003", "a.tar/0004"]
     words = ("169 Mpx", "HTML", "truncated", "empty")
-    assert all(word in reason for word, (_, reason) in zip(words, findings.bad, strict=True))
-    assert all(str(tmp_path) not in reason for _, reason in findings.bad)
+    assert all(word in reason for word, (_, reason) in zip(words, findings.bad_images, strict=True))
+    assert all(str(tmp_path) not in reason for _, reason in findings.bad_images)
 
 
 def test_a_picture_looks_the_same_in_a_shard_and_in_a_folder(tmp_path, photo, encode):
     data = encode(photo, "JPEG")
     (tmp_path / "1.jpg").write_bytes(data)
     source = open_source(write_tar(tmp_path / "a.tar", {"1.jpg": data, "1.cls": b"x", "2.jpg": data, "2.cls": b"y"}))
-    assert np.array_equal(decode_image(source.pictures[1], ImageSpec()), decode_image(tmp_path / "1.jpg", ImageSpec()))
+    assert np.array_equal(decode_image(source.images[1], ImageSpec()), decode_image(tmp_path / "1.jpg", ImageSpec()))
 
 
 def test_a_setting_that_shards_have_no_use_for_is_refused(tmp_path):

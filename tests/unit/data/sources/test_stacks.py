@@ -29,8 +29,8 @@ LABELS = [0, 1, 0, 1]
 )
 def test_D22_values_of_every_kind_stay_as_they_are_until_the_range_is_decided(values, low, high):
     source = open_source((values, LABELS))
-    assert source.pictures.dtype == values.dtype and np.array_equal(source.pictures, values)
-    assert (source.pictures.min(), source.pictures.max()) == (low, high)
+    assert source.images.dtype == values.dtype and np.array_equal(source.images, values)
+    assert (source.images.min(), source.images.max()) == (low, high)
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -38,9 +38,9 @@ def test_D22_values_that_are_not_finite_are_said_of_their_picture_alone(wrong):
     values = np.zeros((4, 8, 8), np.float32)
     values[2, 3, 3] = wrong
     source = open_source((values, LABELS))
-    assert (decode_image(source.pictures[0], ImageSpec()) == 0).all()
+    assert (decode_image(source.images[0], ImageSpec()) == 0).all()
     with pytest.raises(DataError, match=r"1 of 64 values are not finite numbers \(NaN or infinity\)"):
-        decode_image(source.pictures[2], ImageSpec())
+        decode_image(source.images[2], ImageSpec())
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_D22_labels_that_say_nothing_are_refused_in_a_sentence(labels, words):
 def test_rows_without_a_label_are_left_out_when_a_person_says_so():
     values = np.arange(4, dtype=np.uint8)[:, None, None] * np.ones((4, 8, 8), np.uint8)
     source = open_source((values, [0, 1, None, 1]), DataSettings(uncertain="ignore"))
-    assert source.pictures[:, 0, 0].tolist() == [0, 1, 3] and list(source.ids) == ["000000", "000001", "000003"]
+    assert source.images[:, 0, 0].tolist() == [0, 1, 3] and list(source.ids) == ["000000", "000001", "000003"]
     assert source.targets.tolist() == [0, 1, 1] and "Left out 1" in source.notes[-1]

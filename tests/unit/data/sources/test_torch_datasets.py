@@ -49,7 +49,7 @@ def test_pictures_of_every_form_are_fetched_when_they_are_needed(form):
     assert source.name == "counting" and source.targets.tolist() == [0, 1] * 5 and source.ids[3] == "000003"
     before = list(dataset.fetched)
     assert before[3] == 0, "no picture is fetched to learn the labels"
-    assert (decode_image(source.pictures[3], SPEC) == 3).all() and dataset.fetched[3] == 1
+    assert (decode_image(source.images[3], SPEC) == 3).all() and dataset.fetched[3] == 1
     source.fingerprint()
     assert dataset.fetched[4] == before[4]
 
@@ -83,7 +83,7 @@ def test_parts_of_data_sets_keep_their_labels_without_reading_pictures():
     dataset.classes = ["even", "odd"]
     source = open_source(Subset(dataset, [1, 2, 3, 9]))
     assert source.targets.tolist() == [1, 0, 1, 1] and source.classes == ("even", "odd")
-    assert (decode_image(source.pictures[3], SPEC) == 9).all()
+    assert (decode_image(source.images[3], SPEC) == 9).all()
     part, _ = random_split(Subset(dataset, range(10)), [8, 2], torch.Generator().manual_seed(0))
     assert len(open_source(part)) == 8
     both = ConcatDataset([Subset(dataset, [0, 1]), dataset])
@@ -94,7 +94,7 @@ def test_parts_of_data_sets_keep_their_labels_without_reading_pictures():
 def test_tensors_of_a_data_set_become_one_array():
     pictures, labels = torch.rand(4, 3, 8, 9), torch.tensor([0, 1, 1, 0])
     source = open_source(TensorDataset(pictures, labels))
-    assert isinstance(source.pictures, np.ndarray) and source.pictures.shape == (4, 8, 9, 3)
+    assert isinstance(source.images, np.ndarray) and source.images.shape == (4, 8, 9, 3)
 
 
 def test_an_image_folder_of_torchvision_keeps_its_classes(draw):
@@ -103,9 +103,9 @@ def test_an_image_folder_of_torchvision_keeps_its_classes(draw):
     root = draw("dog/1.png", "cat/1.png", "cat/2.png")
     source = open_source(torchvision.datasets.ImageFolder(root))
     assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 1] and not source.notes
-    assert decode_image(source.pictures[2], ImageSpec()).shape == (6, 5, 3)
+    assert decode_image(source.images[2], ImageSpec()).shape == (6, 5, 3)
     as_tensors = torchvision.datasets.ImageFolder(root, torchvision.transforms.ToTensor())
-    assert open_source(as_tensors).pictures[0].fetch().dtype == np.float32
+    assert open_source(as_tensors).images[0].fetch().dtype == np.float32
 
 
 def test_an_object_with_rows_and_a_length_is_enough():
@@ -142,7 +142,7 @@ def test_only_one_thread_at_a_time_is_inside_the_data_set():
 
     source = open_source(Slow(labels=[row % 2 for row in range(10)]))
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: decode_image(source.pictures[row], SPEC)[0, 0, 0], range(10)))
+        found = list(pool.map(lambda row: decode_image(source.images[row], SPEC)[0, 0, 0], range(10)))
     assert found == list(range(10)) and most == 1
 
 
@@ -156,7 +156,7 @@ class Broken(Counting):
 def test_a_row_that_cannot_be_read_is_a_picture_that_cannot_be_read():
     source = open_source(Broken(labels=[row % 2 for row in range(10)]))
     with pytest.raises(DataError, match=r"Row 7 of this Broken cannot be read \(RuntimeError: disk on fire\)"):
-        source.pictures[7].fetch()
+        source.images[7].fetch()
     with pytest.raises(DataError, match=r"Row 7 of this Broken"):
         open_source(Broken())
 

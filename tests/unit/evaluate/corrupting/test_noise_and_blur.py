@@ -28,9 +28,9 @@ def test_draws_have_the_moments_of_their_distributions_and_purposes_of_their_own
     assert even.mean() == pytest.approx(0.5, abs=0.005) and even.std() == pytest.approx(12**-0.5, abs=0.005)
     assert normal.mean() == pytest.approx(0, abs=0.02) and normal.std() == pytest.approx(1, abs=0.01)
     assert not np.array_equal(draws.uniform("one", 9), draws.uniform("other", 9))
-    tosses = [CorruptionRandom(0, "fog", 1, index).either("side") for index in range(400)]
+    tosses = [CorruptionRandom(0, "fog", 1, index).random_sign("side") for index in range(400)]
     assert set(tosses) == {-1, 1} and abs(sum(tosses)) < 60
-    assert {2.0 <= CorruptionRandom(0, "fog", 1, index).between(2, 3, "x") < 3 for index in range(50)} == {True}
+    assert {2.0 <= CorruptionRandom(0, "fog", 1, index).uniform_between(2, 3, "x") < 3 for index in range(50)} == {True}
 
 
 @pytest.mark.parametrize(("severity", "deviation"), [(1, 0.08), (2, 0.12), (3, 0.18)])

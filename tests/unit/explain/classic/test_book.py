@@ -46,7 +46,7 @@ ROTARY = {"axial rotary, RMSNorm", "rotary from one", "dinov3"}
 def test_every_figure_is_drawn_of_every_kind_of_model_or_says_why_not(name, kind):
     config = KINDS[kind]
     counts = {"none": 0, "one": 1, "some": 2}
-    model, shown = ready(config, counts[FIGURES[name].pictures])
+    model, shown = ready(config, counts[FIGURES[name].num_images])
     absent = (
         (name == "rotary-kernel" and kind not in ROTARY)
         or (name == "position-similarity" and config.positions == "none")
@@ -65,7 +65,7 @@ def test_every_figure_is_drawn_of_every_kind_of_model_or_says_why_not(name, kind
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_saved_with_its_arrays_and_facts_and_always_the_same(name, tmp_path):
     config = replace(TINY, channels=3, positions="none" if name == "rotary-kernel" else "learned", rotary="axial")
-    model, shown = ready(config, {"none": 0, "one": 1, "some": 2}[FIGURES[name].pictures])
+    model, shown = ready(config, {"none": 0, "one": 1, "some": 2}[FIGURES[name].num_images])
     drawn = draw_figure(name, model, shown)
     written = save_figure(drawn, tmp_path / "a" / "figure.png")
     assert [path.name for path in written] == ["figure.png", "figure.npz", "figure.json"]
@@ -82,7 +82,7 @@ def test_a_figure_is_saved_with_its_arrays_and_facts_and_always_the_same(name, t
 
 def test_every_option_changes_its_figure():
     model, shown = ready(TINY, 2)
-    one = shown._replace(images=shown.images[:1], pictures=shown.pictures[:1], names=shown.names[:1])
+    one = shown._replace(images=shown.images[:1], pictures=shown.pixels[:1], names=shown.names[:1])
     tries = {
         "layer": 0,
         "together": False,
@@ -94,7 +94,7 @@ def test_every_option_changes_its_figure():
     }
     for name, entry in FIGURES.items():
         for option in entry.options:
-            given = one if entry.pictures == "one" else shown
+            given = one if entry.num_images == "one" else shown
             before = draw_figure(name, model, given)
             after = draw_figure(name, model, given, replace(FigureOptions(), **{option: tries[option]}))
             changed = any(array.tobytes() != after.arrays[key].tobytes() for key, array in before.arrays.items())
@@ -129,8 +129,8 @@ def test_other_names_and_numbers_of_pictures_are_refused(tmp_path):
 def test_pictures_are_shown_as_the_model_reads_them():
     padding = create_model(replace(TINY, image_size=(10, 7), pad=True, channels=1)).eval()
     shown = prepare_figure_inputs(padding, ImageSpec(height=10, width=7, channels=1), [SAMPLE_IMAGE], ["panes.png"])
-    assert shown.grid == (3, 4) and shown.images.shape == (1, 1, 12, 8) and shown.pictures.shape == (1, 12, 8, 1)
-    assert (shown.pictures[:, 10:] == 0).all() and shown.pictures[:, :10].max() > 0
+    assert shown.grid == (3, 4) and shown.images.shape == (1, 1, 12, 8) and shown.pixels.shape == (1, 12, 8, 1)
+    assert (shown.pixels[:, 10:] == 0).all() and shown.pixels[:, :10].max() > 0
     bigger = prepare_figure_inputs(
         padding, resize_spec(ImageSpec(height=12, width=8, channels=1), (24, 16)), [SAMPLE_IMAGE], ["panes.png"]
     )

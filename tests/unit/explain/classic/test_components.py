@@ -37,8 +37,8 @@ def test_components_are_those_of_numpys_svd(shape):
     signs = np.sign((found.axes * vt[:3]).sum(1))
     np.testing.assert_allclose(found.axes, vt[:3] * signs[:, None], atol=1e-8)
     np.testing.assert_allclose(found.scores, (u * s)[:, :3] * signs, atol=1e-8)
-    np.testing.assert_allclose(found.shares, s[:3] ** 2 / (s**2).sum())
-    np.testing.assert_allclose(found.deviations, s[:3] / np.sqrt(shape[0] - 1))
+    np.testing.assert_allclose(found.explained_variance_ratio, s[:3] ** 2 / (s**2).sum())
+    np.testing.assert_allclose(found.score_stds, s[:3] / np.sqrt(shape[0] - 1))
 
 
 def test_X12_scores_stay_when_features_change_their_signs_or_their_basis():
@@ -96,14 +96,14 @@ def test_too_little_foreground_is_refused():
 def test_colours_span_what_there_is_and_whitened_ones_are_a_sigmoid_of_twice_the_deviations():
     features, _ = scene()
     spanned = pca_colors_dinov2(features)
-    inside = spanned.colours[spanned.foreground]
+    inside = spanned.rgb[spanned.foreground]
     np.testing.assert_allclose(inside.min(0), 0, atol=1e-12)
     np.testing.assert_allclose(inside.max(0), 1)
     whitened = pca_colors_dinov3(features)
     rows = features[whitened.foreground]
     u, _, vt = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     z = u[:, :3] * np.sqrt(len(rows) - 1) * np.sign((vt[:3] * whitened.axes).sum(1))
-    np.testing.assert_allclose(whitened.colours[whitened.foreground], 1 / (1 + np.exp(-2 * z)), atol=1e-7)
+    np.testing.assert_allclose(whitened.rgb[whitened.foreground], 1 / (1 + np.exp(-2 * z)), atol=1e-7)
 
 
 def test_otsu_parts_two_kinds_as_trying_every_threshold_does():

@@ -40,11 +40,11 @@ def test_the_areas_of_a_mean_over_the_patches_that_are_there_are_a_quarter_and_t
     found = deletion_insertion_curves(
         averaging(), images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, points
     )
-    np.testing.assert_allclose(found.deletion, np.tile((found.shown - 1) / 2, (70, 1)), atol=1e-6)
+    np.testing.assert_allclose(found.deletion, np.tile((found.num_visible_patches - 1) / 2, (70, 1)), atol=1e-6)
     np.testing.assert_allclose(found.deletion_area, 5 / 4, atol=1e-6)
     np.testing.assert_allclose(found.insertion_area, 15 / 4, atol=1e-6)
     np.testing.assert_allclose(found.gap, 5 / 2, atol=1e-6)
-    assert found.shown[0] == 1 and found.shown[-1] == 6 and len(found.shown) == min(points, 6)
+    assert found.num_visible_patches[0] == 1 and found.num_visible_patches[-1] == 6 and len(found.num_visible_patches) == min(points, 6)
 
 
 @pytest.mark.parametrize("registers", [0, 2])
@@ -55,7 +55,7 @@ def test_a_class_token_and_registers_stay_when_patches_are_dropped(registers):
     found = deletion_insertion_curves(
         model, images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, 6
     )
-    n = found.shown
+    n = found.num_visible_patches
     darkest, brightest = n * (n - 1) / 2, n * 5 - n * (n - 1) / 2
     np.testing.assert_allclose(found.deletion, np.tile(darkest / (1 + registers + n), (4, 1)), atol=1e-5)
     np.testing.assert_allclose(found.insertion, np.tile(brightest / (1 + registers + n), (4, 1)), atol=1e-5)
@@ -67,7 +67,7 @@ def test_patches_painted_in_the_mean_count_as_the_mean():
     found = deletion_insertion_curves(
         averaging(), images, first_output(images), values.reshape(-1, 2, 3), "mean", raw_score, 6
     )
-    n = found.shown
+    n = found.num_visible_patches
     expected = (n * (n - 1) / 2 + (6 - n) * 2.5) / 6
     np.testing.assert_allclose(found.deletion, np.tile(expected, (4, 1)), atol=1e-6)
     np.testing.assert_allclose(found.insertion, np.tile(5 - expected, (4, 1)), atol=1e-6)

@@ -78,18 +78,18 @@ def test_maps_that_follow_the_class_are_told_from_maps_that_are_blind_to_it():
     own = tuple(patch_coverage(boxes, Grid(8, 8)) for boxes in pairs.glyph_boxes.swapaxes(0, 1))
     targets = (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1])
     found = compute_class_sensitivity(own, targets)
-    np.testing.assert_allclose(found.own, 1)
-    np.testing.assert_allclose(found.own_of_all, 1)
+    np.testing.assert_allclose(found.own_mass, 1)
+    np.testing.assert_allclose(found.own_mass_share, 1)
     assert (found.correlation < 0).all()
     blind = compute_class_sensitivity((own[0] + own[1],) * 2, targets)
-    np.testing.assert_allclose(blind.own, 0.5)
+    np.testing.assert_allclose(blind.own_mass, 0.5)
     np.testing.assert_allclose(blind.correlation, 1)
     wrong = compute_class_sensitivity(own[::-1], targets)
-    np.testing.assert_allclose(wrong.own, 0)
+    np.testing.assert_allclose(wrong.own_mass, 0)
     nowhere = np.zeros((24, 8, 8))
     nowhere[:, 0, 0] = 1
     lost = compute_class_sensitivity((nowhere, nowhere), targets)
-    np.testing.assert_allclose(lost.own, 0)
+    np.testing.assert_allclose(lost.own_mass, 0)
 
 
 def test_correlation_is_numpys_and_nothing_is_like_a_flat_row():
@@ -119,7 +119,7 @@ def test_pictures_of_pairs_hold_two_different_glyphs_in_all_twelve_orders():
             assert np.array_equal(mask[np.ix_(rows, columns)], GLYPHS[target])
             assert picture[mask].mean() - picture[box & ~mask].mean() > 50
     few = make_synthetic_pairs(5, 3)
-    assert np.array_equal(few.pictures, pairs.pictures[:5]) and len(CLASSES) == 4
+    assert np.array_equal(few.images, pairs.images[:5]) and len(CLASSES) == 4
 
 
 def test_a_tag_in_some_pictures_only_is_refused():

@@ -82,7 +82,7 @@ def test_a_verdict_needs_every_way_to_agree():
 def test_an_interval_is_paired_and_draws_whole_groups():
     shared = np.random.default_rng(0).normal(0, 10, 60)
     (close,) = paired_differences({"drop": shared + 0.1}, {"drop": shared})
-    assert close.sure and close.interval.high - close.interval.low < 1e-9
+    assert close.is_significant and close.interval.high - close.interval.low < 1e-9
     patients = np.random.default_rng(1).normal(0, 1, 6).repeat(10)
     (alone,) = paired_differences({"drop": patients}, {"drop": np.zeros(60)})
     (grouped,) = paired_differences({"drop": patients}, {"drop": np.zeros(60)}, groups=np.arange(6).repeat(10))
@@ -112,12 +112,12 @@ def blind(model, images, classes):
 def planted_truth():
     shape = ViTConfig(image_size=(64, 64), patch=(8, 8), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
     planted = make_synthetic_images(32, 5, tag=True)
-    known = SyntheticTruth(planted=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
-    images, classes = prepare_synthetic_images(planted.pictures, SPEC), torch.from_numpy(planted.targets)
+    known = SyntheticTruth(images=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
+    images, classes = prepare_synthetic_images(planted.images, SPEC), torch.from_numpy(planted.targets)
     return measure_faithfulness(
         {"matching": matching, "bright": blind},
         FaithfulnessRequest(
-            model=create_model(shape).eval(), images=images, classes=classes, known=known, shuffled=4, points=3
+            model=create_model(shape).eval(), images=images, classes=classes, synthetic=known, num_shuffled=4, points=3
         ),
     )
 

@@ -79,12 +79,12 @@ def outcome(
     team: RankGroup, work: Work, number: signal.Signals | None, ranks: tuple[int, ...]
 ) -> tuple[list[Any], Any]:
     """What came of it in this process, and what it did."""
-    team.gathered(None)  # so that the signals come to both within the work
+    team.all_gather_object(None)  # so that the signals come to both within the work
     if number is not None and team.rank in ranks:
         threading.Timer(0.5, os.kill, [os.getpid(), number]).start()
     done: list[str] = []
     try:
-        if not team.leads:
+        if not team.is_rank0:
             wait_for_rank0.wait_for_rank0_work(team, GO_ON)
             return [None], done
         walk = wait_for_rank0.run_while_others_wait(team, work(done), GO_ON)

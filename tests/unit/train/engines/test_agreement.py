@@ -12,7 +12,7 @@ from vitrail.train.distributed.collectives import SINGLE_PROCESS, GroupInfo, Ran
 from vitrail.train.distributed.data_parallel import choose_strategy
 from vitrail.train.plan import ComputeSettings, FinetuneSettings, Plan, Recipe
 
-THREE = RankGroup(GroupInfo(rank=0, world=3, local_world=3))
+THREE = RankGroup(GroupInfo(rank=0, world_size=3, local_world_size=3))
 
 
 def plan(engine: str = "auto", **recipe: int) -> Plan:
@@ -66,4 +66,4 @@ def test_the_code_has_one_hash_and_one_process_hears_itself():
     )
     asked = dataclasses.replace(plan(), seed=7)
     assert consistency.broadcast_plan(SINGLE_PROCESS, asked) is asked
-    assert SINGLE_PROCESS.gathered(5) == [5] and SINGLE_PROCESS.told(5) == 5 and SINGLE_PROCESS.most(2, 3) == (2, 3)
+    assert SINGLE_PROCESS.all_gather_object(5) == [5] and SINGLE_PROCESS.broadcast_object(5) == 5 and SINGLE_PROCESS.all_reduce_max(2, 3) == (2, 3)

@@ -24,13 +24,13 @@ def test_without_variables_a_process_is_alone():
 
 def test_torchrun_says_who_it_is_and_where_the_others_are():
     assert group_from_env(TORCHRUN) == GroupInfo(
-        rank=5, world=8, local_rank=1, local_world=4, address="node1:29500", origin="torchrun"
+        rank=5, world_size=8, local_rank=1, local_world_size=4, address="node1:29500", launcher="torchrun"
     )
 
 
 def test_slurm_says_it_by_its_own_names_with_a_port_from_the_job():
     assert group_from_env(SLURM) == GroupInfo(
-        rank=5, world=7, local_rank=1, local_world=3, address="gpu07:24121", origin="SLURM"
+        rank=5, world_size=7, local_rank=1, local_world_size=3, address="gpu07:24121", launcher="SLURM"
     )
     assert group_from_env({**SLURM, "SLURM_JOB_ID": "24121"}).address == "gpu07:24121"
 

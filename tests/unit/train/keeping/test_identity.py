@@ -14,7 +14,7 @@ from vitrail.train.dataset import check_data_unchanged, write_data_record
 WHOLE = Source(
     name="drawn",
     classes=("a", "b"),
-    pictures=np.zeros((4, 2, 2), np.uint8),
+    images=np.zeros((4, 2, 2), np.uint8),
     targets=np.arange(4) % 2,
     ids=tuple("wxyz"),
 )

@@ -50,7 +50,7 @@ def names(folder: Path) -> list[str]:
 
 
 def save(folder: Path, step: int, found: TrainState) -> Path:
-    return checkpoint.save_checkpoint(folder, step, found.model, found.optimizers, found.average)
+    return checkpoint.save_checkpoint(folder, step, found.model, found.optimizers, found.ema)
 
 
 def test_A17_every_file_is_flushed_before_its_name_and_the_names_before_the_pointer(tmp_path, monkeypatch):
@@ -216,7 +216,7 @@ def test_H2_a_reader_always_finds_a_whole_checkpoint_while_the_trainer_changes_t
 def test_the_facts_of_a_checkpoint_are_what_it_was_given_and_the_machine(tmp_path):
     found = learner()
     path = checkpoint.save_checkpoint(
-        tmp_path, 2, found.model, found.optimizers, found.average, None, {"guards": {"skipped": 4}}
+        tmp_path, 2, found.model, found.optimizers, found.ema, None, {"guards": {"skipped": 4}}
     )
     facts = checkpoint.read_checkpoint_facts(path)
     assert facts["step"] == 2 and facts["guards"] == {"skipped": 4} and facts["torch"] == torch.__version__
@@ -242,7 +242,7 @@ def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_ne
     if version == "older":
         (path / "optimizer.safetensors").write_bytes(safetensors.save({}, {}))
     again = stepped()
-    assert checkpoint.load_checkpoint(path, again.model, again.optimizers, again.average) == 1
+    assert checkpoint.load_checkpoint(path, again.model, again.optimizers, again.ema) == 1
     ours, theirs = after_a_step(again), after_a_step(learner())
     assert any(name.endswith("/step") and number == 1 for name, number in ours.items()), "AdamW counts its steps"
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -251,6 +251,6 @@ def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_ne
 @pytest.mark.parametrize("applied", [False, True])
 def test_shares_tell_whether_a_step_was_applied(applied, tmp_path):
     found = stepped() if applied else learner()
-    parts = checkpoint.collect_tensors(found.model, found.optimizers, found.average)
+    parts = checkpoint.collect_tensors(found.model, found.optimizers, found.ema)
     safetensors_file.save_tensors(tmp_path / "shard-00001-model-00001-of-00001.safetensors", parts, {})
     assert checkpoint._has_moments(tmp_path) == applied

@@ -14,7 +14,7 @@ from vitrail.train.planning.planner import draft_plan
 from vitrail.train.request import DatasetFingerprint, TrainRequest
 
 CLOTHES = DatasetFingerprint(
-    name="clothes", count=54_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
+    name="clothes", num_images=54_000, num_classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )  # fmt: skip
 MACHINE = Runtime(device="cpu", number_format="float32", threads=1, workers=0, compile=False, reasons={})
 
@@ -44,10 +44,10 @@ def test_the_number_of_pictures_decides_batch_patches_sizes_and_smoothing(count,
 
 def test_pictures_have_one_size_on_a_gpu_and_where_it_was_asked_for():
     on_a_gpu = draft_plan(CLOTHES, wishes(), dataclasses.replace(MACHINE, device="cuda"))[0]
-    assert [phase.share for phase in on_a_gpu.recipe.phases()] == pytest.approx([0.7, 0.3])
+    assert [phase.fraction for phase in on_a_gpu.recipe.progressive_stages()] == pytest.approx([0.7, 0.3])
     for asked in ({"recipe.small_size": "1"}, {"recipe.small_until": "0"}):
-        assert drafted(overrides=asked)[0].recipe.phases() == on_a_gpu.recipe.phases()
-    assert [phase.share for phase in drafted()[0].recipe.phases()] == pytest.approx([0.5, 0.2, 0.3])
+        assert drafted(overrides=asked)[0].recipe.progressive_stages() == on_a_gpu.recipe.progressive_stages()
+    assert [phase.fraction for phase in drafted()[0].recipe.progressive_stages()] == pytest.approx([0.5, 0.2, 0.3])
 
 
 def test_more_pictures_never_make_a_batch_smaller():

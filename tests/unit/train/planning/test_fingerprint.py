@@ -20,7 +20,7 @@ from vitrail.train.planning.fingerprint import measure_fingerprint
 def source(pictures: Sequence[object] | np.ndarray) -> Source:
     n = len(pictures)
     return Source(
-        name="films", classes=("a", "b"), pictures=pictures, targets=np.arange(n) % 2, ids=tuple(map(str, range(n)))
+        name="films", classes=("a", "b"), images=pictures, targets=np.arange(n) % 2, ids=tuple(map(str, range(n)))
     )
 
 
@@ -31,7 +31,7 @@ def found(pictures: Sequence[object] | np.ndarray, **how: object):
 def test_size_is_the_median_and_channels_are_the_most():
     pictures = [np.zeros((10, 20), np.uint8), np.zeros((30, 40, 3), np.uint8), np.zeros((50, 60), np.uint8)]
     seen = found(pictures)
-    assert (seen.height, seen.width, seen.channels, seen.count, seen.classes) == (30, 40, 3, 3, 2)
+    assert (seen.height, seen.width, seen.channels, seen.num_images, seen.num_classes) == (30, 40, 3, 3, 2)
     assert (seen.low, seen.high, seen.range_reason) == (0.0, 255.0, "8-bit pictures")
 
 

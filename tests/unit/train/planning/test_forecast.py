@@ -40,13 +40,13 @@ def test_seconds_of_a_step_in_each_phase_survive_the_file_and_a_damaged_one_tell
 
 
 def test_a_pace_is_the_mean_over_its_phases():
-    assert Throughput(((ProgressiveStage(0.0, 0.75), 0.1), (ProgressiveStage(0.75, 0.25), 0.3))).mean == pytest.approx(
+    assert Throughput(((ProgressiveStage(0.0, 0.75), 0.1), (ProgressiveStage(0.75, 0.25), 0.3))).mean_seconds == pytest.approx(
         0.15
     )
 
 
 def test_a_run_that_does_not_end_has_a_predicted_cost_only(tmp_path):
-    events = RunTimer().kept(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
+    events = RunTimer().record_cost(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
     assert list(events) == [Note("on the way")]
     assert json.loads((tmp_path / events_module.COST_FILE).read_text()) == {
         "predicted": PREDICTED.to_json(),
@@ -58,15 +58,15 @@ def test_decoding_is_timed_apart(monkeypatch):
     clock = iter([0.0, 1.0, 4.5])
     monkeypatch.setattr(cost_estimate.time, "perf_counter", lambda: next(clock))
     watch = RunTimer()
-    with watch.decodes():
+    with watch.time_decoding():
         pass
-    assert watch.decoding == 3.5
+    assert watch.decode_seconds == 3.5
 
 
 def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_them(monkeypatch):
     targets = np.arange(20) % 2
     source = Source(
-        name="drawn", classes=("a", "b"), pictures=np.zeros((20, 4, 4), np.uint8), targets=targets,
+        name="drawn", classes=("a", "b"), images=np.zeros((20, 4, 4), np.uint8), targets=targets,
         ids=tuple(map(str, range(20))),
     )  # fmt: skip
     dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
@@ -86,14 +86,14 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
 @pytest.mark.parametrize("mirror, shift, views", [(False, 0, 1), (True, 0, 2), (True, 1, 6)])
 def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror, shift, views, monkeypatch):
     source = Source(
-        name="drawn", classes=("a", "b"), pictures=np.zeros((150, 4, 4), np.uint8), targets=np.arange(150) % 2,
+        name="drawn", classes=("a", "b"), images=np.zeros((150, 4, 4), np.uint8), targets=np.arange(150) % 2,
         ids=tuple(map(str, range(150))),
     )  # fmt: skip
     parts = {"train": np.arange(50), "val": np.arange(50, 70), "test": np.arange(70, 150)}
     pictures = InMemoryImageStore(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 0.01)
     watch = RunTimer()
-    watch.decoding = 5.0  # a tenth of a second a picture
+    watch.decode_seconds = 5.0  # a tenth of a second a picture
     plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror, shift=shift))
     told = cost_estimate.estimate_cost(
         plan, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts)

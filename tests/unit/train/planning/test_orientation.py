@@ -34,7 +34,7 @@ def settled(images: np.ndarray, classes: int = 2, overrides: dict[str, str] | No
     targets = np.arange(len(images)) % classes
     names = tuple(f"c{number}" for number in range(classes))
     ids = tuple(map(str, range(len(images))))
-    source = Source(name="drawn", classes=names, pictures=images, targets=targets, ids=ids)
+    source = Source(name="drawn", classes=names, images=images, targets=targets, ids=ids)
     plan = Plan(recipe=Recipe(flip=flip), image=dataclasses.replace(Plan().image, height=16, width=16))
     pictures, reasons = InMemoryImageStore(torch.from_numpy(images)[:, None]), {}
     wishes = TrainRequest(data=DataSettings(), overrides=overrides or {})

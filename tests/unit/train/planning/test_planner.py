@@ -19,7 +19,7 @@ from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import DatasetFingerprint, TrainRequest
 
 CLOTHES = DatasetFingerprint(
-    name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
+    name="fashion-mnist", num_images=55_000, num_classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )
 MACHINE = Runtime(
     device="cpu",
@@ -256,7 +256,7 @@ def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_l
     plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=100))
     spaced = space_evaluations(plan, validation, wishes(), reasons)  # 12,800 pictures, three tenths of them are 3,840
-    assert spaced.recipe.looks == looks
+    assert spaced.recipe.num_evaluations == looks
     assert (spaced is plan) == (looks == 10)
     assert ("a tenth of the time is for looks" in reasons.get("recipe.evaluate_every", "")) == (looks < 10)
 
@@ -264,7 +264,7 @@ def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_l
 def test_a_step_or_two_have_one_look_and_what_was_asked_for_stays():
     plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "8"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=20))
-    assert space_evaluations(plan, 6000, wishes(), reasons).recipe.looks == 1
+    assert space_evaluations(plan, 6000, wishes(), reasons).recipe.num_evaluations == 1
     assert space_evaluations(plan, 6000, wishes(overrides={"recipe.evaluate_every": "1"}), reasons) is plan
 
 

@@ -15,7 +15,7 @@ from vitrail.train.request import DatasetFingerprint
 FILMS = Source(
     name="films",
     classes=("a", "b"),
-    pictures=np.zeros((4, 2, 2), np.uint8),
+    images=np.zeros((4, 2, 2), np.uint8),
     targets=np.arange(4) % 2,
     ids=tuple("wxyz"),
 )

@@ -21,7 +21,7 @@ from vitrail.train.request import TrainRequest
 COUNT = 512
 IMAGES = np.random.default_rng(0).integers(0, 255, (COUNT, 8, 8)).astype(np.uint8)
 SOURCE = Source(
-    name="drawn", classes=("a", "b"), pictures=IMAGES, targets=np.arange(COUNT) % 2, ids=tuple(map(str, range(COUNT)))
+    name="drawn", classes=("a", "b"), images=IMAGES, targets=np.arange(COUNT) % 2, ids=tuple(map(str, range(COUNT)))
 )
 DATASET = Dataset(SOURCE, {"train": np.arange(COUNT), "val": np.arange(200)})
 MODEL = dataclasses.replace(config_from_name("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture

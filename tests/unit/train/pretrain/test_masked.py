@@ -46,7 +46,7 @@ KINDS = {
 
 
 def hiding(config: ViTConfig, count: int = 3) -> PatchMasks:
-    return draw_masks(0, 0, np.arange(count), config.grid.patches, SETTINGS.visible(config.grid.patches))
+    return draw_masks(0, 0, np.arange(count), config.grid.patches, SETTINGS.num_visible_patches(config.grid.patches))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,7 +55,7 @@ def test_hidden_patches_have_no_influence_on_what_is_painted_and_every_parameter
     autoencoder = MaskedAutoencoder(create_model(config, 0), SETTINGS, 0).eval()
     images, (visible, hidden) = torch.randn(3, 3, *config.image_size), hiding(config)
     painted = autoencoder(images, visible, hidden)
-    assert painted.shape == (3, hidden.shape[1], config.patch_numbers)
+    assert painted.shape == (3, hidden.shape[1], config.patch_dim)
     (h, w), (rows, columns) = config.patch, (hidden // config.grid.columns, hidden % config.grid.columns)
     changed = images.clone()
     for picture in range(3):
@@ -98,7 +98,7 @@ def test_masks_are_keyed_by_picture_and_epoch_and_cover_every_patch_once():
 
 @pytest.mark.parametrize(("mask", "patches", "seen"), [(0.75, 49, 12), (0.9, 4, 1), (0.01, 4, 3), (0.5, 2, 1)])
 def test_at_least_one_patch_is_seen_and_one_hidden(mask, patches, seen):
-    assert PretrainSettings(mask=mask).visible(patches) == seen
+    assert PretrainSettings(mask=mask).num_visible_patches(patches) == seen
 
 
 def test_the_encoder_is_the_models_own_and_learns_by_the_same_groups_as_in_a_training():

@@ -45,7 +45,7 @@ def drawn() -> Source:
     return Source(
         name="drawn",
         classes=("dark", "light"),
-        pictures=(noise + 60 * TARGETS[:, None, None, None]).astype(np.uint8),
+        images=(noise + 60 * TARGETS[:, None, None, None]).astype(np.uint8),
         targets=TARGETS,
         ids=tuple(f"{row}.png" for row in range(16)),
     )
@@ -211,7 +211,7 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
 
 
 def test_further_pictures_are_added_without_those_that_the_data_has_already(fit, tmp_path, monkeypatch):
-    folder, values = tmp_path / "more", drawn().pictures
+    folder, values = tmp_path / "more", drawn().images
     (folder / "deep").mkdir(parents=True)
     for number in range(5):
         Image.fromarray(255 - values[number]).save(folder / "deep" / f"{number}.png")
@@ -242,7 +242,7 @@ def train(given: object, out: Path, data: DataSettings, **said: object) -> list[
 
 
 def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
-    values = drawn().pictures
+    values = drawn().images
     more = folder_of(values, tmp_path / "more")
     pairs = [(Image.fromarray(each), int(label)) for each, label in zip(values, TARGETS, strict=True)]
     pairs[0] = (more / "00.png", 0)  # of several kinds, the first of them a file
@@ -257,10 +257,10 @@ def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
 def test_what_was_taken_out_of_the_data_is_not_taken_in_again_nor_what_cannot_be_read(tmp_path):
     labelled = tmp_path / "labelled"
     for kind, rows in (("dark", range(8)), ("light", range(8, 16))):
-        folder_of(drawn().pictures[list(rows)], labelled / kind)
+        folder_of(drawn().images[list(rows)], labelled / kind)
     out = tmp_path / "out.csv"
     out.write_text("id\ndark/00.png\nlight/01.png\n")
-    more = folder_of(255 - drawn().pictures[:3], tmp_path / "more")
+    more = folder_of(255 - drawn().images[:3], tmp_path / "more")
     (more / "broken.png").write_bytes((more / "00.png").read_bytes()[:60])
     (labelled / "dark" / "02.png").write_bytes((labelled / "dark" / "02.png").read_bytes()[:60])
     for name, copies in (("again", labelled), ("new", more)):
@@ -277,12 +277,12 @@ def test_what_was_taken_out_of_the_data_is_not_taken_in_again_nor_what_cannot_be
 
 
 def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_counted(tmp_path, monkeypatch):
-    more = folder_of(255 - drawn().pictures[:3], tmp_path / "more")
+    more = folder_of(255 - drawn().images[:3], tmp_path / "more")
     (more / "00.png").rename(more / "IM0001")
     (more / "README").write_text("no picture")
     if hasattr(os, "mkfifo"):
         os.mkfifo(more / "pipe")  # nobody waits for it
-    (more / "linked").symlink_to(folder_of(255 - drawn().pictures[3:5], tmp_path / "elsewhere"))
+    (more / "linked").symlink_to(folder_of(255 - drawn().images[3:5], tmp_path / "elsewhere"))
     found = unlabelled_images.open_extra_images(str(more), DataSettings())
     assert list(found.ids) == ["01.png", "02.png", "IM0001"]
     assert found.notes == (f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself.",)
@@ -305,7 +305,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
 
 
 def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch):
-    more, whole = folder_of(255 - drawn().pictures[:5], tmp_path / "more"), phase.iterate_phase_steps
+    more, whole = folder_of(255 - drawn().images[:5], tmp_path / "more"), phase.iterate_phase_steps
 
     def broken(*words: object) -> Iterator[object]:
         yield from itertools.islice(whole(*words), 2)
@@ -389,7 +389,7 @@ def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch
     fit(pretrain__steps=1)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    folder_of(255 - drawn().pictures[:5], Path("more"))
+    folder_of(255 - drawn().images[:5], Path("more"))
     plan = RunFolder(tmp_path / "run").read_plan()
     plan = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, pictures="more"))
     list(training.fit_plan(plan, tmp_path / "again", drawn()))

@@ -43,9 +43,9 @@ def test_F1_a_step_that_is_not_finite_is_not_applied_and_written_down(loss, norm
         "pictures": ["d.png", "b.png"],
         "pictures_without_a_finite_answer": ["b.png"],
     }
-    (said,) = guards.told(123)
+    (said,) = guards.take_messages(123)
     assert said.startswith("Step 123 was not applied: loss ") and "nan-step-000123.json" in said
-    assert guards.told(123) == [], "each thing is told once"
+    assert guards.take_messages(123) == [], "each thing is told once"
 
 
 def test_F1_three_in_a_row_stop_the_run_and_two_do_not():
@@ -55,14 +55,14 @@ def test_F1_three_in_a_row_stop_the_run_and_two_do_not():
         DivergedError, match=r"not finite in steps 5 to 7\. Lower.*muon_rate 0\.0067.*rate 0\.00067"
     ) as at:
         guards.allow(6, NAN, 1.0, batch())
-    assert at.value.exit_code == 6 and MAX_BAD_STEPS == 3 and guards.refused == 5
+    assert at.value.exit_code == 6 and MAX_BAD_STEPS == 3 and guards.nonfinite_steps == 5
 
 
 def test_F1_that_nothing_can_be_written_down_is_no_reason_to_stop(tmp_path: Path):
     (tmp_path / "file").write_text("")
     guards = Guards(Recipe(), tmp_path / "file", NAMES)
     assert not guards.allow(0, NAN, 1.0, batch())
-    assert "a file stands where a folder is expected" in guards.told(1)[0]
+    assert "a file stands where a folder is expected" in guards.take_messages(1)[0]
 
 
 def test_F2_a_jump_of_six_deviations_is_skipped_only_if_asked_for_and_at_most_once_in_a_hundred():
@@ -72,10 +72,10 @@ def test_F2_a_jump_of_six_deviations_is_skipped_only_if_asked_for_and_at_most_on
     assert all(seen(guards, calm))
     assert seen(guards, [1.02, 50.0, 1.0], LOSS_WINDOW) == [True, False, True]
     for again in range(4):
-        guards.remember(guards.remembered() | {"finite": calm})
+        guards.load_state_dict(guards.state_dict() | {"finite": calm})
         assert guards.allow(200 + again, 50.0, 1.0, batch()) == (again >= 2), "three of 300 steps, and no more"
-    assert guards.skipped == 3
-    assert guards.told(204)[0] == f"Step {LOSS_WINDOW + 2} was skipped: its loss jumped to 50."
+    assert guards.skipped_steps == 3
+    assert guards.take_messages(204)[0] == f"Step {LOSS_WINDOW + 2} was skipped: its loss jumped to 50."
 
 
 def test_F2_a_new_level_is_soon_no_jump_any_more():
@@ -102,35 +102,35 @@ def test_F6_what_overflows_float16_is_counted_apart_and_stops_nobody():
     guards = Guards(Recipe())
     for step in range(10):
         assert not guards.allow(step, 1.0, math.inf, batch(), scale=65536.0)
-    assert (guards.overflows, guards.refused, guards.told(10)) == (10, 0, [])
+    assert (guards.overflow_steps, guards.nonfinite_steps, guards.take_messages(10)) == (10, 0, [])
     with pytest.raises(DivergedError):
         for step in itertools.count(10):
             guards.allow(step, 1.0, math.inf, batch(), scale=1.0)
-    assert (guards.overflows, guards.refused) == (10, 3)
+    assert (guards.overflow_steps, guards.nonfinite_steps) == (10, 3)
 
 
 def test_F7_a_loss_that_does_not_fall_in_500_steps_brings_the_three_likeliest_causes_once():
     guards = Guards(Recipe(steps=2000))
     seen(guards, [2.3] * LEARNING_CHECK_STEP)
-    assert guards.told(LEARNING_CHECK_STEP - 1) == []
-    (said,) = guards.told(LEARNING_CHECK_STEP)
+    assert guards.take_messages(LEARNING_CHECK_STEP - 1) == []
+    (said,) = guards.take_messages(LEARNING_CHECK_STEP)
     assert "has not fallen in 500 steps (from 2.3 to 2.3)" in said
     assert all(cause in said for cause in ("rates are too high", "labels do not belong", "lost at this size"))
-    assert guards.told(LEARNING_CHECK_STEP + 1) == []
+    assert guards.take_messages(LEARNING_CHECK_STEP + 1) == []
     learning = Guards(Recipe(steps=2000))
     seen(learning, [2.3 - 0.001 * step for step in range(LEARNING_CHECK_STEP)])
-    assert learning.told(LEARNING_CHECK_STEP) == []
+    assert learning.take_messages(LEARNING_CHECK_STEP) == []
 
 
 def test_what_comes_before_the_training_is_named_in_the_file_and_in_every_sentence(tmp_path: Path):
     guards = Guards(Recipe(steps=2000), tmp_path, NAMES, PhaseLabel("pretrain", "pre-training", "Take smaller ones."))
     seen(guards, [2.3] * LEARNING_CHECK_STEP)
-    assert guards.told(LEARNING_CHECK_STEP) == [], "of the loss of another phase nobody knows how fast it falls"
+    assert guards.take_messages(LEARNING_CHECK_STEP) == [], "of the loss of another phase nobody knows how fast it falls"
     assert not guards.allow(600, NAN, 1.0, batch())
     kept = json.loads((tmp_path / "pretrain-nan-step-000601.json").read_text())
     assert kept["pictures"] == ["d.png", "b.png"]
     assert "pictures_without_a_finite_answer" not in kept, "nobody looked at the answers"
-    (said,) = guards.told(601)
+    (said,) = guards.take_messages(601)
     assert said.startswith("Step 601 of the pre-training was not applied: loss nan, gradient norm 1. Its pictures are")
     with pytest.raises(DataError, match=r"Step 602 of the pre-training read numbers that are not finite with d\.png"):
         guards.allow(601, NAN, 1.0, batch(torch.tensor([[math.inf], [1.0]])))
@@ -147,8 +147,8 @@ def test_what_is_remembered_decides_as_before(tmp_path: Path):
     for cut in (0, 100, 139, 141, 143):
         first, second = Guards(whole.recipe), Guards(whole.recipe)
         found = seen(first, losses[:cut])
-        second.remember(json.loads(json.dumps(first.remembered())))
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
         assert found + seen(second, losses[cut:], cut) == decided
-        assert second.remembered() == whole.remembered()
-    whole.remember({})
-    assert whole.refused == 3
+        assert second.state_dict() == whole.state_dict()
+    whole.load_state_dict({})
+    assert whole.nonfinite_steps == 3

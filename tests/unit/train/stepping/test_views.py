@@ -131,7 +131,7 @@ def test_a_cut_mirrors_and_then_nothing_mirrors_again():
     assert augment_batch(batch, recipe, 0, 0) is batch.images
     square = RandomResizedCrop(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
     shown = InMemoryImageStore(IMAGES, cut=square).take(batch.indices, 4)
-    mirrored = torch.from_numpy(square.mirrored(batch.indices, 4))
+    mirrored = torch.from_numpy(square.draw_flips(batch.indices, 4))
     assert 5 < mirrored.sum() < 25
     assert torch.equal(shown, torch.where(mirrored[:, None, None, None], IMAGES.flip(-1), IMAGES))
 
@@ -144,8 +144,8 @@ def test_a_run_with_everything_on_goes_on_with_the_same_bits(policy, targets, tm
     assert len(losses) == 8 and np.isfinite(losses).all()
     first, second = learner(plan), learner(plan)
     seen = run(targets, 3, first, plan)
-    path = checkpoint.save_checkpoint(tmp_path, 3, first.model, first.optimizers, first.average)
-    assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.average) == 3
+    path = checkpoint.save_checkpoint(tmp_path, 3, first.model, first.optimizers, first.ema)
+    assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.ema) == 3
     assert seen + run(targets, 8, second, plan, start=3) == losses
     assert all(torch.equal(a, b) for a, b in zip(second.model.parameters(), whole.model.parameters(), strict=True))
 
@@ -168,7 +168,7 @@ def test_epochs_count_different_pictures_and_steps_count_views():
     pictures = InMemoryImageStore(IMAGES, cut=make_crop(EVERYTHING, 0))
     steps = list(train_steps(learner(PLAN), pictures, TARGETS, PLAN))
     assert steps[-1].epoch == pytest.approx(8 * 4 / 30)
-    assert all(step.pictures == 8 for step in steps)
+    assert all(step.num_images == 8 for step in steps)
 
 
 def test_rows_and_columns_are_exchanged_where_the_key_says_so():

@@ -70,10 +70,10 @@ def test_the_loss_is_shared_between_labels_and_teacher():
         Sums(), ImageSpec(height=4, width=4, channels=1), "classes", weight=0.25, temperature=1.0
     )
     images = torch.randint(0, 256, (2, 1, 4, 4), dtype=torch.uint8)
-    said = lesson.answers(images)
+    said = lesson.predict(images)
     total, weight = distillation_loss(OURS, said, "classes", 1.0)
-    assert lesson.disagreement(OURS, said) == (total, weight)
-    assert lesson.blended(torch.tensor(2.0), torch.tensor(6.0)) == 0.75 * 2 + 0.25 * 6
+    assert lesson.compute_loss(OURS, said) == (total, weight)
+    assert lesson.blend_losses(torch.tensor(2.0), torch.tensor(6.0)) == 0.75 * 2 + 0.25 * 6
 
 
 class Sums(nn.Module):
@@ -86,7 +86,7 @@ class Sums(nn.Module):
 def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_the_models_order():
     spec = ImageSpec(height=2, width=2, channels=3, mean=(0.0,), std=(1.0,))
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
-    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, order=(2, 0, 1)).answers(images)
+    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, output_order=(2, 0, 1)).predict(images)
     assert said.tolist() == [[36.0, 12.0, 24.0]]
     grey = adapt_images(
         torch.tensor([[[[200]], [[100]], [[50]]]], dtype=torch.uint8), ImageSpec(height=1, width=1, channels=1)
@@ -97,7 +97,7 @@ def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_
 def test_numbers_of_a_teacher_are_brought_to_the_models_scale():
     spec = ImageSpec(height=1, width=1, channels=1, mean=(0.0,), std=(1.0,))
     scales = TargetScaling((10.0, 0.0, 0.0), (2.0, 1.0, 1.0)), TargetScaling((5.0, 1.0, 0.0), (4.0, 2.0, 1.0))
-    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, scales=scales).answers(
+    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, output_scalings=scales).predict(
         torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)
     )
     assert said.tolist() == [[(1 * 2 + 10 - 5) / 4, (2 - 1) / 2, 3.0]]
@@ -144,7 +144,7 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     images = torch.randint(0, 256, (6, 1, 4, 4), dtype=torch.uint8)
     targets, weights = torch.arange(6) % 3, torch.tensor([1.0, 5.0, 2.0])
     lesson = DistillationTeacher(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
-    said = lesson.answers(images)
+    said = lesson.predict(images)
     model = create_model(config, 0)
     engine, loss = ParallelModel(model), build_loss("classes", plan.recipe, weights)
     shown = StepInput(images, None, targets, said)

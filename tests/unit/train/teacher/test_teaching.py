@@ -39,7 +39,7 @@ def drawn(**fields: object) -> Source:
     whole = Source(
         name="drawn",
         classes=("dark", "light"),
-        pictures=(noise + 60 * TARGETS[:, None, None, None]).astype(np.uint8),
+        images=(noise + 60 * TARGETS[:, None, None, None]).astype(np.uint8),
         targets=TARGETS,
         ids=tuple(f"{row}.png" for row in range(16)),
     )
@@ -163,12 +163,12 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
     with pytest.raises(UsageError, match=r"answers a task of classes, and drawn is one of labels"):
         fit("labels", source=labels, **elder)
     with pytest.raises(UsageError, match=r"takes 0 to 255 .* and this run 0 to 65535"):
-        fit("deep", source=drawn(pictures=drawn().pictures.astype(np.uint16) * 250), **elder)
+        fit("deep", source=drawn(pictures=drawn().images.astype(np.uint16) * 250), **elder)
 
 
 def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tmp_path):
     fit("elder")
-    deep = drawn(pictures=drawn().pictures.astype(np.uint16) * 250)
+    deep = drawn(pictures=drawn().images.astype(np.uint16) * 250)
     asked = {"teacher__model": tmp_path / "elder", "teacher__kind": "features", "teacher__steps": 2}
     assert isinstance(fit("deep", source=deep, **asked)[-1], FinishEvent)
 

@@ -74,13 +74,13 @@ def filed(folder, **more: str) -> TrackedRun:
 def go_through(tracker: Tracker) -> None:
     tracker.record("masked_step", 2, {"masked_loss": 0.5})
     tracker.record("step", 1, {"loss": 2.0})
-    tracker.conclude(9, {"final/test_accuracy": 0.75})
+    tracker.record_final(9, {"final/test_accuracy": 0.75})
     tracker.close(whole=True)
 
 
 def test_wandb_gets_one_run_whose_rows_name_their_step(asked, tmp_path):
     tracker = WandbTracker(filed(tmp_path))
-    assert tracker.known_as == "w1"
+    assert tracker.run_id == "w1"
     ((told,),) = asked.of("init")
     assert told == {
         "project": "vitrail", "name": "cells-fold-0", "id": None, "resume": "allow", "dir": str(tmp_path),
@@ -108,7 +108,7 @@ def test_wandb_goes_on_under_its_id_and_in_the_project_that_is_asked_for(asked, 
 
 def test_mlflow_gets_parameters_in_portions_and_rows_with_their_step(asked, tmp_path):
     tracker = MLflowTracker(filed(tmp_path, project="cells"))
-    assert tracker.known_as == "m1"
+    assert tracker.run_id == "m1"
     assert asked.of("experiment") == [("cells",)] and asked.of("new experiment") == [("cells",)]
     assert asked.of("run") == [("e1", {"run_name": "cells-fold-0"})]
     portions = [call[1]["params"] for call in asked.of("batch")]
@@ -129,7 +129,7 @@ def test_mlflow_goes_on_with_the_run_that_it_knows(asked, tmp_path):
 def test_trackio_is_kept_from_standard_output(asked, tmp_path, capsys):
     tracker = TrackioTracker(filed(tmp_path))
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "a word about the database\n") and tracker.known_as == "cells-fold-0"
+    assert (out, err) == ("", "a word about the database\n") and tracker.run_id == "cells-fold-0"
     ((told,),) = asked.of("init")
     assert told == {"project": "vitrail", "name": "cells-fold-0", "config": SETTINGS, "resume": "allow"}
     go_through(tracker)

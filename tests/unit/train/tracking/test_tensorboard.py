@@ -31,7 +31,7 @@ def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
     writer.record("masked_step", 2, {"masked_loss": 0.5})
     for step in (1, 2, 3):
         writer.record("step", step, {"loss": 4.0 / step, "lr": 0.5})
-    writer.conclude(3, {"final/test_accuracy": 0.75})
+    writer.record_final(3, {"final/test_accuracy": 0.75})
     writer.close(whole=True)
     assert curves(tmp_path / TENSORBOARD_FOLDER) == {
         "loss": [(1, 4.0), (2, 2.0), (3, 1.3333334)], "lr": [(1, 0.5), (2, 0.5), (3, 0.5)],
@@ -60,7 +60,7 @@ def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
         second.record("step", step, {"loss": 2.0})
     second.close(whole=True)
     third = opened(tmp_path)  # nothing was missing but the figures
-    third.conclude(5, {"final/test_accuracy": 0.5})
+    third.record_final(5, {"final/test_accuracy": 0.5})
     third.close(whole=True)
     found = curves(tmp_path / TENSORBOARD_FOLDER)
     assert found["loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]

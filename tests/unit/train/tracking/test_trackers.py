@@ -18,7 +18,7 @@ class Noting(Tracker):
 
     def __init__(self, filed: TrackedRun):
         self.filed = filed
-        self.known_as = filed.known_as or "noted-7"
+        self.run_id = filed.run_id or "noted-7"
         self.rows: list[object] = []
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
@@ -133,5 +133,5 @@ def test_a_resumed_run_goes_on_under_the_same_name(opened, tmp_path):
 def test_without_trackers_nothing_is_begun():
     them, before = Trackers(), threading.active_count()
     them.record({"step": 1, "loss": 1.0})
-    them.conclude(1, {})
+    them.record_final(1, {})
     assert them.close(whole=True) == [] and threading.active_count() == before

@@ -26,7 +26,7 @@ from vitrail.train.request import DatasetFingerprint, TrainRequest
 BOTH = ViTConfig(
     image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, pool="class+mean"
 )
-PHOTOS = DatasetFingerprint(name="cells", count=2000, classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
+PHOTOS = DatasetFingerprint(name="cells", num_images=2000, num_classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
 CPU = Runtime(device="cpu", number_format="bfloat16", threads=2, workers=2, compile=False, reasons={})
 WISHES = TrainRequest(data=DataSettings(), minutes=10.0)
 
@@ -42,7 +42,7 @@ def test_the_head_answers_as_the_probe_to_1e_5(part):
     images = torch.randn(5, 1, 8, 8)
     with torch.no_grad():
         features = FeatureExtractor(model)(images).numpy()[:, columns]
-        np.testing.assert_allclose(model(images).numpy(), linear.outputs(features), atol=1e-5)
+        np.testing.assert_allclose(model(images).numpy(), linear.predict_outputs(features), atol=1e-5)
 
 
 def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
@@ -76,11 +76,11 @@ def test_the_probe_with_the_least_loss_on_the_validation_pictures_is_taken():
     parts = {"class": np.arange(4), "mean": np.arange(4, 8)}
     found = linear_probe.fit_probes(train, valid, "classes", 2, parts, 0)
     assert found.columns.tolist() == [4, 5, 6, 7]
-    (chosen,) = [row for row in found.tried if row.chosen]
+    (chosen,) = [row for row in found.candidates if row.chosen]
     assert chosen.name.startswith("linear mean, C ") and chosen.figure > 0.95
-    assert chosen.loss == min(row.loss for row in found.tried if row.name.startswith("linear"))
-    assert [row.name for row in found.tried[:3]] == ["10 nearest", "20 nearest", "100 nearest"]
-    shown = linear_probe.format_candidates(found.tried)
+    assert chosen.loss == min(row.loss for row in found.candidates if row.name.startswith("linear"))
+    assert [row.name for row in found.candidates[:3]] == ["10 nearest", "20 nearest", "100 nearest"]
+    shown = linear_probe.format_candidates(found.candidates)
     assert len(shown) == 5 and sum("<- chosen" in line for line in shown) == 1
 
 
@@ -91,7 +91,7 @@ def test_without_validation_pictures_a_usual_probe_is_taken():
     found = linear_probe.fit_probes(
         train, nothing, "classes", 2, {"class": np.arange(2), "all": np.arange(4), "all of 4 blocks": np.arange(4)}, 0
     )
-    assert (found.best.c, found.columns.tolist(), found.tried) == (linear_probe.DEFAULT_C, [0, 1, 2, 3], ())
+    assert (found.best.c, found.columns.tolist(), found.candidates) == (linear_probe.DEFAULT_C, [0, 1, 2, 3], ())
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
@@ -102,7 +102,7 @@ def test_unknown_cells_are_no_obstacle(task):
     targets[generator.random(targets.shape) < 0.3] = np.nan
     seen = linear_probe.FeatureSet(features, targets)
     found = linear_probe.fit_probes(seen, seen, task, 2, {"mean": np.arange(4)}, 0)
-    assert any(row.chosen and row.figure > 0.3 for row in found.tried)
+    assert any(row.chosen and row.figure > 0.3 for row in found.candidates)
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 PICTURES = np.random.default_rng(0).integers(0, 90, (48, 16, 16, 3)).astype(np.uint8)
 SOURCE = Source(
-    name="drawn", classes=("a", "b"), pictures=PICTURES, targets=np.arange(48) % 2,
+    name="drawn", classes=("a", "b"), images=PICTURES, targets=np.arange(48) % 2,
     ids=tuple(f"{row}.png" for row in range(48)),
 )  # fmt: skip
 SPLITS = {"train": np.arange(30), "val": np.arange(30, 40), "test": np.arange(40, 48)}

@@ -148,7 +148,7 @@ def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
     whole = 0
     with pytest.raises(InterruptedRun, match="Interrupted after the features") as end:
         for event in events:
-            whole += isinstance(event, TaskProgress) and event.done == event.total and "features of the" in event.what
+            whole += isinstance(event, TaskProgress) and event.done == event.total and "features of the" in event.task_name
             if whole == 3:  # train, val, and now the mirror images of train
                 os.kill(os.getpid(), signal.SIGTERM)
     assert whole == 3 and end.value.exit_code == 143
@@ -198,8 +198,8 @@ def test_parts_that_do_not_meet_are_left(tmp_path, weights):
     fit(tmp_path / "whole", weights)
     parts = features.FeatureFiles(run, RunFolder(tmp_path / "whole").read_plan(), "train", np.arange(9))
     numbers = np.arange(36, dtype=np.float32).reshape(9, 4)
-    parts.keep([numbers[:2], numbers[2:3]], 3)
-    parts.keep([numbers[5:]], 9)
-    assert np.array_equal(np.concatenate(parts.kept()), numbers[:3])
-    assert np.array_equal(parts.keep([numbers[3:5]], 5), numbers[3:5])
-    assert np.array_equal(np.concatenate(parts.kept()), numbers)
+    parts.save([numbers[:2], numbers[2:3]], 3)
+    parts.save([numbers[5:]], 9)
+    assert np.array_equal(np.concatenate(parts.load()), numbers[:3])
+    assert np.array_equal(parts.save([numbers[3:5]], 5), numbers[3:5])
+    assert np.array_equal(np.concatenate(parts.load()), numbers)

@@ -46,7 +46,7 @@ def drawn(task: str = "classes", **fields: object) -> Source:
     targets = TARGETS[task] if task == "classes" else TARGETS[task].astype(np.float32)
     names = {"classes": ("dark", "bright"), "labels": ("odd", "third"), "number": ("light",)}[task]
     source = Source(
-        name="drawn", classes=names, pictures=noise.astype(np.uint8), targets=targets, task=task,
+        name="drawn", classes=names, images=noise.astype(np.uint8), targets=targets, task=task,
         ids=tuple(f"{row}.png" for row in range(48)),
     )  # fmt: skip
     return dataclasses.replace(source, **fields)
