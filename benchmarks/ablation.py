@@ -28,29 +28,36 @@ Words = tuple[object, ...]
 
 LEVERS: dict[str, Words] = {
     "adamw": ("--recipe.optimizer", "adamw"),
-    "all patches": ("--recipe.keep_until", 0),
+    "all patches": ("--recipe.patch_keep_until", 0),
     "class token": ("--model.class_token", "true", "--model.pool", "class"),
     "no rotation": ("--model.rotary", "none"),
     "no table": ("--model.positions", "none"),
     "relative positions": ("--model.rotary", "none", "--model.relative", 2),
     "mimetic": ("--model.init", "mimetic"),
-    "small pictures": ("--recipe.small_size", 0.6, "--recipe.small_until", 0.5),
-    "small, longer": ("--recipe.small_size", 0.6, "--recipe.small_until", 0.7),
-    "small, no dropping": ("--recipe.small_size", 0.7, "--recipe.small_until", 0.7, "--recipe.keep_until", 0),
-    "trivial augment": ("--recipe.augment", "trivial"),
+    "small pictures": ("--recipe.progressive_size", 0.6, "--recipe.progressive_until", 0.5),
+    "small, longer": ("--recipe.progressive_size", 0.6, "--recipe.progressive_until", 0.7),
+    "small, no dropping": (
+        "--recipe.progressive_size",
+        0.7,
+        "--recipe.progressive_until",
+        0.7,
+        "--recipe.patch_keep_until",
+        0,
+    ),
+    "trivial augment": ("--recipe.auto_augment", "trivial"),
     "mixup 0.2": ("--recipe.mixup", 0.2),
-    "mean of weights": ("--recipe.ema", 0.998),
+    "mean of weights": ("--recipe.ema_decay", 0.998),
     "stochastic depth": ("--model.drop_path", 0.1),
-    "smoothing": ("--recipe.smoothing", 0.1),
-    "no smoothing": ("--recipe.smoothing", 0),
+    "smoothing": ("--recipe.label_smoothing", 0.1),
+    "no smoothing": ("--recipe.label_smoothing", 0),
     "no mixup": ("--recipe.mixup", 0),
-    "no turns": ("--recipe.turn", 0, "--recipe.stretch", 0, "--recipe.move", 0),
-    "repeats": ("--recipe.repeats", 2),
+    "no turns": ("--recipe.rotate", 0, "--recipe.scale", 0, "--recipe.translate", 0),
+    "repeats": ("--recipe.repeated_augmentation", 2),
     "smaller model": ("--model.width", 64, "--model.heads", 2, "--model.mlp_width", 128),
     "masked pictures first": ("--pretrain",),
-    "a CNN teaches": ("--teacher.model", "cnn"),
-    "no mirror in answers": ("--recipe.mirror", "false"),
-    "no shifts in answers": ("--recipe.shift", 0),
+    "a CNN teaches": ("--distill.teacher", "cnn"),
+    "no mirror in answers": ("--recipe.tta_flip", "false"),
+    "no shifts in answers": ("--recipe.tta_shift", 0),
 }
 """What is changed, in the order of interest; a lever that the plan uses already is measured by leaving it out."""
 BASELINE = "baseline"
@@ -94,7 +101,7 @@ def main() -> None:
 def changed(lever: str, one_size: Words) -> Words:
     """What a lever changes of the plan's own choice, without smaller pictures unless it is about them."""
     words = LEVERS.get(lever, ())
-    return words if "--recipe.small_until" in words else (*one_size, *words)
+    return words if "--recipe.progressive_until" in words else (*one_size, *words)
 
 
 def comparison(rows: list[Row], one_size: Words) -> list[Row]:

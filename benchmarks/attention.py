@@ -52,7 +52,7 @@ def main() -> None:
 
 def attention_rows() -> list[dict[str, object]]:
     """Attention alone, 6 heads of 64, about 3,000 tokens a batch."""
-    found = list(compare_paths("cpu", MEASURED_FORMATS, rounds=REPEATS))
+    found = list(compare_paths("cpu", MEASURED_FORMATS, num_rounds=REPEATS))
     print(format_attention_results(found, propose_changes(found, "cpu")))
     return [row(one.precision, one.gradients, one.tokens, one.fused, one.open) for one in found]
 

@@ -73,7 +73,7 @@ def operations(plan: Plan) -> int:
     """Of all steps' matrix products, forward and back: early steps may see fewer patches, or smaller pictures."""
     model, recipe = plan.model, plan.recipe
     seen = Counter(recipe.tokens_at(step, model.grid) for step in range(recipe.steps))
-    return recipe.batch * sum(count * training_flops(model, patches) for patches, count in seen.items())
+    return recipe.batch_size * sum(count * training_flops(model, patches) for patches, count in seen.items())
 
 
 if __name__ == "__main__":

@@ -155,9 +155,9 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
 def way_words(way: str, dinov2: Path | None) -> list[object]:
     """What a way asks of the plan beyond its choices."""
     if side := WAYS[way].side:
-        frozen = ["--start.method", "probe"] if way == "probe" else []
+        frozen = ["--finetune.method", "probe"] if way == "probe" else []
         return ["--weights", dinov2, "--image-size", side, *frozen]
-    more: dict[str, list[object]] = {"taught": ["--teacher.model", "cnn"], "levels": ["--answers.ordered", "true"]}
+    more: dict[str, list[object]] = {"taught": ["--distill.teacher", "cnn"], "levels": ["--decisions.ordered", "true"]}
     return ["--weights", "none", *more.get(way, [])]
 
 

@@ -34,7 +34,7 @@ RESULT = Path(__file__).parent / "results" / "exported-classifier.json"
 SIZE, AT_SIZE, RESIZED = 28, 200, 500
 SETTINGS = {"model.rotary": "none", "model.class_token": True, "model.pool": "class", "model.patch": (4, 4)}
 SETTINGS |= {"model.width": 64, "model.depth": 4, "model.heads": 4, "model.mlp_width": 128}
-SETTINGS |= {"compute.number_format": "float32"}
+SETTINGS |= {"compute.precision": "float32"}
 
 
 def main() -> None:

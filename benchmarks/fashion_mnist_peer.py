@@ -97,7 +97,7 @@ class Case:
         plan = RunFolder(ours).read_plan()
         torch.set_num_threads(plan.compute.threads or torch.get_num_threads())
         dataset = open_dataset(plan.data, plan.seed, RunFolder(ours))
-        workers = plan.compute.workers
+        workers = plan.compute.num_workers
         train = dataset.load_training_images(plan.image, None, workers)
         return cls(plan, dataset, train, dataset.load_images("test", plan.image, workers))
 
@@ -122,8 +122,8 @@ def usual(batch: int, rate: float, steps: int, pictures: int, padding: int) -> R
     """The usual recipe for so many steps."""
     epochs = steps * batch / pictures
     return Recipe(
-        steps=steps, batch=batch, optimizer="adamw", rate=rate, weight_decay=0.05, warmup=0.05, decay="cosine",
-        smoothing=0.1, crop_padding=padding, flip=True, mixup=0.2 if epochs >= MIXED_FROM else 0.0,
+        steps=steps, batch_size=batch, optimizer="adamw", lr=rate, weight_decay=0.05, warmup=0.05, lr_schedule="cosine",
+        label_smoothing=0.1, crop_padding=padding, flip=True, mixup=0.2 if epochs >= MIXED_FROM else 0.0,
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
     decayed = [p for name, p in model.named_parameters() if p.ndim > 1 and name not in spared]
     rest = [p for name, p in model.named_parameters() if p.ndim <= 1 or name in spared]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=recipe.rate)
+    return torch.optim.AdamW(groups, lr=recipe.lr)
 
 
 def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
@@ -141,15 +141,15 @@ def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
     plan, optimizer = case.plan, optimizer_of(model, recipe)
     model.train()
     began = time.perf_counter()
-    batches = iter_batches(case.pictures, case.dataset.loss_targets("train"), recipe.batch, plan.seed)
+    batches = iter_batches(case.pictures, case.dataset.loss_targets("train"), recipe.batch_size, plan.seed)
     for step, epoch, batch in islice(batches, recipe.steps):
         for group in optimizer.param_groups:
-            group["lr"] = recipe.rate * recipe.lr_factor(step)
+            group["lr"] = recipe.lr * recipe.lr_factor(step)
         shown = augment_batch(batch, recipe, plan.seed, epoch)
         shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+        with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.precision == "bfloat16"):
             logits = model(normalize(shown, plan.image))
-        loss = F.cross_entropy(logits.float(), expected, label_smoothing=recipe.smoothing)
+        loss = F.cross_entropy(logits.float(), expected, label_smoothing=recipe.label_smoothing)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -162,7 +162,7 @@ Kept = list[tuple[float, dict[str, Tensor]]]
 
 def train_peer(case: Case, minutes: float, rate: float) -> tuple[nn.Module, Recipe, Kept]:
     """Measure the pace, fix the steps, train; the weights at forty moments, with the seconds until then."""
-    batch, pictures = case.plan.recipe.batch, len(case.pictures.indices)
+    batch, pictures = case.plan.recipe.batch_size, len(case.pictures.indices)
     padding = min(case.plan.model.image_size) // 28
     torch.manual_seed(case.plan.seed)
     trial = usual(batch, rate, 1000, pictures, padding)
@@ -181,7 +181,7 @@ def train_peer(case: Case, minutes: float, rate: float) -> tuple[nn.Module, Reci
 def trial(case: Case, minutes: float, rate: float) -> Row:
     """A short training of the peer, judged on the validation pictures."""
     model, recipe, _ = train_peer(case, minutes, rate)
-    valid = case.dataset.load_images("val", case.plan.image, case.plan.compute.workers)
+    valid = case.dataset.load_images("val", case.plan.image, case.plan.compute.num_workers)
     return {"val_accuracy": accuracy(model, case, "val", valid, TtaViews()), "steps": recipe.steps}
 
 
@@ -192,7 +192,7 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
     for seconds, weights in kept:
         model.load_state_dict(weights)
         curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, TtaViews())])
-    facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch}
+    facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch_size}
     views = case.plan.recipe.views
     seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.num_views}
     return {**ended(curve), **seen, **facts, **sizes(model)}
@@ -209,7 +209,7 @@ def measured_ours(case: Case, ours: Path) -> Row:
         model.load_state_dict(weights)
         at = seconds(int(folder.name.removeprefix("step-")))
         curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.views)])
-    facts = {"views": plan.recipe.views.num_views, "steps": plan.recipe.steps, "batch": plan.recipe.batch}
+    facts = {"views": plan.recipe.views.num_views, "steps": plan.recipe.steps, "batch": plan.recipe.batch_size}
     return {**ended(curve), **facts, **sizes(model)}
 
 
@@ -223,7 +223,7 @@ def shorter(case: Case, folder: Path, minutes: float) -> Row:
 def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: TtaViews) -> float:
     """Share of a split that is answered rightly, over these views of each picture."""
     rows, plan = case.dataset.splits[split], case.plan
-    form = plan.compute.number_format
+    form = plan.compute.precision
     answers = run_inference(model, pictures, rows, plan.image, 250, plan.compute.device, form, views).argmax(1)
     return float((answers == case.dataset.targets(split)).mean())
 

@@ -186,7 +186,7 @@ def same_pictures(device: str) -> bool:
     plain = InMemoryImageStore(drawn)
     if not torch.equal(plain.to(device).take(rows).cpu(), plain.take(rows)):
         return False
-    cut = InMemoryImageStore(drawn, cut=RandomResizedCrop(0, scale=(0.3, 1.0), mirror=True))
+    cut = InMemoryImageStore(drawn, random_crop=RandomResizedCrop(0, scale=(0.3, 1.0), mirror=True))
     apart = cut.to(device).take(rows, epoch=2).cpu().int() - cut.take(rows, epoch=2).int()
     return bool((apart.abs() <= 1).all())
 
@@ -201,8 +201,8 @@ def plan(
     """A training without end of a named model."""
     model = dataclasses.replace(config_from_name(shape[0]), outputs=shape[1])
     image = ImageSpec(height=model.image_size[0], width=model.image_size[1], channels=model.channels)
-    recipe = Recipe(steps=100_000, batch=shape[2], optimizer=optimizer, flip=True, crop_padding=1, warmup=0.0)
-    compute = ComputeSettings(device=device, number_format=number_format, compile=compiled)
+    recipe = Recipe(steps=100_000, batch_size=shape[2], optimizer=optimizer, flip=True, crop_padding=1, warmup=0.0)
+    compute = ComputeSettings(device=device, precision=number_format, compile=compiled)
     return Plan(model=model, image=image, recipe=recipe, compute=compute)
 
 

@@ -67,7 +67,13 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
     held_out = np.sort(shuffled[:HELD_OUT])
     rows = imbalanced(source.targets, shuffled[HELD_OUT:], largest, ratio, seed)
     recipe = Recipe(
-        steps=steps, batch=64, keep_patches=0.5, keep_until=0.7, crop_padding=1, flip=True, class_weights=kind
+        steps=steps,
+        batch_size=64,
+        patch_keep_rate=0.5,
+        patch_keep_until=0.7,
+        crop_padding=1,
+        flip=True,
+        class_weights=kind,
     )
     plan = Plan(
         seed=seed,

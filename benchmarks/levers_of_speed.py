@@ -68,7 +68,7 @@ def main() -> None:
 
 def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     """Milliseconds of both, medians over interleaved rounds."""
-    clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, least=least)
+    clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, min_seconds=least)
     for _ in (*clock.warm_up(), *clock.time_rounds(rounds)):
         pass
     used, unused = clock.timing("used"), clock.timing("unused")

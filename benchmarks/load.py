@@ -92,7 +92,7 @@ def measure(path: Path, said: dict[str, object], folder: Path) -> dict[str, obje
         model = vitrail.create("vit_mu_patch8_16")
         model(torch.zeros(1, 3, 16, 16))
         torch.cat([torch.empty(1, device="meta")])  # torch imports its compiler for this
-        small = replace(find_model("vit_mu_patch8_16"), trained=model)
+        small = replace(find_model("vit_mu_patch8_16"), trained_model=model)
         for to in ("timm", "torchvision", "google-npz"):
             vitrail.load(convert_model(small, to, Path(name) / add_extension("small", to)).path, heads=2)
     files = [path] if path.is_file() else sorted(path.iterdir())

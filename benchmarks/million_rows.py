@@ -114,7 +114,7 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, object]:
     found |= {f"{split}_rows": len(rows) for split, rows in splits.items()}
     spec = ImageSpec(height=options.side, width=options.side)
     began = time.perf_counter()
-    pictures = load_images(source, splits["train"], spec, limit_bytes=0, workers=options.workers)
+    pictures = load_images(source, splits["train"], spec, limit_bytes=0, num_workers=options.workers)
     batches = iter_batches(pictures, source.targets[splits["train"]], options.batch, seed=0)
     total = sum(int(next(batches)[2].images[0, 0, 0, 0]) for _ in range(options.batches))
     found |= {"batch_seconds": time.perf_counter() - began, "peak_bytes": peak(), "first_pixels": total}

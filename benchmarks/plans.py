@@ -39,15 +39,24 @@ def by_hand(case: Case) -> dict[str, tuple[object, ...]]:
     """Six plans as people write them, for pictures of one size from the first step to the last."""
     doubled = 2 * case.patch
     fine, coarse = f"patch{case.patch}_{case.size}", f"patch{doubled}_{case.size // doubled * doubled}"
-    plain = ("--recipe.keep_until", 0, "--recipe.mixup", 0, "--recipe.cutmix", 0, "--model.drop_path", 0)
-    textbook = ("--recipe.optimizer", "adamw", "--recipe.rate", 1e-3, "--recipe.decay", "cosine")
-    rich = ("--recipe.augment", "trivial", "--recipe.mixup", 0.8, "--recipe.cutmix", 1, "--recipe.smoothing", 0.1)
+    plain = ("--recipe.patch_keep_until", 0, "--recipe.mixup", 0, "--recipe.cutmix", 0, "--model.drop_path", 0)
+    textbook = ("--recipe.optimizer", "adamw", "--recipe.lr", 1e-3, "--recipe.lr_schedule", "cosine")
+    rich = (
+        "--recipe.auto_augment",
+        "trivial",
+        "--recipe.mixup",
+        0.8,
+        "--recipe.cutmix",
+        1,
+        "--recipe.label_smoothing",
+        0.1,
+    )
     plans: dict[str, tuple[object, ...]] = {
         "textbook: AdamW, cosine, all patches": ("--model", f"vit_nano_{fine}", *plain, *textbook),
         "Muon, all patches": ("--model", f"vit_pico_{fine}", *plain),
         "larger": ("--model", f"vit_nano_{fine}"),
         "smaller": ("--model", f"vit_femto_{fine}"),
-        "coarser patches": ("--model", f"vit_nano_{coarse}", "--recipe.keep_until", 0),
+        "coarser patches": ("--model", f"vit_nano_{coarse}", "--recipe.patch_keep_until", 0),
         "strongly augmented": ("--model", f"vit_pico_{fine}", *rich),
     }
     return {name: (*words, *case.one_size) for name, words in plans.items()}

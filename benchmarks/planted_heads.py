@@ -50,7 +50,7 @@ HEADS: dict[str, tuple[object, ...]] = {
 STEPS = 450
 SHUFFLED = ((STEPS, 0), (STEPS, 1), (STEPS, 2), (2_000, 0))
 """Steps and seeds of the trainings of class+mean on labels that say nothing."""
-USUAL = ("--model.depth", 3, "--compute.number_format", "float32", "--compute.threads", 1)
+USUAL = ("--model.depth", 3, "--compute.precision", "float32", "--compute.threads", 1)
 PICTURES = 200
 
 
@@ -121,7 +121,7 @@ def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationRes
     assert isinstance(model, ViT)
     method = default_method(model.config)
     held = LabelledImages(planted, planted.splits["test"], "test")
-    truth = measure_faithfulness(predictor, held, {method: get_map_function(method)}, PICTURES, shuffled=0)
+    truth = measure_faithfulness(predictor, held, {method: get_map_function(method)}, PICTURES, num_randomized=0)
     at = next(row.located for row in truth.rows if row.method == method)
     assert at is not None
     return method, at

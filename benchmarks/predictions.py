@@ -22,7 +22,13 @@ RUNS: dict[str, tuple[object, ...]] = {
     "digits, half a minute": ("digits", "--minutes", 0.5),
     "digits, 60 epochs of a larger model": ("digits", "--epochs", 60, "--model", "vit_nano_patch2_8"),
     "Fashion-MNIST, one minute": ("fashion-mnist", "--minutes", 1),
-    "Fashion-MNIST, 600 steps without dropped patches": ("fashion-mnist", "--steps", 600, "--recipe.keep_until", 0),
+    "Fashion-MNIST, 600 steps without dropped patches": (
+        "fashion-mnist",
+        "--steps",
+        600,
+        "--recipe.patch_keep_until",
+        0,
+    ),
     "planted, 64 x 64, AdamW": ("planted", "--steps", 600, "--image-size", 64, "--recipe.optimizer", "adamw"),
 }
 CLOSE = 0.25

@@ -24,7 +24,7 @@ from vitrail.data.sources.synthetic import CLASSES, make_synthetic_images
 PARTS = {"train": 1_400, "val": 200, "test": 400}
 USUAL = (
     *("--model.depth", 2, "--model.class_token", "true", "--model.pool", "class+mean"),
-    *("--steps", 300, "--compute.number_format", "float32", "--compute.threads", 1),
+    *("--steps", 300, "--compute.precision", "float32", "--compute.threads", 1),
 )
 
 

@@ -55,12 +55,12 @@ from vitrail.train.run_folder import RunFolder
 DIGITS = (100, 500, 1437)
 STARTS = ("none", "fashion", "masked", "dinov2")
 DATA = (*(f"digits-{count}" for count in DIGITS), "elpv")
-ONLY_TUNED = ["--start.average", "1.0"]
+ONLY_TUNED = ["--finetune.wise_ft_alphas", "1.0"]
 WAYS: dict[str, list[object]] = {
-    "linear": ["--start.method", "probe"],
-    "lp-ft": ["--start.method", "full", *ONLY_TUNED],
-    "full": ["--start.method", "full", "--start.layer_decay", 1, "--start.frozen_blocks", 0, *ONLY_TUNED],
-    "lora": ["--start.method", "lora", *ONLY_TUNED],
+    "linear": ["--finetune.method", "probe"],
+    "lp-ft": ["--finetune.method", "full", *ONLY_TUNED],
+    "full": ["--finetune.method", "full", "--finetune.layer_decay", 1, "--finetune.freeze_blocks", 0, *ONLY_TUNED],
+    "lora": ["--finetune.method", "lora", *ONLY_TUNED],
     "automatic": [],
 }
 BATCH = 64
@@ -131,7 +131,7 @@ def weights_of(start: str, options: argparse.Namespace) -> Path | str | None:
         fashion_run(options.folder, options.start_minutes, 0)
         return folder_of(options.folder, options.start_minutes, 0)
     run = options.folder / f"fashion-mnist-masked-{options.start_minutes:g}min-seed0"
-    trained(run, "fashion-mnist", "--minutes", options.start_minutes, "--seed", 0, "--pretrain.share", 0.95)
+    trained(run, "fashion-mnist", "--minutes", options.start_minutes, "--seed", 0, "--pretrain.budget_fraction", 0.95)
     return encoder_of(run)
 
 
@@ -165,7 +165,7 @@ def words_of(
     if start == "none":
         return {"scratch": [*steps, "--model", chosen["model"]]}
     pixels = ["--image-size", chosen["pixels"]] if start == "dinov2" else []
-    frozen = ["--start.frozen_blocks", chosen["frozen_blocks"]] if start == "dinov2" else []
+    frozen = ["--finetune.freeze_blocks", chosen["frozen_blocks"]] if start == "dinov2" else []
     tuned = {"lp-ft": [*steps, *pixels, *frozen], "automatic": [*steps, *pixels, *frozen]}
     return {"linear": pixels, "knn": pixels, "full": [*steps, *pixels], "lora": [*steps, *pixels], **tuned}
 
@@ -200,7 +200,7 @@ def source_of(data: str, seed: int, options: argparse.Namespace) -> list[object]
         train, test = few(digits.targets, int(data.removeprefix("digits-")), seed)
         arrays = {"x_train": digits.images[train], "y_train": digits.targets[train]}
         np.savez(path, x_test=digits.images[test], y_test=digits.targets[test], **arrays)
-    plain = ["--recipe.flip", "false", "--recipe.mirror", "false"]  # a mirrored digit is another sign
+    plain = ["--recipe.flip", "false", "--recipe.tta_flip", "false"]  # a mirrored digit is another sign
     return [path, "--data.val_fraction", 0.2, *plain]
 
 
@@ -219,7 +219,7 @@ def nearest(run: Path) -> Row:
     dataset = open_dataset(plan.data, plan.seed, RunFolder(run))
     model = load(run / "model")
     features = {
-        split: features_of(model, dataset.load_images(split, plan.image, plan.compute.workers), rows, plan.image)
+        split: features_of(model, dataset.load_images(split, plan.image, plan.compute.num_workers), rows, plan.image)
         for split, rows in dataset.splits.items()
     }
     targets = {split: dataset.targets(split) for split in dataset.splits}

@@ -33,7 +33,7 @@ BRINGS = {
     "export": "`vitrail export --to onnx` and answers from such files",
     "medical": "DICOM films, and TIFF files that Pillow cannot read",
     "data": "Hugging Face data sets and Parquet tables",
-    "track": "`--track.to tensorboard`, the curves of runs side by side",
+    "track": "`--track.report_to tensorboard`, the curves of runs side by side",
     "ray": "`vitrail predict --engine ray`, trainings and servers on a cluster",
 }
 """What a person gets by each; the core has no name."""

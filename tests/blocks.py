@@ -71,7 +71,7 @@ SIGNS = {
 """What a command that is parsed and not run has in it."""
 
 COMMANDS = {
-    "vitrail train cells.csv --teacher.model dinov2_small.safetensors": "needs published weights in a single file",
+    "vitrail train cells.csv --distill.teacher dinov2_small.safetensors": "needs published weights in a single file",
     "vitrail train labelled.csv --pretrain": "needs more pictures than a page's desk has; tests/unit/train tries it",
     "vitrail train elpv/": "needs the solar cells of ELPV",
     "vitrail train fashion-mnist": "needs the files of Fashion-MNIST, and 13 minutes",

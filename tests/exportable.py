@@ -55,9 +55,9 @@ def member(
     )  # fmt: skip
     decisions = DECIDED[decided]
     if decisions.unlike is None:
-        return dataclasses.replace(found, decided=decisions)
+        return dataclasses.replace(found, decisions=decisions)
     seen = np.random.default_rng(5).normal(size=(200, config.width)).astype(np.float32)
-    return dataclasses.replace(found, decided=decisions, familiar=fit_feature_stats(seen, None))
+    return dataclasses.replace(found, decisions=decisions, feature_stats=fit_feature_stats(seen, None))
 
 
 def pictures(spec: ImageSpec, count: int = 12, seed: int = 0) -> np.ndarray:

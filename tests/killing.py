@@ -21,17 +21,17 @@ from nursery import Ended, Nursery
 
 CLOCK = ("seconds", "images_per_second")
 """Columns of metrics.jsonl that no two runs have in common."""
-SHORT = ("--model", "vit_mu_patch8_16", "--recipe.batch", "8", "--compute.threads", "1")
+SHORT = ("--model", "vit_mu_patch8_16", "--recipe.batch_size", "8", "--compute.threads", "1")
 EVERYTHING = (
-    "--model", "vit_mu_patch4_16", "--recipe.batch", "8", "--recipe.repeats", "2", "--recipe.crop_padding", "1",
-    "--recipe.flip", "true", "--recipe.flip_vertical", "true", "--recipe.transpose", "true", "--recipe.turn", "10",
-    "--recipe.stretch", "0.1", "--recipe.move", "0.1", "--recipe.crop_scale", "0.5", "--recipe.augment", "rand",
-    "--recipe.erase", "0.2", "--recipe.small_size", "0.5", "--recipe.small_until", "0.3",
+    "--model", "vit_mu_patch4_16", "--recipe.batch_size", "8", "--recipe.repeated_augmentation", "2", "--recipe.crop_padding", "1",
+    "--recipe.flip", "true", "--recipe.flip_vertical", "true", "--recipe.transpose", "true", "--recipe.rotate", "10",
+    "--recipe.scale", "0.1", "--recipe.translate", "0.1", "--recipe.crop_scale", "0.5", "--recipe.auto_augment", "rand",
+    "--recipe.random_erasing", "0.2", "--recipe.progressive_size", "0.5", "--recipe.progressive_until", "0.3",
     "--recipe.class_weights", "root", "--recipe.mixup", "0.3", "--recipe.cutmix", "0.5",
-    "--recipe.smoothing", "0.1", "--recipe.ema", "0.9",
-    "--recipe.warmup", "0.3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6", "--recipe.clip", "1",
-    "--recipe.skip_spikes", "true", "--recipe.accumulate", "2", "--model.drop_path", "0.1", "--model.dropout", "0.1",
-    "--model.attention_dropout", "0.1", "--compute.number_format", "bfloat16", "--compute.threads", "1",
+    "--recipe.label_smoothing", "0.1", "--recipe.ema_decay", "0.9",
+    "--recipe.warmup", "0.3", "--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.6", "--recipe.grad_clip_norm", "1",
+    "--recipe.skip_spikes", "true", "--recipe.grad_accum_steps", "2", "--model.drop_path", "0.1", "--model.dropout", "0.1",
+    "--model.attention_dropout", "0.1", "--compute.precision", "bfloat16", "--compute.threads", "1",
 )  # fmt: skip
 """All that draws random numbers or remembers something, at once."""
 

@@ -32,7 +32,7 @@ KINDS = {
         TINY, registers=2, layer_scale=0.5, mlp="gated-packed", activation="SiLU", pool="class+mean"
     ),
     "two heads, recomputed": dataclasses.replace(
-        TINY, distillation_token=True, distillation_head=True, recompute=True, patch_bias=False
+        TINY, distillation_token=True, distillation_head=True, grad_checkpointing=True, patch_bias=False
     ),
     "probe, no class token": dataclasses.replace(TINY, class_token=False, pool="attention", activation="GELUTanh"),
     "dinov3": dataclasses.replace(

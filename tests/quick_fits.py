@@ -11,15 +11,15 @@ from sklearn.datasets import load_digits
 
 SETTINGS: dict[str, Any] = {
     "model.width": 16, "model.depth": 1, "model.heads": 2, "model.mlp_width": 32, "compute.threads": 1,
-    "compute.workers": 0,
+    "compute.num_workers": 0,
 }  # fmt: skip
-QUICK: dict[str, Any] = {"steps": 3, "device": "cpu", "settings": {**SETTINGS, "recipe.batch": 16}}
+QUICK: dict[str, Any] = {"steps": 3, "device": "cpu", "settings": {**SETTINGS, "recipe.batch_size": 16}}
 LEARNING: dict[str, Any] = {
     "steps": 100,
     "device": "cpu",
     "settings": {
-        **SETTINGS, "model.width": 32, "recipe.batch": 64, "recipe.keep_patches": 1.0, "recipe.flip": False,
-        "recipe.mirror": False,
+        **SETTINGS, "model.width": 32, "recipe.batch_size": 64, "recipe.patch_keep_rate": 1.0, "recipe.flip": False,
+        "recipe.tta_flip": False,
     },
 }  # fmt: skip
 

@@ -37,8 +37,8 @@ PLAN = Plan(
     model=MODEL,
     image=ImageSpec(height=8, width=8, channels=1),
     recipe=Recipe(
-        steps=20, batch=8, optimizer="adamw", rate=1e-3, ema=0.9, crop_padding=1, flip=True, keep_patches=0.5,
-        keep_until=0.5, clip=1.0,
+        steps=20, batch_size=8, optimizer="adamw", lr=1e-3, ema_decay=0.9, crop_padding=1, flip=True, patch_keep_rate=0.5,
+        patch_keep_until=0.5, grad_clip_norm=1.0,
     ),
     compute=ComputeSettings(threads=1),
 )  # fmt: skip
@@ -62,7 +62,9 @@ def trained(
 ) -> tuple[TrainState, list[float]]:
     learner = build_train_state(create_model(MODEL, seed=1), asked, team)
     task = "classes" if targets.ndim == 1 else "number"
-    steps = train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
+    steps = train_steps(
+        learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, group=team, custom_functions=brought
+    )
     return learner, [step.loss for step in steps]
 
 
@@ -111,12 +113,12 @@ def resumed(team: RankGroup, folder: Path) -> dict[str, float]:
     first, _ = trained(plan("fsdp", steps=20), team)
     unbroken = weights(first, plan("fsdp"), team)
     learner = build_train_state(create_model(MODEL, seed=1), plan("fsdp"), team)
-    steps = train_steps(learner, InMemoryImageStore(IMAGES), CLASSES, plan("fsdp"), team=team)
+    steps = train_steps(learner, InMemoryImageStore(IMAGES), CLASSES, plan("fsdp"), group=team)
     for _ in range(10):
         next(steps)
     shares = checkpoint.make_sharded_save(learner, team)
     if team.is_rank0:
-        checkpoint.save_checkpoint(folder, 10, learner.model, learner.optimizers, learner.ema, shares=shares)
+        checkpoint.save_checkpoint(folder, 10, learner.model, learner.optimizers, learner.ema, sharded_save=shares)
         shares.close()
     else:
         shares.help_rank0()
@@ -125,7 +127,7 @@ def resumed(team: RankGroup, folder: Path) -> dict[str, float]:
     for engine, who in (("fsdp", team), ("ddp", team), ("auto", SINGLE_PROCESS)):
         again = build_train_state(create_model(MODEL, seed=1), plan(engine), who)
         start = checkpoint.load_checkpoint(folder / "step-00000010", again.model, again.optimizers, again.ema)
-        list(train_steps(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, team=who))
+        list(train_steps(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, group=who))
         found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), unbroken)
     return found
 
@@ -164,7 +166,7 @@ def poisoned(team: RankGroup) -> dict[str, object]:
     if team.rank == 1:
         targets[:] = 1e30
     try:
-        list(train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", team=team))
+        list(train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", group=team))
         outcome = "nobody noticed"
     except DivergedError as error:
         outcome = f"{type(error).__name__}"

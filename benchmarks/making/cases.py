@@ -31,7 +31,7 @@ def cases(elpv: Path | None, folder: Path) -> dict[str, Case]:
     """
     third, scratch = ("--data.val_fraction", 0.3), ("--weights", "none")
     found = {
-        "fashion-mnist": Case(("fashion-mnist", *scratch), 28, 4, ("--recipe.small_until", 0)),
+        "fashion-mnist": Case(("fashion-mnist", *scratch), 28, 4, ("--recipe.progressive_until", 0)),
         "digits": Case(("digits", *third, *scratch), 8, 2),
     }
     if elpv is not None:

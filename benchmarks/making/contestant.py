@@ -203,8 +203,8 @@ def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
-    recipe = Recipe(steps=1_000_000, batch=shape.batch, optimizer="adamw", warmup=0.0, rate=1e-4)
-    compute = ComputeSettings(number_format=asked["format"], compile=asked["compiled"])
+    recipe = Recipe(steps=1_000_000, batch_size=shape.batch, optimizer="adamw", warmup=0.0, lr=1e-4)
+    compute = ComputeSettings(precision=asked["format"], compile=asked["compiled"])
     plan = Plan(model=config, image=spec, recipe=recipe, compute=compute)
     return measure.make_training_job(build_train_state(create_model(config, 0), plan), plan)
 
@@ -221,7 +221,7 @@ def of_vitrail(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     from vitrail.model.vit import create_model
 
     path, twice = asked.get("attention", "auto"), asked.get("recompute", False)
-    return create_model(dataclasses.replace(config, attention=path, recompute=twice), 0)
+    return create_model(dataclasses.replace(config, attention=path, grad_checkpointing=twice), 0)
 
 
 def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:

@@ -44,10 +44,10 @@ def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]
     theirs = of_timm(plan.model, {"fused": True}).to(device)
     kinds: dict[str, tuple[int, dict[str, Job]]] = {
         "training": (
-            plan.recipe.batch,
+            plan.recipe.batch_size,
             {
                 "vitrail": measure.make_training_job(build_train_state(create_model(plan.model, 0), plan), plan),
-                "timm": training_step(theirs, plan.model, plan.recipe.batch, device, dry),
+                "timm": training_step(theirs, plan.model, plan.recipe.batch_size, device, dry),
             },
         )
     }

@@ -74,5 +74,5 @@ def dry_run(words: Words, minutes: float) -> Row:
     plan = tomllib.loads(said)
     before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}
     first = {kind: count for kind, count in before.items() if count}
-    chosen = (plan["model_name"], plan["model"]["image_size"][0], plan["start"]["frozen_blocks"])
+    chosen = (plan["model_name"], plan["model"]["image_size"][0], plan["finetune"]["freeze_blocks"])
     return {**dict(zip(CHOSEN, chosen, strict=True)), "steps": int(plan["recipe"]["steps"]), **first}

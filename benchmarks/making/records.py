@@ -143,7 +143,7 @@ def facts_of(run: Path) -> Row:
         **{name: facts[name] for name in ("steps", "images_seen", "model", "parameters")},
         "seconds": round(facts["seconds"], 1),
         "wall_seconds": round(sum(walls), 1),
-        "number_format": plan["compute"]["number_format"],
+        "number_format": plan["compute"]["precision"],
         "machine": json.loads((run / "environment.json").read_text(encoding="utf-8")),
         "commit": commit(),
     }

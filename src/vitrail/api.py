@@ -57,7 +57,7 @@ def fit(
         pretrain: learn from the pictures without their labels first, for a part of the budget.
         loss: a function of (outputs float32 [B, K], targets) instead of the task's own: a number for each [B], or one.
         augment: a function of pictures uint8 [B, C, H, W], after the plan's augmentation and before mixing.
-        settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
+        settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         quiet: show nothing.
 
     Raises:
@@ -74,7 +74,7 @@ def fit(
     )  # fmt: skip
     wanted, chosen = train_arguments.build_train_request(asked)
     every = cross_validation.fit_folds if train_arguments.should_train_all_folds(asked, wanted) else training.fit
-    events = every(wanted, chosen, _to_path(out), given=given, brought=brought)
+    events = every(wanted, chosen, _to_path(out), source_object=given, custom_functions=brought)
     return Run(train_progress.follow_training(events, train_progress.choose_stream(quiet)).run, given, device, brought)
 
 

@@ -48,7 +48,7 @@ class ViTEstimator(BaseEstimator):
             square.
         validation_fraction: the part of the pictures that does not teach: calibration and thresholds are fitted on it.
             There is no test split, because scikit-learn's users hold out pictures themselves.
-        settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
+        settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         out: the run folder; None makes a temporary one, which goes with the estimator.
         loss, augment: functions, as `vitrail.fit` takes them; those of a pickled estimator must be importable.
         verbose: show the training as `vitrail.fit` does.
@@ -121,15 +121,15 @@ class ViTEstimator(BaseEstimator):
             raise UsageError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _fit_run(self, pictures: EstimatorImages, labels: NamedLabels, task: Task) -> None:
+    def _fit_run(self, images: EstimatorImages, labels: NamedLabels, task: Task) -> None:
         """A new run on these pictures; the one before is left, and if it was temporary, removed."""
         folder = EstimatorRunFolder(self.out)
         self.run_ = api.fit(
-            (pictures, labels),
+            (images, labels),
             model=self.model, weights=self.weights, minutes=self.minutes, epochs=self.epochs, steps=self.steps,
             out=folder.path, seed=self.seed, image_size=self._model_image_size(),
             channels=self.channels, device=self.device, task=task,
-            loss=self.loss, augment=self.augment, settings=self._plan_settings(pictures), quiet=not self.verbose,
+            loss=self.loss, augment=self.augment, settings=self._plan_settings(images), quiet=not self.verbose,
         )  # fmt: skip
         self._folder = folder
 
@@ -137,14 +137,14 @@ class ViTEstimator(BaseEstimator):
         """The size that pictures are to be read at, if that was said; of rows `image_size` says how they lie."""
         return None if self._has_row_input or self.image_size is None else parse_image_size(self.image_size)
 
-    def _plan_settings(self, pictures: EstimatorImages) -> dict[str, object]:
+    def _plan_settings(self, images: EstimatorImages) -> dict[str, object]:
         """How scikit-learn's users part their pictures, what rows of numbers mean, and what was asked for by name."""
         own: dict[str, object] = {"data.val_fraction": self.validation_fraction, "data.test_fraction": 0.0}
-        if self._has_row_input and isinstance(pictures, np.ndarray) and pictures.dtype != np.uint8:
-            low, high = infer_value_range(pictures)
+        if self._has_row_input and isinstance(images, np.ndarray) and images.dtype != np.uint8:
+            low, high = infer_value_range(images)
             own |= {"image.low": low, "image.high": high}
         if self._has_row_input and self.image_size == ROW_IMAGE_SIZE:
-            own |= {"recipe.flip": "false", "recipe.mirror": "false"}
+            own |= {"recipe.flip": "false", "recipe.tta_flip": "false"}
         return own | dict(self.settings or {})
 
     def _predict_images(self, X: Any) -> TaskPredictions:
@@ -431,7 +431,9 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
             as `vitrail.fit`.
         """
         pictures = self._parse_images(X, fitting=True)
-        _, numbers = check_X_y(np.zeros((len(pictures), 1)), self._require_targets(y), multi_output=True, y_numeric=True)
+        _, numbers = check_X_y(
+            np.zeros((len(pictures), 1)), self._require_targets(y), multi_output=True, y_numeric=True
+        )
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
         self._fit_run(pictures, NamedLabels(table, get_target_names(y, table.shape[1])), "number")
         self._has_single_target = numbers.ndim == 1

@@ -46,7 +46,7 @@ class Run:
         path: str | Path,
         trained_on: object | None = None,
         device: str = "auto",
-        brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+        custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
     ):
         self.path = Path(path)
         """The run folder."""
@@ -54,7 +54,7 @@ class Run:
         """Every setting of the run; of several folds, of the first one."""
         self._trained_on = trained_on  # an object that only this program has
         self._device = device
-        self._custom_functions = brought  # and functions that only it has
+        self._custom_functions = custom_functions  # and functions that only it has
 
     @property
     def report(self) -> Path:
@@ -74,18 +74,18 @@ class Run:
         """The trained model with its class names, on the fit's device or the best one here; opened when first asked."""
         return open_predictor(self.path, self._device)
 
-    def predict(self, pictures: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
+    def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
         """One row per picture, in order; a picture is what `fit` takes as one.
 
         Args:
-            pictures: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
-            sets: also the classes, or the range of each number, that hold the truth as often as `answers.miss` says.
+            images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
+            sets: also the classes, or the range of each number, that hold the truth as often as `decisions.conformal_alpha` says.
 
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
             UsageError: sets of a model that has none.
         """
-        asked = parse_images(pictures)
+        asked = parse_images(images)
         answers = self.predictor.predict(asked, skip_bad=skip_bad)
         return add_prediction_sets(answers, self.predictor.decisions) if sets else answers
 
@@ -212,9 +212,9 @@ class Run:
 
     def explain(
         self,
-        pictures: object,
+        images: object,
         method: str | None = None,
-        of: str | None = None,
+        target: str | None = None,
         layer: int | None = None,
         heads: Sequence[int] | None = None,
         patch: int | None = None,
@@ -227,9 +227,9 @@ class Run:
         `.found.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` keeps both.
 
         Args:
-            pictures: one or a list, as `predict` takes them.
+            images: one or a list, as `predict` takes them.
             method: a name of `explain.methods.METHODS`; None takes the default for the model.
-            of: the class, label or column to explain; None takes the one that is answered (--class of the verb).
+            target: the class, label or column to explain; None takes the one that is answered (--class of the verb).
             layer, heads, patch, window, steps, fill: as the flags of these names.
 
         Raises:
@@ -238,9 +238,9 @@ class Run:
         """
         chosen = None if heads is None else tuple(heads)
         asked = explanation.ExplainRequest(
-            method=method, target=of, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
+            method=method, target=target, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
         )
-        return explanation.explain_with_predictor(self.predictor, str(self.path), pictures, asked)
+        return explanation.explain_with_predictor(self.predictor, str(self.path), images, asked)
 
     def resume(
         self,
@@ -264,7 +264,9 @@ class Run:
         given = self._trained_on if source is None else source
         brought = CustomFunctions(loss, augment) or self._custom_functions
         go_on = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
-        train_progress.follow_training(go_on(self.path, given, brought=brought), train_progress.choose_stream(quiet))
+        train_progress.follow_training(
+            go_on(self.path, given, custom_functions=brought), train_progress.choose_stream(quiet)
+        )
         return Run(self.path, given, self._device, brought)
 
     def extend(
@@ -294,7 +296,7 @@ class Run:
         longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
         given = self._trained_on if source is None else source
         brought = CustomFunctions(loss, augment) or self._custom_functions
-        events = training.resume_run(self.path, given, longer, brought=brought)
+        events = training.resume_run(self.path, given, longer, custom_functions=brought)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return Run(self.path, given, self._device, brought)
 
@@ -331,11 +333,11 @@ class Run:
         wish = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
         return exporting.export_model(str(self.path), to, place, wish, self._trained_on).path
 
-    def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
+    def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """What the model makes of pictures before it answers; `nearest` finds the most similar of them.
 
         Args:
-            pictures: as `predict`.
+            images: as `predict`.
             features: "pooled", what the head reads; "class", the class token; "mean", the mean of the patches; or
                 "patches", one vector for each patch, laid out as they lie.
 
@@ -344,7 +346,7 @@ class Run:
             DataError: as `predict`, or no picture is left.
         """
         return Embedder.from_predictor(self.predictor).embed(
-            parse_images(pictures, "embed"), embedding.parse_feature_kind(features), skip_bad
+            parse_images(images, "embed"), embedding.parse_feature_kind(features), skip_bad
         )
 
     def _repr_html_(self) -> str:

@@ -29,17 +29,17 @@ class RuntimeSettings:
 
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
-    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Format of the large products; weights and losses stay in float32."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes what OMP_NUM_THREADS says, else every core that this process may use."""
-    workers: int = -1
+    num_workers: int = -1
     """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
     """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
-    engine: StrategyChoice = "auto"
+    strategy: StrategyChoice = "auto"
     """How several processes train one model: ddp copies it into each, fsdp splits it; auto splits what does not fit."""
-    patience: float = 1800.0
+    timeout: float = 1800.0
     """Seconds that processes which train together wait for one that does not answer."""
 
 
@@ -56,12 +56,12 @@ class Runtime:
     """The decisions. `reasons` maps each name to its sentence; `vitrail doctor` prints them."""
 
     device: str
-    number_format: Precision
+    precision: Precision
     threads: int
-    workers: int
+    num_workers: int
     compile: bool
-    engine: StrategyChoice = "auto"
-    patience: float = 1800.0
+    strategy: StrategyChoice = "auto"
+    timeout: float = 1800.0
     reasons: dict[str, str]
 
     @property
@@ -69,38 +69,38 @@ class Runtime:
         """The number format as torch names it."""
         import torch
 
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.number_format]
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.precision]
 
 
-def choose(settings: RuntimeSettings, sharing: int = 1) -> Runtime:
+def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
     """Decide what `auto` stands for on this machine. Changes nothing yet; see `apply`.
 
     Args:
-        sharing: how many processes of one training share this machine's cores.
+        num_processes: how many processes of one training share this machine's cores.
 
     Raises:
         UsageError: a device that is not here, a number format that it cannot train in, or a patience of nothing.
     """
-    if settings.patience <= 0:
-        raise UsageError(f"compute.patience must be a number of seconds above 0. Got {settings.patience}.")
+    if settings.timeout <= 0:
+        raise UsageError(f"compute.timeout must be a number of seconds above 0. Got {settings.timeout}.")
     device = _choose_device(settings.device)
-    number_format = _choose_precision(settings.number_format, device.value)
-    threads = _choose_threads(settings.threads, sharing)
-    workers = _choose_workers(settings.workers, threads)
+    number_format = _choose_precision(settings.precision, device.value)
+    threads = _choose_threads(settings.threads, num_processes)
+    workers = _choose_workers(settings.num_workers, threads)
     compiled = _choose_compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
-        number_format=_PRECISIONS[number_format.value],
+        precision=_PRECISIONS[number_format.value],
         threads=int(threads.value),
-        workers=int(workers.value),
+        num_workers=int(workers.value),
         compile=settings.compile,
-        engine=settings.engine,
-        patience=settings.patience,
+        strategy=settings.strategy,
+        timeout=settings.timeout,
         reasons={
             "device": device.reason,
-            "number_format": number_format.reason,
+            "precision": number_format.reason,
             "threads": threads.reason,
-            "workers": workers.reason,
+            "num_workers": workers.reason,
             "compile": compiled.reason,
         },
     )
@@ -177,36 +177,38 @@ def is_out_of_memory(error: BaseException) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _choose_device(wish: str) -> RuntimeChoice:
+def _choose_device(requested: str) -> RuntimeChoice:
     import torch
 
-    if wish == "auto":
+    if requested == "auto":
         if torch.cuda.is_available():
             return RuntimeChoice("cuda", f"{torch.cuda.get_device_name()} is here")
         if torch.backends.mps.is_available():
             return RuntimeChoice("mps", "Apple's GPU is here")
         return RuntimeChoice("cpu", "no GPU that torch can use")
     try:
-        kind = torch.device(wish).type
+        kind = torch.device(requested).type
     except RuntimeError as error:
-        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps. Got {wish!r}.") from error
+        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps. Got {requested!r}.") from error
     here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not here.get(kind, False):
         usable = " or ".join(name for name, there in here.items() if there)
-        raise UsageError(f"The device {wish!r} is not usable with this torch ({torch.__version__}). Use {usable}.")
+        raise UsageError(f"The device {requested!r} is not usable with this torch ({torch.__version__}). Use {usable}.")
     count = torch.cuda.device_count() if kind == "cuda" else 0
-    if kind == "cuda" and (torch.device(wish).index or 0) >= count:
-        raise UsageError(f"The device {wish!r} is not there: the GPUs of this machine are cuda:0 to cuda:{count - 1}.")
-    return RuntimeChoice(wish, "asked for")
+    if kind == "cuda" and (torch.device(requested).index or 0) >= count:
+        raise UsageError(
+            f"The device {requested!r} is not there: the GPUs of this machine are cuda:0 to cuda:{count - 1}."
+        )
+    return RuntimeChoice(requested, "asked for")
 
 
-def _choose_precision(wish: str, device: str) -> RuntimeChoice:
-    if wish == "float16" and not device.startswith("cuda"):
+def _choose_precision(requested: str, device: str) -> RuntimeChoice:
+    if requested == "float16" and not device.startswith("cuda"):
         raise UsageError(
             f"float16 is for GPUs without bfloat16: {device} has no fast products of it. Use float32 or bfloat16."
         )
-    if wish != "auto":
-        return RuntimeChoice(wish, "asked for")
+    if requested != "auto":
+        return RuntimeChoice(requested, "asked for")
     if device.startswith("cuda"):
         if supports_bfloat16(device):
             return RuntimeChoice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
@@ -259,20 +261,20 @@ def cpu_name() -> str:
     return name or platform.processor() or platform.machine()
 
 
-def _choose_threads(wish: int, sharing: int) -> RuntimeChoice:
-    if wish < 0:
-        raise UsageError(f"threads must be 0 (all cores) or more. Got {wish}.")
+def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:
+    if requested < 0:
+        raise UsageError(f"threads must be 0 (all cores) or more. Got {requested}.")
     cores = _count_cores()
-    if wish:
-        return RuntimeChoice(str(wish), f"asked for; this process may use {cores} cores")
+    if requested:
+        return RuntimeChoice(str(requested), f"asked for; this process may use {cores} cores")
     quota = _read_cgroup_cores()
-    if sharing > 1:
-        if _has_own_cores(cores, sharing):
-            own = max(1, min(cores, (quota or cores * sharing) // sharing))
-            return RuntimeChoice(str(own), f"SLURM gives each of {sharing} processes {cores} cores of its own")
-        least = max(1, min(cores, quota or cores) // sharing)
+    if num_processes > 1:
+        if _has_own_cores(cores, num_processes):
+            own = max(1, min(cores, (quota or cores * num_processes) // num_processes))
+            return RuntimeChoice(str(own), f"SLURM gives each of {num_processes} processes {cores} cores of its own")
+        least = max(1, min(cores, quota or cores) // num_processes)
         return RuntimeChoice(
-            str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores"
+            str(least), f"{num_processes} processes of this training share {min(cores, quota or cores)} cores"
         )
     named = os.environ.get("OMP_NUM_THREADS", "")
     if named.isdecimal() and 0 < int(named) < cores:
@@ -282,10 +284,10 @@ def _choose_threads(wish: int, sharing: int) -> RuntimeChoice:
     return RuntimeChoice(str(cores), "every core that this process may use")
 
 
-def _has_own_cores(cores: int, sharing: int) -> bool:
+def _has_own_cores(cores: int, num_processes: int) -> bool:
     """Whether SLURM has given each of its tasks on this machine cores of its own: it has so many times as many."""
     whole = os.environ.get("SLURM_CPUS_ON_NODE", "") if "LOCAL_RANK" not in os.environ else ""  # else torchrun's
-    return whole.isdecimal() and cores * sharing <= int(whole)
+    return whole.isdecimal() and cores * num_processes <= int(whole)
 
 
 def count_usable_cores() -> int:
@@ -298,11 +300,11 @@ def _count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _choose_workers(wish: int, threads: RuntimeChoice) -> RuntimeChoice:
-    if wish < -1:
-        raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {wish}.")
-    if wish >= 0:
-        return RuntimeChoice(str(wish), "asked for")
+def _choose_workers(requested: int, threads: RuntimeChoice) -> RuntimeChoice:
+    if requested < -1:
+        raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {requested}.")
+    if requested >= 0:
+        return RuntimeChoice(str(requested), "asked for")
     return RuntimeChoice(threads.value, "decoding and training share the cores")
 
 
@@ -314,8 +316,8 @@ def _read_cgroup_cores() -> int | None:
     return None if quota == "max" else max(1, round(int(quota) / int(period)))
 
 
-def _choose_compile(wish: bool, device: str) -> RuntimeChoice:
-    if wish:
+def _choose_compile(requested: bool, device: str) -> RuntimeChoice:
+    if requested:
         return RuntimeChoice("true", "asked for")
     if device == "cpu":
         return RuntimeChoice("false", "on a CPU the plain step is nearly as fast and starts at once")

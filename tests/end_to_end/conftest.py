@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from end_to_end.page_hands import Hands
     from end_to_end.page_worlds import World
 
-TINY = ("--model", "vit_mu_patch8_16", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
+TINY = (
+    "--model",
+    "vit_mu_patch8_16",
+    "--recipe.batch_size",
+    "4",
+    "--data.val_fraction",
+    "0.2",
+    "--compute.threads",
+    "1",
+)
 """A model of 13 thousand parameters that reads 16 x 16 pixels as four patches."""
 
 

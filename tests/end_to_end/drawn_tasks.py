@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 TINY = (
-    "--model", "vit_mu_patch8_16", "--recipe.batch", "32", "--compute.threads", "1", "--data.val_fraction", "0.2",
-    "--data.test_fraction", "0.25", "--recipe.mirror", "true", "--recipe.evaluate_every", "60",
+    "--model", "vit_mu_patch8_16", "--recipe.batch_size", "32", "--compute.threads", "1", "--data.val_fraction", "0.2",
+    "--data.test_fraction", "0.25", "--recipe.tta_flip", "true", "--recipe.evaluate_every", "60",
 )  # fmt: skip
 STEPS = 150
 BLANKS = 0.2

@@ -50,7 +50,7 @@ def test_words_about_a_cost_that_nobody_asked_for_are_refused(vitrail):
 
 
 def test_a_dry_run_tells_operations_and_what_several_devices_would_take(vitrail, flowers):
-    words = ("train", flowers, "--model", "vit_mu_patch8_16", "--recipe.batch", 4, "--minutes", 0.02, "--dry-run")
+    words = ("train", flowers, "--model", "vit_mu_patch8_16", "--recipe.batch_size", 4, "--minutes", 0.02, "--dry-run")
     threads = ("--compute.threads", 1, "--data.val_fraction", 0.2)
     answer = vitrail(*words, *threads, "--devices", 2)
     assert answer.code == 0, answer.err

@@ -23,7 +23,7 @@ PAGES = [page for page in blocks.PAGES if page in RUN]
 LONG = ("docs/chest-films.md", "docs/evaluation.md", "docs/explaining.md")
 """Pages of five seconds and more that are not the front page: `--all` runs them, `make test` the first."""
 QUICK = tuple(page for page in PAGES if page not in LONG)
-SHORT = ("--steps", "30", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
+SHORT = ("--steps", "30", "--recipe.batch_size", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
 CHANGES = (
     (r"runs/\.\.\.", "runs/cells"),
     (r" --(minutes|epochs) \S+| --steps \d+", ""),
@@ -41,7 +41,7 @@ PROLOGUE = {
     "docs/data.md": """
 import itertools, numpy, pandas, torch, vitrail
 numbers = itertools.count()
-settings = {"recipe.batch": 4, "data.val_fraction": 0.2}
+settings = {"recipe.batch_size": 4, "data.val_fraction": 0.2}
 def fit(*given, **more):
     words = {"steps": 2, "model": "vit_mu_patch8_16", "settings": settings, "quiet": True}
     return vitrail.fit(*given, **words, **more, out=f"runs/own-{next(numbers)}")
@@ -71,10 +71,10 @@ X, y = numpy.random.default_rng(0).integers(0, 255, (24, 16, 16), dtype=numpy.ui
 }
 """What a page's Python takes for granted."""
 PYTHON_CHANGES = (
-    (r"minutes=10", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch': 4, 'data.val_fraction': 0.2}"),
+    (r"minutes=10", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4, 'data.val_fraction': 0.2}"),
     (r"vitrail\.fit\((?=[\[(f])|vitrail\.fit\((?=dataset)", "fit("),
     (r"\(\"a\.png\", \"cat\"\), \(\"b\.png\", \"dog\"\), \.\.\.", "*pairs"),
-    (r"minutes=5|steps=500|epochs=20", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch': 4}"),
+    (r"minutes=5|steps=500|epochs=20", "steps=2, model='vit_mu_patch8_16', settings={'recipe.batch_size': 4}"),
     (r'.*"hf:.*', ""),
     (r'open\("runs/flowers"\)\.export', 'open("runs/large").export'),
     (r'Path\("runs/planted"\)', 'Path("runs/cells")'),

@@ -87,7 +87,7 @@ def test_the_value_range_is_decided_as_a_training_would(vitrail, tmp_path):
     ("words", "said"),
     [
         (("--data.colour", "red"), "data.colour"),
-        (("--recipe.batch", "4"), "check trains nothing, so it takes no --recipe.batch"),
+        (("--recipe.batch_size", "4"), "check trains nothing, so it takes no --recipe.batch_size"),
         (("--group", "patient", "--data.group", "case"), "--group and --data.group are the same setting"),
         (("--data.source", "digits"), "SOURCE and --data.source are the same setting"),
         (("--task", "guess"), "task must be"),

@@ -47,8 +47,8 @@ def test_V16_every_item_is_answered_or_asked_and_most_are_answered_by_the_run(vi
 def test_what_came_before_the_training_is_told(run):
     path = run / "plan.toml"
     plan = tomllib.loads(path.read_text())
-    plan["pretrain"] |= {"steps": 40, "pictures": "/somewhere/films"}
-    plan["teacher"] |= {"model": "cnn"}
+    plan["pretrain"] |= {"steps": 40, "extra_images": "/somewhere/films"}
+    plan["distill"] |= {"teacher": "cnn"}
     known = provenance.read_facts(run)
     told = claim.RunRecord(known, plan, None, None, None, None, "")  # type: ignore[arg-type]  # not asked here
     expected = (
@@ -58,7 +58,7 @@ def test_what_came_before_the_training_is_told(run):
     )
     assert claim._describe_initialization(told) == expected
     plan["pretrain"]["steps"] = 0
-    plan["teacher"] |= {"model": "runs/old", "kind": "features", "steps": 7}
+    plan["distill"] |= {"teacher": "runs/old", "kind": "features", "steps": 7}
     assert claim._describe_initialization(told).endswith(
         "from seed 0, then 7 steps of learning the features of runs/old."
     )

@@ -43,7 +43,7 @@ def manifest(photos: Path, names: str) -> Path:
 
 def begun(source: Path, run: Path, **more: str) -> list[Event]:
     """A training that stands still after its second step, as if the machine had been switched off."""
-    overrides = {"recipe.batch": "8", "recipe.save_every": "1", "recipe.evaluate_every": "1"}
+    overrides = {"recipe.batch_size": "8", "recipe.save_every": "1", "recipe.evaluate_every": "1"}
     wishes = TrainRequest(
         data=DataSettings(source=str(source)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
     )
@@ -115,7 +115,7 @@ def test_a_new_class_folder_is_refused_when_a_run_goes_on(photos, tmp_path):
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_a_held_out_picture_that_vanishes_costs_neither_the_steps_nor_the_model(photos, tmp_path, split):
     run = tmp_path / "run"
-    overrides = {"recipe.batch": "8", "recipe.evaluate_every": "2"}
+    overrides = {"recipe.batch_size": "8", "recipe.evaluate_every": "2"}
     wishes = TrainRequest(
         data=DataSettings(source=str(photos)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
     )

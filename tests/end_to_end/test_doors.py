@@ -33,7 +33,7 @@ from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
 
 SETTINGS = {
-    "compute.number_format": "float32", "recipe.shift": 1, "answers.reject": 0.2,
+    "compute.precision": "float32", "recipe.tta_shift": 1, "decisions.abstain_fraction": 0.2,
     "data.val_fraction": 0.3,
 }  # fmt: skip
 CLASSES = 6
@@ -158,7 +158,7 @@ DOORS: dict[str, Callable[[House], Told]] = {
     ),
     "bundle elsewhere": elsewhere,
     "Python, seven at a time": lambda house: rows(
-        house.estimator.run_.predictor.predict(list(house.pictures), batch=7).records()
+        house.estimator.run_.predictor.predict(list(house.pictures), batch_size=7).records()
     ),
     "estimator": estimator,
     "torch.export": package,

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train_and(folder: Path, delete: int) -> list[Event]:
     """Train, and delete some of the training pictures once the second step is done."""
-    overrides = {"recipe.batch": "8", "recipe.save_every": "100"}
+    overrides = {"recipe.batch_size": "8", "recipe.save_every": "100"}
     wishes = TrainRequest(
         data=DataSettings(source=str(folder)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
     )

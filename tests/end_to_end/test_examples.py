@@ -40,7 +40,12 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     (rank,) = (one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one)
     assert variables["RANK"] is None and rank == RANK
     group = group_from_env({**variables, "RANK": "3"})
-    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (3, job["spec"]["completions"], 0, 1)
+    assert (group.rank, group.world_size, group.local_rank, group.local_world_size) == (
+        3,
+        job["spec"]["completions"],
+        0,
+        1,
+    )
     name = job["metadata"]["name"]
     assert group.address == f"{name}-0.{spec['subdomain']}:29500"  # an indexed pod is called after its job and rank
     assert service["metadata"]["name"] == spec["subdomain"] and service["spec"]["selector"] == {"job-name": name}

@@ -29,7 +29,7 @@ def test_explaining_for_machines_and_in_python_gives_the_same_map(vitrail, run_f
     asked = ("--method", "occlusion", "--class", "stripes", "--fill", "black", "--to", tmp_path, "--json")
     (facts,) = json.loads(vitrail("explain", run_folder, picture, *asked).out)
     assert (facts["class"], facts["options"]["fill"]) == ("stripes", "black")
-    (one,) = package.open(run_folder).explain(picture, "occlusion", of="stripes", fill="black")
+    (one,) = package.open(run_folder).explain(picture, "occlusion", target="stripes", fill="black")
     with np.load(facts["file"].replace(".png", ".npz")) as arrays:
         np.testing.assert_array_equal(arrays["values"], one.heatmap.values[0])
     (row,) = json.loads(vitrail("predict", run_folder, picture, "--json").out)

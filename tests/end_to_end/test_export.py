@@ -35,10 +35,10 @@ def test_a_package_lies_in_the_run_and_is_compared_on_its_own_pictures(vitrail, 
     assert whose.strip() == "on pictures of the run's own test split"
     picture = flowers / "disc" / "0.png"
     plan = package.open(run).plan
-    assert any("this file computes in float32" in note for note in more) == (plan.compute.number_format != "float32")
+    assert any("this file computes in float32" in note for note in more) == (plan.compute.precision != "float32")
     images = preprocess_image(picture, plan.image).permute(1, 2, 0)[None].contiguous()
     probabilities = torch.export.load(place).module()(images)[0]
-    expected = Predictor.open(run, number_format="float32").predict([picture]).probabilities
+    expected = Predictor.open(run, precision="float32").predict([picture]).probabilities
     np.testing.assert_allclose(probabilities.numpy(), expected, atol=1e-4)
 
 
@@ -57,7 +57,7 @@ def test_a_package_that_resizes_says_how_far_its_answers_lie_apart(vitrail, run,
     module = torch.export.load(run / "exports" / "model.pt2").module()
     picture = flowers / "stripes" / "1.png"
     as_it_is = torch.from_numpy(np.asarray(Image.open(picture)).copy())[None]
-    expected = Predictor.open(run, number_format="float32").predict([picture]).probabilities
+    expected = Predictor.open(run, precision="float32").predict([picture]).probabilities
     np.testing.assert_allclose(module(as_it_is)[0].numpy(), expected, atol=0.01)
 
 

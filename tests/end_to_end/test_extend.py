@@ -15,7 +15,7 @@ from nursery import Nursery
 from vitrail.train.resume import RESULT_FILES
 from vitrail.train.run_folder import RunFolder
 
-LINE = ("--recipe.save_every", "3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6")
+LINE = ("--recipe.save_every", "3", "--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.6")
 PLACES = [
     "renamed extension.toml", "made plan.toml", "renamed plan.toml", "written plan.toml 2", "renamed plan.toml 2",
     "renamed step", "half-written report.html",
@@ -63,7 +63,7 @@ def test_the_rate_rises_to_where_a_run_planned_for_so_long_would_be_and_falls_to
     risen = 1 / (0.05 * 6 + 1)
     assert after[6:] == pytest.approx([risen * planned[6], *planned[7:]])
     recipe = RunFolder(extended).read_plan().recipe
-    assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (12, 6, 0.0)
+    assert (recipe.steps, recipe.extended_at, recipe.extended_lr_factor) == (12, 6, 0.0)
     assert [recipe.lr_factor(step) for step in range(6, 12)] == after[6:], "the plan alone says it"
 
 
@@ -102,7 +102,7 @@ def test_a_run_on_its_way_goes_on_from_its_checkpoint_with_the_rates_of_the_long
     assert longer.code == 0, longer.said
     assert "Extended after step 3: 6 steps become 13" in longer.said, "42 pictures, 8 a step, 1.2 times"
     recipe = RunFolder(run).read_plan().recipe
-    assert recipe.extended_from == rates(run)[2]
+    assert recipe.extended_lr_factor == rates(run)[2]
     assert rates(run)[4:] == pytest.approx([1 - step / 13 for step in range(4, 13)])
 
 
@@ -183,7 +183,7 @@ def test_a_damaged_last_step_is_done_again_in_a_second_extension_which_keeps_bot
     for name in ("step-00000006", "step-00000006-2"):
         assert (run / "earlier" / name / "model" / "config.json").is_file()
     recipe = RunFolder(run).read_plan().recipe
-    assert (recipe.extended_at, recipe.extended_from) == (6, 0.0)
+    assert (recipe.extended_at, recipe.extended_lr_factor) == (6, 0.0)
     assert sorted(path.name for path in run.glob("checkpoints/step-*")) == ["step-00000015", "step-00000018"]
 
 
@@ -193,7 +193,7 @@ def test_the_plan_of_an_extended_run_begins_anew_with_one_rise_and_one_fall(vitr
     assert answer.code == 0
     assert "The plan was extended after step 6. Begun anew, its rate rises once and falls once." in answer.err
     recipe = RunFolder(run).read_plan().recipe
-    assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (12, 0, 0.0)
+    assert (recipe.steps, recipe.extended_at, recipe.extended_lr_factor) == (12, 0, 0.0)
     assert rates(run) == pytest.approx([1 / (0.05 * 12 + 1), *(1 - step / 12 for step in range(1, 12))])
 
 

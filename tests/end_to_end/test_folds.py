@@ -57,8 +57,8 @@ def test_what_the_command_names_is_found_from_anywhere_when_folds_go_on(
     monkeypatch.chdir(tmp_path / "here")
     shutil.copytree(flowers, "more")
     shutil.copytree(run_folder, "elder")
-    words = ("--folds", "2", "--steps", "1", "--pretrain.steps", "1", "--pretrain.pictures", "more")
-    teacher = ("--teacher.model", "elder", "--out", tmp_path / "folds")
+    words = ("--folds", "2", "--steps", "1", "--pretrain.steps", "1", "--pretrain.extra_images", "more")
+    teacher = ("--distill.teacher", "elder", "--out", tmp_path / "folds")
     assert vitrail("train", flowers, *TINY, *words, *teacher).code == 0
     shutil.rmtree(tmp_path / "folds" / "fold-1")  # as a kill after the first fold leaves it
     monkeypatch.chdir(tmp_path / "there")
@@ -207,7 +207,7 @@ def test_what_folds_cannot_do_is_refused(vitrail, folds, flowers):
     answer = vitrail("train", flowers, *TINY, "--folds", 4, "--steps", 4, "--out", folds)
     assert answer.code == 2 and "holds the folds of another training" in answer.err
     refused = folds.parent / "refused"
-    answer = vitrail("train", flowers, *WORDS, "--answers.positive", "rose", "--out", refused)
+    answer = vitrail("train", flowers, *WORDS, "--decisions.positive", "rose", "--out", refused)
     assert answer.code == 2 and "names one of two classes. Got 'rose'" in answer.err and not refused.exists()
     answer = vitrail("train", "--resume", folds, "--extend", "--steps", 2)
     assert answer.code == 2 and "go on as they were begun" in answer.err and "fold-0" in answer.err

@@ -60,12 +60,12 @@ def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrai
     assert answer.err.splitlines()[-1] == (
         "vitrail: The memory is full at step 4: 8 pictures at once do not fit; step-00000003 is saved. 2 at once do "
         "(tried just now). Take the same batches in 4 parts each: "
-        f"vitrail train --resume {run} --recipe.accumulate 4"
+        f"vitrail train --resume {run} --recipe.grad_accum_steps 4"
     )
     monkeypatch.undo()
-    resumed = vitrail("train", "--resume", run, "--recipe.accumulate", 4)
+    resumed = vitrail("train", "--resume", run, "--recipe.grad_accum_steps", 4)
     assert resumed.code == 0 and f"Going on after step 3 of {STEPS}." in resumed.err
-    assert "recipe.accumulate 1 -> 4" in resumed.err
+    assert "recipe.grad_accum_steps 1 -> 4" in resumed.err
 
 
 @pytest.mark.parametrize("words", [("--minutes", 0.2), ("--steps", 9, "--dry-run")])
@@ -87,18 +87,18 @@ def test_F10_memory_that_the_first_measured_steps_fill_is_told_with_the_batch_th
     assert answer.code == 5 and not (tmp_path / "run").exists()
     assert answer.err.splitlines()[-1] == (
         "vitrail: The memory is full in the first steps: 8 pictures at once do not fit. 2 at once do (tried just now). "
-        "Take the same batches in 4 parts each: the same with --recipe.accumulate 4"
+        "Take the same batches in 4 parts each: the same with --recipe.grad_accum_steps 4"
     )
 
 
 def test_F10_of_several_processes_none_tries_alone_what_would_fit(monkeypatch):
     monkeypatch.setattr(loop, "try_step", lambda *_: pytest.fail("the others would wait"))
-    plan = Plan(recipe=Recipe(batch=64, accumulate=2))
-    assert loop.images_per_forward(plan, world=4) == 8
+    plan = Plan(recipe=Recipe(batch_size=64, grad_accum_steps=2))
+    assert loop.images_per_forward(plan, world_size=4) == 8
     told = loop.advise_smaller_batch(
-        loop.build_train_state(create_model(plan.model), plan), plan, "vitrail train --resume runs/a", world=4
+        loop.build_train_state(create_model(plan.model), plan), plan, "vitrail train --resume runs/a", world_size=4
     )
-    assert told == "Take the same batches in 4 parts each: vitrail train --resume runs/a --recipe.accumulate 4"
+    assert told == "Take the same batches in 4 parts each: vitrail train --resume runs/a --recipe.grad_accum_steps 4"
 
 
 def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):

@@ -16,7 +16,7 @@ from killing import EVERYTHING, SHORT, differences, draw, left_behind, until_don
 from nursery import Nursery
 from vitrail.train import checkpoint
 
-LINE = ("--steps", "12", "--recipe.save_every", "3", "--recipe.ema", "0.9")
+LINE = ("--steps", "12", "--recipe.save_every", "3", "--recipe.ema_decay", "0.9")
 FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json", "plan.toml")
 PARTS = 17
 CHECKPOINT = [
@@ -108,7 +108,7 @@ def test_A4_dying_in_validation_goes_on_and_in_conclusion_redoes_only_that(part,
 def test_A20_resumes_of_one_step_each_are_one_run(nursery, pictures, unbroken, tmp_path, request):
     steps = 50 if request.config.getoption("--all") else 6
     whole, run = tmp_path / "whole", tmp_path / "chain"
-    line = ["train", pictures, *SHORT, "--steps", steps, "--recipe.save_every", 1, "--recipe.ema", "0.9"]
+    line = ["train", pictures, *SHORT, "--steps", steps, "--recipe.save_every", 1, "--recipe.ema_decay", "0.9"]
     assert nursery.run(*line, "--out", whole).code == 0
     begin: list[object] = [*line, "--out", run]
     for _ in range(steps - 1):

@@ -207,8 +207,13 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
         mixing = ("--recipe.mixup", "0.5", "--recipe.cutmix", "1")
         answer = vitrail("train", source, *TINY, *mixing, "--steps", 4, "--out", tmp_path / str(number))
         assert answer.code == 0, answer.err
-    refused = vitrail("train", cells, *TINY, "--recipe.smoothing", "0.1", "--steps", 4, "--out", tmp_path / "smooth")
-    assert refused.code == 2 and "recipe.smoothing softens classes and labels, and this task is number" in refused.err
+    refused = vitrail(
+        "train", cells, *TINY, "--recipe.label_smoothing", "0.1", "--steps", 4, "--out", tmp_path / "smooth"
+    )
+    assert (
+        refused.code == 2
+        and "recipe.label_smoothing softens classes and labels, and this task is number" in refused.err
+    )
 
 
 @pytest.mark.parametrize(("task", "kind"), [("labels", MultilabelPredictions), ("number", RegressionPredictions)])

@@ -20,10 +20,10 @@ from vitrail.evaluate import prediction_tables as tables
 from vitrail.predict.predictor import Predictor
 
 WORDS = (
-    "--model", "vit_mu_patch8_16", "--recipe.batch", "32", "--compute.threads", "1", "--data.val_fraction", "0.4",
+    "--model", "vit_mu_patch8_16", "--recipe.batch_size", "32", "--compute.threads", "1", "--data.val_fraction", "0.4",
     "--data.test_fraction", "0.2", "--recipe.evaluate_every", "60", "--steps", "60",
 )  # fmt: skip
-RULE = ("--answers.rule", "sensitivity 0.9")
+RULE = ("--decisions.threshold_rule", "sensitivity 0.9")
 TRAININGS = [("welds", "classes"), ("careful", "classes"), ("films", "labels")]
 
 
@@ -51,13 +51,13 @@ def trained(source: Path, folder: Path, *words: str) -> Path:
 @pytest.fixture(scope="module")
 def welds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("welds")
-    return trained(draw_welds(folder / "pictures"), folder / "run", *RULE, "--answers.positive", "defect")
+    return trained(draw_welds(folder / "pictures"), folder / "run", *RULE, "--decisions.positive", "defect")
 
 
 @pytest.fixture(scope="module")
 def careful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("careful")
-    words = ("--answers.reject", "0.2", "--answers.miss", "0.1")
+    words = ("--decisions.abstain_fraction", "0.2", "--decisions.conformal_alpha", "0.1")
     return trained(draw_welds(folder / "pictures"), folder / "run", *words)
 
 
@@ -70,7 +70,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cells")
-    return trained(draw_numbers(folder / "pictures", n=300), folder / "run", "--answers.miss", "0.1")
+    return trained(draw_numbers(folder / "pictures", n=300), folder / "run", "--decisions.conformal_alpha", "0.1")
 
 
 def stored(run: Path, task: str) -> list[dict]:
@@ -112,7 +112,7 @@ def test_V4_a_door_that_left_one_of_them_out_would_decide_otherwise(name, task, 
 
     def without(**fields: object) -> list[dict]:
         (member,) = whole.members
-        return Predictor([replace(member, decided=replace(member.decisions, **fields))]).predict(paths).records()
+        return Predictor([replace(member, decisions=replace(member.decisions, **fields))]).predict(paths).records()
 
     assert np.abs(chances(without(temperature=())) - chances(rows)).max() > 0.005
     if name == "careful":

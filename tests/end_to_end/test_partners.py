@@ -22,7 +22,7 @@ import partners
 from vitrail.files import safetensors_file
 
 STEPS = 150
-PRETRAINED = ("--pretrain.steps", "300", "--pretrain.batch", "16")
+PRETRAINED = ("--pretrain.steps", "300", "--pretrain.batch_size", "16")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line(blobs: Path, out: Path, *more: str, steps: int = STEPS, model: str = "vit_mu_patch8_16") -> list[str]:
-    recipe = ["--recipe.batch", "8", "--recipe.evaluate_every", "75", "--recipe.optimizer", "adamw"]
-    compute = ["--compute.number_format", "float32", "--compute.threads", "1"]
+    recipe = ["--recipe.batch_size", "8", "--recipe.evaluate_every", "75", "--recipe.optimizer", "adamw"]
+    compute = ["--compute.precision", "float32", "--compute.threads", "1"]
     begin = ["-m", "vitrail", "train", str(blobs), *(["--model", model] if model else []), "--steps", str(steps)]
     return [*begin, *recipe, *compute, "--out", str(out), *more]
 
@@ -86,7 +86,7 @@ def test_two_ranks_see_the_same_batches_as_one_process_and_learn_the_same(unbrok
 
 
 def test_a_port_that_another_program_has_ends_all_ranks_in_time(blobs, tmp_path):
-    words = line(blobs, tmp_path / "run", "--compute.patience", "1")
+    words = line(blobs, tmp_path / "run", "--compute.timeout", "1")
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never says a word
         began = time.monotonic()
         answers = partners.ended(partners.start_each([words] * 2, port=server.getsockname()[1]), 60)
@@ -148,7 +148,7 @@ def test_H9_a_signal_to_one_rank_makes_all_save_once_and_H7_one_process_goes_on(
     asked, engine, blobs, unbroken, tmp_path, vitrail
 ):
     run = tmp_path / "run"
-    answers = stop_at(partners.start(line(blobs, run, "--compute.engine", engine)), run, 40, [asked])
+    answers = stop_at(partners.start(line(blobs, run, "--compute.strategy", engine)), run, 40, [asked])
     assert [code for code, _, _ in answers] == [143, 143], answers
     step = int(re.search(r"Interrupted at step (\d+) of 150, saved", answers[0][2])[1])  # type: ignore[index]
     (kept,) = (run / "checkpoints").glob("step-*")
@@ -169,7 +169,7 @@ def test_H9_a_signal_to_one_rank_makes_all_save_once_and_H7_one_process_goes_on(
 def test_every_rank_goes_on_with_the_teacher_that_the_run_has_kept(blobs, unbroken, tmp_path):
     shutil.copytree(unbroken, tmp_path / "teacher")
     run = tmp_path / "run"
-    words = line(blobs, run, "--recipe.save_every", "2", "--teacher.model", str(tmp_path / "teacher"), steps=4)
+    words = line(blobs, run, "--recipe.save_every", "2", "--distill.teacher", str(tmp_path / "teacher"), steps=4)
     assert [code for code, _, _ in partners.ended(partners.start(words))] == [0, 0]
     whole = weights(run)
     shutil.rmtree(tmp_path / "teacher")
@@ -227,10 +227,10 @@ def test_what_rank_0_does_alone_before_the_first_step_is_what_one_process_does(
     """Features and probes of a checkpoint, or a CNN that teaches."""
     two, one = tmp_path / "two", tmp_path / "one"
     if first == "a checkpoint":
-        more, model, kept = ("--weights", str(unbroken), "--start.frozen_blocks", "0"), "", "start.safetensors"
+        more, model, kept = ("--weights", str(unbroken), "--finetune.freeze_blocks", "0"), "", "start.safetensors"
     else:
         more, model, kept = (
-            ("--teacher.model", "cnn", "--teacher.steps", "10"),
+            ("--distill.teacher", "cnn", "--distill.steps", "10"),
             "vit_mu_patch8_16",
             "teacher.safetensors",
         )

@@ -71,13 +71,17 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
     case: Case = request.param
     run, threads = tmp_path_factory.mktemp("planted") / "run", torch.get_num_threads()
-    compute = ("--compute.number_format", "float32", "--compute.threads", str(case.threads))
+    compute = ("--compute.precision", "float32", "--compute.threads", str(case.threads))
     assert main(["train", "planted", *SHAPE, "--steps", str(case.steps), *compute, "--out", str(run)]) == 0
     torch.set_num_threads(threads)  # a training sets its own
     predictor = Predictor.open(run)
-    assert default_method(predictor.single_member().model.config) == "relevance" and not METHODS["rollout"].class_specific
+    assert (
+        default_method(predictor.single_member().model.config) == "relevance" and not METHODS["rollout"].class_specific
+    )
     methods = {name: get_map_function(name) for name in ("relevance", "rollout")}
-    return Measured(case, measure_faithfulness(predictor, load_held_out(run, "test"), methods, pictures=case.pictures))
+    return Measured(
+        case, measure_faithfulness(predictor, load_held_out(run, "test"), methods, num_images=case.pictures)
+    )
 
 
 def test_the_glyphs_differ_in_every_pixel_of_their_box_and_their_ink_in_less_than_half_of_every_patch():

@@ -11,9 +11,9 @@ import pytest
 import vitrail as package
 from vitrail.errors import UsageError
 
-SETTINGS = {"recipe.batch": 4, "data.val_fraction": 0.2, "compute.threads": 1}
+SETTINGS = {"recipe.batch_size": 4, "data.val_fraction": 0.2, "compute.threads": 1}
 TINY = (
-    "--model", "vit_mu_patch8_16", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1",
+    "--model", "vit_mu_patch8_16", "--recipe.batch_size", "4", "--data.val_fraction", "0.2", "--compute.threads", "1",
 )  # fmt: skip
 
 

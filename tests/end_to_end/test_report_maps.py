@@ -22,7 +22,7 @@ def test_the_report_of_a_training_shows_maps_and_they_are_those_of_explain(run_f
     run = package.open(run_folder)
     assert len(kept.rows) + len(kept.about.nothing) > 0
     for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
-        (one,) = run.explain(answers.paths[row], of=answers.classes[of])
+        (one,) = run.explain(answers.paths[row], target=answers.classes[of])
         np.testing.assert_allclose(one.heatmap.values[0], values, atol=1e-6)
         assert one.heatmap.method == kept.about.method
 
@@ -54,5 +54,5 @@ def test_of_folds_each_map_is_of_the_model_that_has_not_seen_the_picture(vitrail
     ]
     for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
         (fold,) = [k for k in range(2) if answers.ids[row] in held[k]]
-        (one,) = package.open(folder / f"fold-{fold}").explain(Path(answers.paths[row]), of=answers.classes[of])
+        (one,) = package.open(folder / f"fold-{fold}").explain(Path(answers.paths[row]), target=answers.classes[of])
         np.testing.assert_allclose(one.heatmap.values[0], values, atol=1e-6)

@@ -135,7 +135,7 @@ def test_A11_changes_of_rates_and_batch_are_listed_and_followed(vitrail, stopped
     answer = vitrail("train", "--resume", stopped)
     assert answer.code == 0
     assert (
-        "Changed since the run was saved: recipe.batch 8 -> 6; recipe.muon_rate 0.02 -> 0.01. "
+        "Changed since the run was saved: recipe.batch_size 8 -> 6; recipe.muon_lr 0.02 -> 0.01. "
         "The results are no longer bit for bit those of the unbroken run."
     ) in answer.err
 
@@ -150,7 +150,7 @@ def test_A11_changes_of_rates_and_batch_are_listed_and_followed(vitrail, stopped
         ("val_fraction = 0.1", "val_fraction = 0.2", "data.val_fraction 0.1 -> 0.2"),
         ("steps = 8", "steps = 80", "recipe.steps 8 -> 80"),
         ('optimizer = "muon"', 'optimizer = "adamw"', "recipe.optimizer 'muon' -> 'adamw'"),
-        ("ema = 0.0", "ema = 0.9", "recipe.ema 0.0 -> 0.9"),
+        ("ema = 0.0", "ema = 0.9", "recipe.ema_decay 0.0 -> 0.9"),
     ],
 )
 def test_A11_changes_that_break_the_meaning_are_refused_by_name(old, new, named, vitrail, stopped):
@@ -175,7 +175,7 @@ def test_A11_another_version_of_the_code_and_of_torch_is_told(vitrail, stopped, 
 
 @pytest.mark.parametrize("workers", [0, 3])
 def test_A12_another_number_of_workers_changes_no_bit(workers, vitrail, whole, stopped):
-    answer = vitrail("train", "--resume", stopped, "--compute.workers", workers)
+    answer = vitrail("train", "--resume", stopped, "--compute.num_workers", workers)
     assert answer.code == 0 and "The results stay the same bit for bit." in answer.err
     assert f"workers = {workers} " in (stopped / "plan.toml").read_text()
     assert differences(stopped, whole) == []

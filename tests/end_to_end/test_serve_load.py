@@ -74,7 +74,9 @@ def test_e6_64_clients_at_once_are_answered_in_few_batches():
 
 def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
     """E7: the queue is bounded, one address cannot fill it, and nobody waits without end."""
-    limits = ServerLimits(decode_workers=2, max_waiting_images=100, max_requests_per_client=80, max_batch_size=32, max_images=32)
+    limits = ServerLimits(
+        decode_workers=2, max_waiting_images=100, max_requests_per_client=80, max_batch_size=32, max_images=32
+    )
     with serving_here(limits=limits) as here:
         slowed(here, 0.1)
         with ThreadPoolExecutor(5) as pool:

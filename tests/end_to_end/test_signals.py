@@ -161,7 +161,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_A5_a_signal_in_the_save_after_the_last_step_lets_the_other_processes_go(engine, pictures, tmp_path):
-    words = ["train", pictures, *SHORT, "--steps", 6, "--compute.engine", engine, "--out", tmp_path / "run"]
+    words = ["train", pictures, *SHORT, "--steps", 6, "--compute.strategy", engine, "--out", tmp_path / "run"]
     processes = partners.start(["-c", LAST_SAVE, *map(str, words)])
     (code, _, said), (other, _, nothing) = partners.ended(processes)
     assert (code, other, nothing) == (143, 0, ""), said

@@ -1,4 +1,4 @@
-"""`--track.to`: the numbers of a run elsewhere too, and results.csv for spreadsheets."""
+"""`--track.report_to`: the numbers of a run elsewhere too, and results.csv for spreadsheets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tensorboard_has_the_curves_of_metrics_jsonl_also_after_more_time(vitrai
     run = tmp_path / "run"
     words = ["train", flowers, *TINY, "--steps", 8, "--recipe.evaluate_every", 4]
     assert vitrail(*words, "--out", tmp_path / "plain").code == 0
-    assert vitrail(*words, "--out", run, "--track.to", "tensorboard").code == 0
+    assert vitrail(*words, "--out", run, "--track.report_to", "tensorboard").code == 0
     ours, theirs = ((folder / "model" / "model.safetensors").read_bytes() for folder in (run, tmp_path / "plain"))
     assert ours == theirs  # whoever watches changes nothing
 
@@ -59,7 +59,7 @@ class Gone(TensorBoardTracker):
 def test_a_tracker_that_goes_away_costs_its_rows_and_nothing_else(vitrail, flowers, tmp_path, monkeypatch):
     monkeypatch.setitem(trackers.TRACKER_CLASSES, "tensorboard", Gone)
     run = tmp_path / "run"
-    done = vitrail("train", flowers, *TINY, "--steps", 8, "--out", run, "--track.to", "tensorboard")
+    done = vitrail("train", flowers, *TINY, "--steps", 8, "--out", run, "--track.report_to", "tensorboard")
     told = "tensorboard gets no more rows: connection refused. The training goes on; metrics.jsonl has them all."
     assert done.code == 0 and done.err.count(told) == 1 and told in (run / "log.txt").read_text()
     assert len(recorded(run)["loss"]) == 8 and (run / "report.html").is_file()
@@ -67,20 +67,20 @@ def test_a_tracker_that_goes_away_costs_its_rows_and_nothing_else(vitrail, flowe
 
 def test_a_tracker_that_is_not_here_is_refused_before_a_picture_is_read(vitrail, tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
-    asked = vitrail("train", tmp_path / "nowhere", "--track.to", "wandb", "--out", tmp_path / "run")
+    asked = vitrail("train", tmp_path / "nowhere", "--track.report_to", "wandb", "--out", tmp_path / "run")
     assert asked.code == 2 and asked.err == (
-        "vitrail: track.to wandb needs the package wandb, which is not here. Install it, pip install wandb, or leave "
-        "it out: --track.to ''.\n"
+        "vitrail: track.report_to wandb needs the package wandb, which is not here. Install it, pip install wandb, or leave "
+        "it out: --track.report_to ''.\n"
     )
-    asked = vitrail("train", "digits", "--track.to", "tensorboard", "--out", tmp_path / "run")
+    asked = vitrail("train", "digits", "--track.report_to", "tensorboard", "--out", tmp_path / "run")
     assert asked.code == 2 and "Install it, pip install 'vitrail[track]', or" in asked.err
     assert not (tmp_path / "run").exists()
 
 
 def test_a_misspelt_tracker_is_told_its_name(vitrail, tmp_path):
-    asked = vitrail("train", "digits", "--track.to", "tensorbord", "--out", tmp_path / "run")
+    asked = vitrail("train", "digits", "--track.report_to", "tensorbord", "--out", tmp_path / "run")
     assert asked.code == 2 and asked.err == (
-        "vitrail: the command line: track.to[0] must be one of tensorboard, wandb, mlflow, trackio. Got 'tensorbord' "
+        "vitrail: the command line: track.report_to[0] must be one of tensorboard, wandb, mlflow, trackio. Got 'tensorbord' "
         "(text). Did you mean tensorboard?\n"
     )
 
@@ -89,7 +89,7 @@ def test_a_run_may_be_tracked_from_a_resume_on_without_another_bit(vitrail, flow
     run = tmp_path / "run"
     assert vitrail("train", flowers, *TINY, "--steps", 4, "--out", run).code == 0
     (run / "report.html").unlink()
-    again = vitrail("train", "--resume", run, "--track.to", "tensorboard")
+    again = vitrail("train", "--resume", run, "--track.report_to", "tensorboard")
     assert again.code == 0 and "The results stay the same bit for bit." in again.err
     assert 'to = ["tensorboard"]' in (run / "plan.toml").read_text()
     assert curves(run / "tensorboard")["final/val_accuracy"]

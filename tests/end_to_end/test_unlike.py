@@ -38,7 +38,7 @@ def fitted(source: object, out: Path) -> package.Run:
     import torch
 
     before = torch.get_num_threads()
-    settings = {"compute.threads": 1, "recipe.batch": 64}
+    settings = {"compute.threads": 1, "recipe.batch_size": 64}
     run = package.fit(source, "vit_pico_patch2_8", steps=STEPS, out=out, settings=settings, quiet=True)
     torch.set_num_threads(before)
     return run

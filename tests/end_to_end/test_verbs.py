@@ -64,8 +64,8 @@ def test_the_same_plan_gives_the_same_weights(vitrail, run_folder, tmp_path):
 
 def test_a_plan_can_be_changed_by_flags_and_names(vitrail, run_folder, tmp_path):
     plan = ("train", "--plan", run_folder / "plan.toml", "--json", "--dry-run")
-    told = json.loads(vitrail(*plan, "--steps", 5, "--seed", 7, "--recipe.rate", "0.01").out)["plan"]
-    assert (told["recipe"]["steps"], told["seed"], told["recipe"]["rate"]) == (5, 7, 0.01)
+    told = json.loads(vitrail(*plan, "--steps", 5, "--seed", 7, "--recipe.lr", "0.01").out)["plan"]
+    assert (told["recipe"]["steps"], told["seed"], told["recipe"]["lr"]) == (5, 7, 0.01)
 
 
 def test_a_dry_run_of_a_written_plan_says_what_it_would_take_and_makes_nothing(
@@ -103,7 +103,7 @@ def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
     answer = vitrail("train", flowers, *TINY, *fields, "--steps", 2, "--dry-run", "--json")
     assert answer.code == 0, answer.err
     plan = json.loads(answer.out)["plan"]
-    assert (plan["data"]["test_fraction"], plan["compute"]["number_format"]) == (0.4, "bfloat16")
+    assert (plan["data"]["test_fraction"], plan["compute"]["precision"]) == (0.4, "bfloat16")
     assert plan["compute"]["threads"] == 1 == torch.get_num_threads()
 
 

@@ -124,7 +124,7 @@ def test_D19_a_group_in_two_splits_stops_a_training_and_a_check(vitrail, flowers
 
 def test_a_plan_field_with_a_typo(vitrail, flowers):
     said = sentence(vitrail("train", flowers, "--recipe.bacth", "4"), 2)
-    assert said == "the command line: there is no setting recipe.bacth. Did you mean recipe.batch?"
+    assert said == "the command line: there is no setting recipe.bacth. Did you mean recipe.batch_size?"
 
 
 def test_a_flag_with_a_typo(vitrail, flowers):
@@ -137,7 +137,7 @@ def test_a_plan_file_with_a_typo(vitrail, run_folder, tmp_path):
     text = (run_folder / "plan.toml").read_text().replace("muon_rate", "moun_rate")
     (tmp_path / "plan.toml").write_text(text)
     said = sentence(vitrail("train", "--plan", tmp_path / "plan.toml"), 2)
-    assert said == f"{tmp_path / 'plan.toml'}: there is no setting recipe.moun_rate. Did you mean recipe.muon_rate?"
+    assert said == f"{tmp_path / 'plan.toml'}: there is no setting recipe.moun_rate. Did you mean recipe.muon_lr?"
 
 
 def test_a_run_folder_that_exists(vitrail, flowers, run_folder):
@@ -172,8 +172,8 @@ def test_resuming_what_is_no_run(vitrail, flowers):
 
 
 def test_a_plan_settles_the_model(vitrail, run_folder):
-    said = sentence(vitrail("train", "--plan", run_folder / "plan.toml", "--recipe.small_size", 0.5), 2)
-    assert "--recipe.small_size has no effect here without a --recipe.small_until" in said
+    said = sentence(vitrail("train", "--plan", run_folder / "plan.toml", "--recipe.progressive_size", 0.5), 2)
+    assert "--recipe.progressive_size has no effect here without a --recipe.progressive_until" in said
     said = sentence(vitrail("train", "--plan", run_folder / "plan.toml", "--minutes", 1), 2)
     assert said.startswith("A plan has settled --minutes already.")
 

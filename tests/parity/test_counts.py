@@ -112,10 +112,10 @@ def test_the_teaching_designs_have_the_parameters_of_their_articles(name: str) -
 
 def test_the_explained_design_counts_its_fixed_table_too() -> None:
     config = config_from_name("explained_vit_patch20_60x100")
-    assert parameter_count(config, fixed_tables=True) == 85_350_145
+    assert parameter_count(config, include_buffers=True) == 85_350_145
     assert parameter_count(config) == 85_350_145 - 16 * 768
     second = replace(config, image_size=(400, 100), patch=(50, 50))
-    assert parameter_count(second, fixed_tables=True) == 86_963_713
+    assert parameter_count(second, include_buffers=True) == 86_963_713
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -146,9 +146,10 @@ def test_published_encoders_as_transformers_counts_them(name: str) -> None:
 
 @pytest.mark.parametrize("name", T2T)
 def test_tokens_to_token_with_and_without_what_is_fixed(name: str) -> None:
-    assert (parameter_count(config_from_name(name), fixed_tables=True), parameter_count(config_from_name(name))) == T2T[
-        name
-    ]
+    assert (
+        parameter_count(config_from_name(name), include_buffers=True),
+        parameter_count(config_from_name(name)),
+    ) == T2T[name]
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
@@ -184,7 +185,7 @@ def test_the_mae_encoder_counts_its_fixed_table() -> None:
     expected = {"base_patch16": 85_798_656, "large_patch16": 303_301_632, "huge_patch14": 630_764_800}
     for size, parameters in expected.items():
         config = replace(config_from_name(f"vit_{size}_224"), outputs=0, positions="sincos2d")
-        assert parameter_count(config, fixed_tables=True) == parameters
+        assert parameter_count(config, include_buffers=True) == parameters
 
 
 def test_the_small_baseline_of_big_vision_moves_no_positions() -> None:

@@ -85,8 +85,8 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
 
 
 def test_a_deit_iii_file_is_known_without_a_word_and_a_deit_file_is_timms() -> None:
-    assert load_from_tensors(original("DeiT-III")[1], "file", told=LayoutHints(heads=4)).audit.layout == "deit3"
-    assert load_from_tensors(original("class")[1], "file", told=LayoutHints(heads=4)).audit.layout == "timm"
+    assert load_from_tensors(original("DeiT-III")[1], "file", hints=LayoutHints(heads=4)).audit.layout == "deit3"
+    assert load_from_tensors(original("class")[1], "file", hints=LayoutHints(heads=4)).audit.layout == "timm"
 
 
 def test_timm_numerics_of_the_same_file_may_be_asked_for() -> None:

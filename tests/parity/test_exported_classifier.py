@@ -14,7 +14,7 @@ from vitrail.services.prediction import open_predictor
 
 SETTINGS = {"model.rotary": "none", "model.class_token": True, "model.pool": "class", "model.heads": 2}
 SETTINGS |= {"model.width": 32, "model.depth": 2, "model.mlp_width": 64, "model.resample": "bicubic-antialias"}
-SETTINGS |= {"recipe.batch": 32, "compute.threads": 1, "compute.number_format": "float32"}
+SETTINGS |= {"recipe.batch_size": 32, "compute.threads": 1, "compute.precision": "float32"}
 
 
 @pytest.fixture(scope="module")

@@ -164,7 +164,10 @@ def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tm
 def test_a_blog_file_cleaned_of_its_copies_and_unused_norms_loads(tmp_path: Path) -> None:
     _, tensors = written("blog-conv")
     clean = {name: t for name, t in tensors.items() if ".seq." not in name and not re.match(r"vit\.\d\.norm", name)}
-    assert load_checkpoint(save(tmp_path, clean), heads=3).audit.format_summary() == "layout blog-conv: 32 tensors, 32 loaded"
+    assert (
+        load_checkpoint(save(tmp_path, clean), heads=3).audit.format_summary()
+        == "layout blog-conv: 32 tensors, 32 loaded"
+    )
 
 
 def test_another_position_table_in_an_explained_file_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
     foreign = {"architecture": architecture, "global_pool": model.global_pool, "model_args": arguments}
 
     def read(tensors: dict[str, Tensor]) -> LoadedModel:
-        return load_from_tensors(tensors, "file", told=LayoutHints(foreign_config=foreign))
+        return load_from_tensors(tensors, "file", hints=LayoutHints(foreign_config=foreign))
 
     assert refuses_every_damage(model.state_dict(), read, decides=DECIDES.get(case, ())) > 100
 
@@ -36,5 +36,5 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
 def test_a_gate_of_its_own_too() -> None:
     model = timm_models.split_gate(**SIZE)
     assert refuses_every_damage(
-        model.state_dict(), lambda tensors: load_from_tensors(tensors, "file", told=LayoutHints(heads=2))
+        model.state_dict(), lambda tensors: load_from_tensors(tensors, "file", hints=LayoutHints(heads=2))
     )

@@ -97,7 +97,9 @@ def test_moves_see_one_picture_at_a_time(part, shape, border):
 @given(parts, st.sampled_from(["none", "rand", "trivial", "three"]), st.integers(0, 3))
 def test_the_whole_diet_of_a_picture_is_its_own(part, policy, epoch):
     images, rows = pictures(3, 18, 21), np.arange(ROWS) * 7
-    recipe = Recipe(augment=policy, crop_padding=2, flip=True, flip_vertical=True, turn=9, stretch=0.2, erase=0.5)
+    recipe = Recipe(
+        auto_augment=policy, crop_padding=2, flip=True, flip_vertical=True, rotate=9, scale=0.2, random_erasing=0.5
+    )
     batch = Batch(images, torch.zeros(ROWS, dtype=torch.int64), rows)
     smaller = Batch(images[part], torch.zeros(len(part), dtype=torch.int64), rows[part])
     assert torch.equal(augment_batch(smaller, recipe, 1, epoch), augment_batch(batch, recipe, 1, epoch)[part])
@@ -105,7 +107,7 @@ def test_the_whole_diet_of_a_picture_is_its_own(part, policy, epoch):
 
 def test_copies_and_epochs_are_augmented_differently_and_copy_zero_as_the_only_one():
     images, rows = pictures(3, 18, 21)[:1].repeat(8, 1, 1, 1), np.full(8, 5)
-    recipe = Recipe(augment="three", crop_padding=3, flip=True, batch=8, repeats=8)
+    recipe = Recipe(auto_augment="three", crop_padding=3, flip=True, batch_size=8, repeated_augmentation=8)
     targets = torch.zeros(8, dtype=torch.int64)
     found = augment_batch(Batch(images, targets, rows, np.arange(8)), recipe, 1, 0)
     assert len({view.numpy().tobytes() for view in found}) == 8

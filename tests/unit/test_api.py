@@ -104,7 +104,7 @@ def test_an_object_is_fitted_and_measured_by_the_program_that_has_it(tmp_path):
     source = Source(
         name="drawn", classes=("a", "b"), images=noise, targets=labels, ids=tuple(f"{row}" for row in range(20))
     )
-    settings = {"compute.threads": 2, "recipe.batch": 8}
+    settings = {"compute.threads": 2, "recipe.batch_size": 8}
     run = vitrail.fit(
         source, "vit_mu_patch8_16", steps=2, out=tmp_path / "run", device="cpu", settings=settings, quiet=True
     )

@@ -11,7 +11,7 @@ from vitrail.train.planning.planner import MIN_STEPS
 from vitrail.train.run_folder import RunFolder
 
 record = script("cifar10_record")
-SMALL = ("--model", "vit_mu_patch8_32", "--recipe.batch", "4", "--compute.threads", "1")
+SMALL = ("--model", "vit_mu_patch8_32", "--recipe.batch_size", "4", "--compute.threads", "1")
 
 
 def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch, capfd):
@@ -28,7 +28,7 @@ def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch,
 
 def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(tmp_path):
     write(tmp_path / "cifar-10-batches-py", files10())
-    early = ("--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.75")
+    early = ("--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.75")
     words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SMALL, "--steps", 4, *early)
     row = record.recorded(tmp_path / "run", *words)
     plan = RunFolder(tmp_path / "run").read_plan()

@@ -25,7 +25,7 @@ def run_folder(path: Path, test: dict[str, object]) -> Path:
     (path / "report.json").write_text(json.dumps(facts))
     (path / "metrics-test.json").write_text(json.dumps(test))
     (path / "environment.json").write_text(json.dumps({"threads": 2}))
-    (path / "plan.toml").write_text('[compute]\nnumber_format = "bfloat16"\n')
+    (path / "plan.toml").write_text('[compute]\nprecision = "bfloat16"\n')
     (path / records.WALL).write_text("[10.0, 5.5]\n")
     return path
 
@@ -180,7 +180,7 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
     assert tables["levels"].read_text().splitlines()[1:] == [
         "images/a.png,3 defective,1.00 mono", "images/b.png,1 perhaps defective,0.33 poly",
     ]  # fmt: skip
-    assert "--answers.ordered" in elpv.way_words("levels", None)
+    assert "--decisions.ordered" in elpv.way_words("levels", None)
     assert elpv.source_words(tables, "levels", tmp_path)[4] == "classes"
 
 

@@ -21,8 +21,8 @@ def test_everything_that_is_decided_has_its_reason():
 
 
 def test_what_is_asked_for_is_taken():
-    machine = choose(RuntimeSettings(device="cpu", number_format="bfloat16", threads=1, compile=True))
-    assert (machine.device, machine.number_format, machine.threads, machine.compile) == ("cpu", "bfloat16", 1, True)
+    machine = choose(RuntimeSettings(device="cpu", precision="bfloat16", threads=1, compile=True))
+    assert (machine.device, machine.precision, machine.threads, machine.compile) == ("cpu", "bfloat16", 1, True)
     assert machine.reasons["device"] == machine.reasons["number_format"] == machine.reasons["compile"] == "asked for"
     assert machine.dtype is torch.bfloat16
 
@@ -52,7 +52,7 @@ def test_bfloat16_that_a_gpu_only_imitates_is_not_taken(there, monkeypatch):
     assert runtime.supports_bfloat16("cuda:0") is there
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert choose(RuntimeSettings(device="cuda:0")).number_format == ("bfloat16" if there else "float16")
+    assert choose(RuntimeSettings(device="cuda:0")).precision == ("bfloat16" if there else "float16")
 
 
 def test_a_number_of_threads_below_zero_is_refused():
@@ -62,10 +62,10 @@ def test_a_number_of_threads_below_zero_is_refused():
 
 def test_the_number_format_follows_the_instructions_of_the_processor(monkeypatch):
     monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset({"avx2", "amx_bf16"}))
-    assert choose(RuntimeSettings(device="cpu")).number_format == "bfloat16"
+    assert choose(RuntimeSettings(device="cpu")).precision == "bfloat16"
     monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset({"avx2"}))
     machine = choose(RuntimeSettings(device="cpu"))
-    assert machine.number_format == "float32" and "no bfloat16 instructions" in machine.reasons["number_format"]
+    assert machine.precision == "float32" and "no bfloat16 instructions" in machine.reasons["number_format"]
 
 
 def test_threads_are_those_that_this_process_may_use(monkeypatch):
@@ -87,7 +87,7 @@ def test_what_the_owner_of_a_machine_says_about_threads_is_heard_unless_asked_ot
     assert machine.threads == threads
     assert machine.reasons["threads"].startswith("OMP_NUM_THREADS says so") == (threads == 2)
     assert choose(RuntimeSettings(threads=3)).threads == 3
-    assert choose(RuntimeSettings(), sharing=4).threads == 1
+    assert choose(RuntimeSettings(), num_processes=4).threads == 1
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_task_that_slurm_has_bound_to_its_own_cores_uses_them_all(monkeypatch,
     monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: quota)
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", on_node)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    machine = choose(RuntimeSettings(), sharing=8)
+    machine = choose(RuntimeSettings(), num_processes=8)
     assert machine.threads == threads
     bound = cores == 4
     told = (
@@ -107,7 +107,7 @@ def test_a_task_that_slurm_has_bound_to_its_own_cores_uses_them_all(monkeypatch,
     )
     assert machine.reasons["threads"].startswith(told)
     monkeypatch.setenv("LOCAL_RANK", "0")  # torchrun inside a job: its processes share what its one task has
-    assert choose(RuntimeSettings(), sharing=8).threads == max(1, min(cores, quota or cores) // 8)
+    assert choose(RuntimeSettings(), num_processes=8).threads == max(1, min(cores, quota or cores) // 8)
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(None, 3), (2, 2), (9, 3)])
@@ -157,10 +157,10 @@ def test_a_machine_without_a_list_of_flags_has_none(monkeypatch):
 
 
 def test_decoding_takes_as_many_threads_as_the_products_unless_said():
-    assert runtime.choose(RuntimeSettings(threads=3)).workers == 3
-    assert runtime.choose(RuntimeSettings(workers=0)).workers == 0
+    assert runtime.choose(RuntimeSettings(threads=3)).num_workers == 3
+    assert runtime.choose(RuntimeSettings(num_workers=0)).num_workers == 0
     with pytest.raises(UsageError, match=r"workers must be -1 \(all cores\), 0 \(none\) or more\. Got -2"):
-        runtime.choose(RuntimeSettings(workers=-2))
+        runtime.choose(RuntimeSettings(num_workers=-2))
 
 
 FAULTS = """

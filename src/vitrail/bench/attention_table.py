@@ -45,46 +45,52 @@ class TableProposal(NamedTuple):
 
 
 def compare_paths(
-    device: str, formats: Iterable[str], tokens: Sequence[int] = TOKEN_COUNTS, rounds: int = 5, least: float = 0.0
+    device: str,
+    precisions: Iterable[str],
+    token_counts: Sequence[int] = TOKEN_COUNTS,
+    num_rounds: int = 5,
+    min_seconds: float = 0.0,
 ) -> Iterator[AttentionTiming]:
     """Attention alone, forward, and backward where gradients flow: 6 heads of 64, about 3,000 tokens a batch, which lie
     as a joint product leaves them; freed memory is kept, as it is by whoever opens a model.
 
     Args:
-        least: seconds that each path is repeated for in a round; 0 calls it once.
+        min_seconds: seconds that each path is repeated for in a round; 0 calls it once.
     """
     keep_freed_memory()
-    for name in formats:
+    for name in precisions:
         for gradients in (True, False):
-            for count in tokens:
+            for count in token_counts:
                 shape = (max(1, TOKENS_PER_BATCH // count), count, 3, NUM_HEADS, HEAD_WIDTH)
                 joint = torch.randn(shape, device=device).to(DTYPES[name]).requires_grad_(gradients)
                 q, k, v = joint.permute(2, 0, 3, 1, 4)
-                fused, open_ = time_both_paths(_make_attention_call(q, k, v, gradients), device, rounds, least)
+                fused, open_ = time_both_paths(
+                    _make_attention_call(q, k, v, gradients), device, num_rounds, min_seconds
+                )
                 yield AttentionTiming(name, gradients, count, fused, open_)
 
 
 def time_both_paths(
-    run: Callable[[AttentionPath], object], device: str, rounds: int, least: float = 0.0
+    run: Callable[[AttentionPath], object], device: str, num_rounds: int, min_seconds: float = 0.0
 ) -> tuple[Timing, Timing]:
     """Something that takes either path, timed with both in turn."""
-    clock = InterleavedTimer({path: _bind_path(run, path) for path in PATHS}, device, least)
+    clock = InterleavedTimer({path: _bind_path(run, path) for path in PATHS}, device, min_seconds)
     for _ in clock.warm_up():
         pass
-    for _ in clock.time_rounds(rounds):
+    for _ in clock.time_rounds(num_rounds):
         pass
     return clock.timing("fused"), clock.timing("open")
 
 
 def propose_changes(
-    found: Iterable[AttentionTiming], device: str, table: Mapping[TableKey, int] = OPEN_PATH_MAX_TOKENS
+    timings: Iterable[AttentionTiming], device: str, table: Mapping[TableKey, int] = OPEN_PATH_MAX_TOKENS
 ) -> list[TableProposal]:
     """For every format, with gradients and without: the most tokens up to which the open path has never lost.
 
     Those that the table says already are left out.
     """
     here, faster, lost = device_capability(device), dict[TableKey, int](), set[TableKey]()
-    for row in found:
+    for row in timings:
         key = (here, row.precision, row.gradients)
         faster.setdefault(key, 0)
         if row.ratio <= 1:

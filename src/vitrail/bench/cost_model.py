@@ -108,16 +108,16 @@ class CostEstimate:
     """The same of answers, where every device answers pictures of its own."""
 
 
-def estimate_workload_cost(wanted: Workload, seconds: StepSeconds, room: Hardware) -> CostEstimate:
+def estimate_workload_cost(workload: Workload, seconds: StepSeconds, hardware: Hardware) -> CostEstimate:
     """From the seconds of a device's own batch to those of all of them together."""
-    config = wanted.config
-    plan = _make_plan(wanted, "cuda" if room.capability == "cuda" else "cpu")
-    engine = _choose_strategy(plan, wanted, room)
-    shares = wanted.num_devices if engine == "fsdp" else 1
+    config = workload.config
+    plan = _make_plan(workload, "cuda" if hardware.capability == "cuda" else "cpu")
+    engine = _choose_strategy(plan, workload, hardware)
+    shares = workload.num_devices if engine == "fsdp" else 1
     parameters = parameter_count(config)
     memory = cost_estimate.estimate_training_memory(plan, shares)
-    sent = count_sent_bytes(parameters, wanted.num_devices, engine)
-    waiting = estimate_communication_wait(sent, seconds.step, engine, room.link_bandwidth)
+    sent = count_sent_bytes(parameters, workload.num_devices, engine)
+    waiting = estimate_communication_wait(sent, seconds.step, engine, hardware.link_bandwidth)
     step = seconds.step + waiting
     return CostEstimate(
         parameters=parameters,
@@ -125,67 +125,71 @@ def estimate_workload_cost(wanted: Workload, seconds: StepSeconds, room: Hardwar
         training_flops=flops.training_flops(config),
         engine=engine,
         training_memory=memory,
-        inference_memory=estimate_inference_memory(wanted, room),
-        fits=room.memory_bytes is None or memory <= room.memory_bytes,
+        inference_memory=estimate_inference_memory(workload, hardware),
+        fits=hardware.memory_bytes is None or memory <= hardware.memory_bytes,
         sent=sent,
         waiting=waiting,
         step=step,
-        training_rate=wanted.batch_size / step,
-        inference_rate=wanted.batch_size / seconds.forward,
+        training_rate=workload.batch_size / step,
+        inference_rate=workload.batch_size / seconds.forward,
     )
 
 
-def count_sent_bytes(parameters: int, devices: int, engine: ParallelStrategy) -> float:
+def count_sent_bytes(parameters: int, num_devices: int, strategy: ParallelStrategy) -> float:
     """What a device sends in a step round a ring, in float32.
 
     With DDP gradients are summed and told, with FSDP2 weights are told twice and gradients summed into shares.
     """
-    ways = {"alone": 0, "ddp": 2, "fsdp": 3}[engine]
-    return ways * 4.0 * parameters * (devices - 1) / devices
+    ways = {"alone": 0, "ddp": 2, "fsdp": 3}[strategy]
+    return ways * 4.0 * parameters * (num_devices - 1) / num_devices
 
 
-def estimate_communication_wait(sent: float, step: float, engine: ParallelStrategy, link: float) -> float:
+def estimate_communication_wait(sent: float, step: float, strategy: ParallelStrategy, link: float) -> float:
     """Seconds of sending that no computing hides: DDP sends during the backward pass, FSDP2 during the whole step."""
-    hidden = step * (BACKWARD_FRACTION if engine == "ddp" else 1.0)
+    hidden = step * (BACKWARD_FRACTION if strategy == "ddp" else 1.0)
     return max(0.0, sent / link - hidden)
 
 
-def estimate_inference_memory(wanted: Workload, room: Hardware) -> int:
+def estimate_inference_memory(workload: Workload, hardware: Hardware) -> int:
     """Memory of answers to a device's own batch: weights, their copy in the products' format, one block's numbers.
 
     A processor answers the batch in parts, a few at a time. It keeps what it frees, in pieces that fit or do not: as
     much again as is in use, nearly, and some copies of its largest matrix (benchmarks/cost_model.py).
     """
-    config, b = wanted.config, 4 if wanted.precision == "float32" else 2
-    every = parameter_count(config, fixed_tables=True)
+    config, b = workload.config, 4 if workload.precision == "float32" else 2
+    every = parameter_count(config, include_buffers=True)
     tokens, inner = config.tokens, config.attention_width
     numbers = 8 * config.width + b * (2 * config.width + 4 * inner)
-    path = choose_path(config.attention, room.capability, wanted.precision, tokens, gradients=False)
+    path = choose_path(config.attention, hardware.capability, workload.precision, tokens, gradients=False)
     if path == "open" or config.relative:
         numbers += 2 * b * config.heads * tokens
     hidden = 8 * config.width + b * (2 if config.mlp == "plain" else 3) * config.mlp_width
     pixels = config.channels * config.image_size[0] * config.image_size[1]
-    weights = 4 * every + (0 if wanted.precision == "float32" else 2 * every)
-    parts = num_parallel_parts_on(room.num_threads, config, wanted.batch_per_device, wanted.precision)
-    at_once = wanted.batch_per_device * min(parts, room.num_threads, MAX_THREAD_TEAMS) / parts
-    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.batch_per_device * pixels
-    if room.capability in ("cuda", "mps"):
+    weights = 4 * every + (0 if workload.precision == "float32" else 2 * every)
+    parts = num_parallel_parts_on(hardware.num_threads, config, workload.batch_per_device, workload.precision)
+    at_once = workload.batch_per_device * min(parts, hardware.num_threads, MAX_THREAD_TEAMS) / parts
+    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + workload.batch_per_device * pixels
+    if hardware.capability in ("cuda", "mps"):
         return round(cost_estimate.GPU_OVERHEAD * (weights + used))
-    kept = CPU_FRAGMENTATION_FLOAT32 if wanted.precision == "float32" else CPU_FRAGMENTATION
+    kept = CPU_FRAGMENTATION_FLOAT32 if workload.precision == "float32" else CPU_FRAGMENTATION
     return round(weights + kept * used + EXTRA_MATRIX_COPIES * 4 * config.width * config.mlp_width)
 
 
-def _choose_strategy(plan: Plan, wanted: Workload, room: Hardware) -> ParallelStrategy:
+def _choose_strategy(plan: Plan, workload: Workload, hardware: Hardware) -> ParallelStrategy:
     """FSDP2 only where a whole copy does not fit."""
-    if wanted.num_devices == 1:
+    if workload.num_devices == 1:
         return "alone"
-    return "ddp" if room.memory_bytes is None or cost_estimate.estimate_training_memory(plan) <= room.memory_bytes else "fsdp"
+    return (
+        "ddp"
+        if hardware.memory_bytes is None or cost_estimate.estimate_training_memory(plan) <= hardware.memory_bytes
+        else "fsdp"
+    )
 
 
-def _make_plan(wanted: Workload, device: str) -> Plan:
-    config = wanted.config if wanted.config.outputs else dataclasses.replace(wanted.config, outputs=1000)
-    recipe = Recipe(steps=1, batch=wanted.batch_per_device, optimizer=wanted.optimizer)
-    return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, number_format=wanted.precision))
+def _make_plan(workload: Workload, device: str) -> Plan:
+    config = workload.config if workload.config.outputs else dataclasses.replace(workload.config, outputs=1000)
+    recipe = Recipe(steps=1, batch_size=workload.batch_per_device, optimizer=workload.optimizer)
+    return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, precision=workload.precision))
 
 
 # Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
@@ -210,25 +214,33 @@ class StepSeconds:
 
 
 def estimate_step_seconds(
-    config: ViTConfig, batch: int, device: DeviceSpec, number_format: Precision, optimizer: Optimizer, reached: float
+    config: ViTConfig,
+    batch_size: int,
+    device: DeviceSpec,
+    precision: Precision,
+    optimizer: Optimizer,
+    utilization: float,
 ) -> StepSeconds:
     """By operations and bytes alone."""
-    rate = device.flops_per_second[number_format] * reached
-    updated = count_optimizer_bytes(config, optimizer) / device.memory_bandwidth + count_optimizer_flops(config, optimizer) / rate
+    rate = device.flops_per_second[precision] * utilization
+    updated = (
+        count_optimizer_bytes(config, optimizer) / device.memory_bandwidth
+        + count_optimizer_flops(config, optimizer) / rate
+    )
     return StepSeconds(
-        forward=batch * flops.forward_flops(config) / rate,
-        step=batch * flops.training_flops(config) / rate + updated,
+        forward=batch_size * flops.forward_flops(config) / rate,
+        step=batch_size * flops.training_flops(config) / rate + updated,
     )
 
 
 def measure_step_seconds(
     config: ViTConfig,
     spec: ImageSpec,
-    batch: int,
+    batch_size: int,
     device: str,
-    number_format: Precision,
+    precision: Precision,
     optimizer: Optimizer,
-    rounds: int = 3,
+    num_rounds: int = 3,
 ) -> StepSeconds:
     """Measured with few of the model's blocks, and a line drawn through both; a shallow model is measured itself.
 
@@ -240,13 +252,13 @@ def measure_step_seconds(
     made = {}
     for depth in depths:
         model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
-        ready = cast_weights(model.to(device), number_format)
-        made[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch, device, number_format)
-        made[f"step {depth}"] = _make_step_job(model, spec, batch, device, number_format, optimizer)
+        ready = cast_weights(model.to(device), precision)
+        made[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch_size, device, precision)
+        made[f"step {depth}"] = _make_step_job(model, spec, batch_size, device, precision, optimizer)
     clock = InterleavedTimer(made, device)
     for _ in clock.warm_up():
         pass
-    for _ in clock.time_rounds(rounds):
+    for _ in clock.time_rounds(num_rounds):
         pass
     found = {name: clock.timing(name).median for name in made}
     return StepSeconds(
@@ -280,10 +292,10 @@ def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
 
 
 def _make_step_job(
-    model: ViT, spec: ImageSpec, batch: int, device: str, number_format: Precision, optimizer: Optimizer
+    model: ViT, spec: ImageSpec, batch_size: int, device: str, precision: Precision, optimizer: Optimizer
 ) -> BenchmarkJob:
-    recipe = Recipe(steps=1_000_000, batch=batch, optimizer=optimizer, warmup=0.0)
-    compute = ComputeSettings(device=device, number_format=number_format)
+    recipe = Recipe(steps=1_000_000, batch_size=batch_size, optimizer=optimizer, warmup=0.0)
+    compute = ComputeSettings(device=device, precision=precision)
     plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
     return measure.make_training_job(build_train_state(model, plan), plan)
 
@@ -335,9 +347,9 @@ class DeviceSpec:
     inter_node_bandwidth: float
     """Bytes that one device's share of the machine's network carries, each way."""
 
-    def link_bandwidth(self, devices: int) -> float:
+    def link_bandwidth(self, num_devices: int) -> float:
         """Bytes a second of the slowest way on a ring through so many devices."""
-        return self.intra_node_bandwidth if devices <= self.devices_per_node else self.inter_node_bandwidth
+        return self.intra_node_bandwidth if num_devices <= self.devices_per_node else self.inter_node_bandwidth
 
 
 # Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 as torch computes it unless

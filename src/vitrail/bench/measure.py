@@ -136,32 +136,32 @@ class SweepRunner:
             for name, (what, batch, _, pictures) in ready.items()
         ]  # fmt: skip
 
-    def _make_jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+    def _make_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Batch by batch what to call, and the pictures of a call."""
         sweep, shape = self.sweep, self.model.config
-        if what in ("training", "predicting") and not shape.outputs:
-            self.skip_reasons.append(f"{what}: the model has no outputs, only features")
-        elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
-            self.skip_reasons.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
-        elif what == "inference":
+        if kind in ("training", "predicting") and not shape.outputs:
+            self.skip_reasons.append(f"{kind}: the model has no outputs, only features")
+        elif kind in ("loading", "predicting") and self.spec.channels not in (1, 3):
+            self.skip_reasons.append(f"{kind}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
+        elif kind == "inference":
             ready = cast_weights(model, sweep.precision)
             answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
             for batch in sweep.batch_sizes:
                 yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.precision), batch
-        elif what == "training":
+        elif kind == "training":
             learner = build_train_state(model, self.make_plan(1))
             for batch in sweep.batch_sizes:
                 yield batch, make_training_job(learner, self.make_plan(batch)), batch
         else:
-            yield from self._make_file_jobs(what, model)
+            yield from self._make_file_jobs(kind, model)
 
-    def _make_file_jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+    def _make_file_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
         """Files are read in batches of the sweep's largest: smaller ones say nothing new."""
         sweep, batch = self.sweep, min(max(self.sweep.batch_sizes), self.sweep.num_files)
         made = sorted(self.folder.glob("*/*.jpg")) or write_jpeg_files(
             self.folder, sweep.num_files, sweep.image_size, self.spec.channels
         )
-        if what == "loading":
+        if kind == "loading":
             yield batch, make_loading_job(self.folder, self.spec, batch, sweep.num_workers), len(made) // batch * batch
         else:
             yield (
@@ -183,7 +183,9 @@ class SweepRunner:
         self._memory[name] = read_peak_memory(self.sweep.device) if known else None
         return True
 
-    def _make_limits(self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]) -> dict[str, HardwareLimit]:
+    def _make_limits(
+        self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]
+    ) -> dict[str, HardwareLimit]:
         device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.precision]
         found = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
         for name, (what, batch, _, _) in ready.items():
@@ -193,19 +195,19 @@ class SweepRunner:
                 )
         return found
 
-    def _count_flops(self, what: BenchmarkKind, pictures: int) -> float:
-        if what == "loading":
+    def _count_flops(self, kind: BenchmarkKind, num_images: int) -> float:
+        if kind == "loading":
             return 0.0
-        count = flops.training_flops if what == "training" else flops.forward_flops
-        return float(pictures * count(self.model.config))
+        count = flops.training_flops if kind == "training" else flops.forward_flops
+        return float(num_images * count(self.model.config))
 
-    def make_plan(self, batch: int) -> Plan:
+    def make_plan(self, batch_size: int) -> Plan:
         """A training without end, as plain as the recipe's defaults are."""
         sweep = self.sweep
         compute = ComputeSettings(
-            device=sweep.device, number_format=sweep.precision, compile=sweep.compile, workers=sweep.num_workers
+            device=sweep.device, precision=sweep.precision, compile=sweep.compile, num_workers=sweep.num_workers
         )
-        recipe = Recipe(steps=UNLIMITED_STEPS, batch=batch, optimizer=sweep.optimizer, warmup=0.0)
+        recipe = Recipe(steps=UNLIMITED_STEPS, batch_size=batch_size, optimizer=sweep.optimizer, warmup=0.0)
         return Plan(model=self.model.config, image=self.spec, recipe=recipe, compute=compute)
 
 
@@ -262,10 +264,10 @@ class InterleavedTimer:
         least: seconds that each job is repeated for in a round.
     """
 
-    def __init__(self, jobs: Mapping[str, BenchmarkJob], device: str = "cpu", least: float = MIN_SECONDS):
+    def __init__(self, jobs: Mapping[str, BenchmarkJob], device: str = "cpu", min_seconds: float = MIN_SECONDS):
         self.jobs = dict(jobs)
         self.device = device
-        self.min_seconds = least
+        self.min_seconds = min_seconds
         self._calls: dict[str, int] = {}
         self._seconds: dict[str, list[float]] = {name: [] for name in self.jobs}
 
@@ -313,45 +315,45 @@ NUM_BATCHES = 4
 """Batches of pictures that a training step is drawn from."""
 
 
-def make_inference_job(model: nn.Module, spec: ImageSpec, batch: int, device: str, number_format: str) -> BenchmarkJob:
+def make_inference_job(model: nn.Module, spec: ImageSpec, batch_size: int, device: str, precision: str) -> BenchmarkJob:
     """Outputs for a batch of prepared pictures that lie on the device."""
-    images = make_random_images(spec, batch).to(device)
+    images = make_random_images(spec, batch_size).to(device)
 
     def job() -> Tensor:
         with inference_mode(model):
-            return forward_batch(model, images, spec, device, number_format, NO_TTA)[0]
+            return forward_batch(model, images, spec, device, precision, NO_TTA)[0]
 
     return job
 
 
-def make_training_job(learner: TrainState, plan: Plan) -> BenchmarkJob:
+def make_training_job(train_state: TrainState, plan: Plan) -> BenchmarkJob:
     """A step of the training loop: augmentation, forward, loss, backward, guards, optimiser."""
-    count = NUM_BATCHES * plan.recipe.batch
+    count = NUM_BATCHES * plan.recipe.batch_size
     targets = np.arange(count) % plan.model.outputs
-    made = train_steps(learner, InMemoryImageStore(make_random_images(plan.image, count)), targets, plan)
+    made = train_steps(train_state, InMemoryImageStore(make_random_images(plan.image, count)), targets, plan)
     return lambda: next(made)
 
 
-def make_loading_job(folder: Path, spec: ImageSpec, batch: int, workers: int) -> BenchmarkJob:
+def make_loading_job(folder: Path, spec: ImageSpec, batch_size: int, workers: int) -> BenchmarkJob:
     """One pass over a folder of class folders: decoded, cut and mirrored at random, resized, normalised, in batches."""
     source = open_source(folder)
     rows = np.arange(len(source))
     pictures = load_images(source, rows, spec, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
 
     def job() -> None:
-        for _, _, part in islice(iter_batches(pictures, source.targets, batch, 0), len(rows) // batch):
+        for _, _, part in islice(iter_batches(pictures, source.targets, batch_size, 0), len(rows) // batch_size):
             normalize(part.images, spec)
 
     return job
 
 
 def make_prediction_job(
-    model: ViT, spec: ImageSpec, files: list[Path], batch: int, device: str, number_format: str
+    model: ViT, spec: ImageSpec, image_paths: list[Path], batch_size: int, device: str, precision: str
 ) -> BenchmarkJob:
     """Answers for files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
-    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, precision=number_format)], device)
-    return lambda: predictor.predict(files, batch).csv_bytes()
+    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, precision=precision)], device)
+    return lambda: predictor.predict(image_paths, batch_size).csv_bytes()
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:
@@ -377,16 +379,18 @@ class HardwareLimit:
     amount: float
 
 
-def make_block_limit(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, training: bool) -> HardwareLimit:
+def make_block_limit(
+    config: ViTConfig, batch_size: int, dtype: torch.dtype, device: str, training: bool
+) -> HardwareLimit:
     """The products of one block for a batch, nothing else done; with `training` those of its backward pass too.
 
     A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
     has no blocks, they are all its products.
     """
-    every = [product for product in flops.list_matrix_products(config, whole=True) if product.times]
+    every = [product for product in flops.list_matrix_products(config, all_tokens=True) if product.times]
     found = [product for product in every if product.part in BLOCK_PARTS] or every
-    pairs = [_make_operands(product, batch, dtype, device) for product in found]
-    once = sum(product.flops * batch // product.times for product in found)
+    pairs = [_make_operands(product, batch_size, dtype, device) for product in found]
+    once = sum(product.flops * batch_size // product.times for product in found)
 
     def job() -> None:
         for x, w in pairs:
@@ -411,10 +415,10 @@ def make_copy_limit(device: str) -> HardwareLimit:
     return HardwareLimit(lambda: target.copy_(source), 2.0 * COPY_BYTES)
 
 
-def _make_operands(product: MatrixProduct, batch: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+def _make_operands(product: MatrixProduct, batch_size: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     """Both matrices of one product for a batch, the second as torch stores weights, [columns, inner]."""
-    stack = product.stack if product.shared else product.stack * batch
-    rows = product.rows * (batch if product.shared else 1)
+    stack = product.stack if product.shared else product.stack * batch_size
+    rows = product.rows * (batch_size if product.shared else 1)
     x = torch.randn(stack, rows, product.inner, device=device).to(dtype)
     w = torch.randn(stack, product.columns, product.inner, device=device).to(dtype)
     return (x[0], w[0]) if stack == 1 else (x, w)
@@ -428,12 +432,12 @@ GRAIN_SIZES = (64, 16, 4, 1)
 """Pixels of the squares whose brightness is drawn; the finer, the fainter."""
 
 
-def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], colours: int = 3) -> list[Path]:
+def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], channels: int = 3) -> list[Path]:
     """JPEG files in two class folders.
 
     Args:
         size: (height, width) in pixels.
-        colours: 3, or 1 for grey.
+        channels: 3, or 1 for grey.
     """
     from PIL import Image
 
@@ -442,14 +446,14 @@ def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], colours: i
         path = folder / "ab"[number % 2] / f"{number:05}.jpg"
         path.parent.mkdir(exist_ok=True, parents=True)
         values = draw_natural_image(number, *size)
-        Image.fromarray(values if colours == 3 else values[..., 0]).save(path, quality=JPEG_QUALITY)
+        Image.fromarray(values if channels == 3 else values[..., 0]).save(path, quality=JPEG_QUALITY)
         paths.append(path)
     return paths
 
 
-def draw_natural_image(number: int, height: int, width: int) -> UInt8[np.ndarray, "H W 3"]:
+def draw_natural_image(index: int, height: int, width: int) -> UInt8[np.ndarray, "H W 3"]:
     """Squares of several sizes over each other, with the power at each size that photographs have."""
-    generator = np.random.default_rng(derive(0, "pictures to read", number))
+    generator = np.random.default_rng(derive(0, "pictures to read", index))
     picture = np.full((height, width, 3), 128.0, np.float32)
     for grain in GRAIN_SIZES:
         shape = (-(-height // grain), -(-width // grain), 3)

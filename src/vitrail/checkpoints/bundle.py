@@ -76,15 +76,15 @@ def save_bundle(
     task: str,
     classes: tuple[str, ...],
     info: Mapping[str, object],
-    familiar: Mapping[str, Tensor] | None = None,
-    worth: str = "",
+    feature_stats: Mapping[str, Tensor] | None = None,
+    evaluation: str = "",
 ) -> None:
     """Write a bundle whole or not at all.
 
     Args:
         info: anything that JSON can hold.
-        familiar: what the training pictures look like to the model.
-        worth: what the model card says of figures and pictures, in Markdown.
+        feature_stats: what the training pictures look like to the model.
+        evaluation: what the model card says of figures and pictures, in Markdown.
 
     Raises:
         UsageError: the folder exists, or the picture description or the class names do not fit the model.
@@ -104,11 +104,11 @@ def save_bundle(
         atomic.write_json(inside / CONFIG_FILE, content)
         atomic.write_json(inside / PREPROCESSOR_FILE, make_preprocessor_config(spec))
         atomic.write_text(
-            inside / CARD_FILE, format_model_card(model.config, parameters, spec, task, classes, info, worth)
+            inside / CARD_FILE, format_model_card(model.config, parameters, spec, task, classes, info, evaluation)
         )
         safetensors_file.save_tensors(inside / WEIGHTS_FILE, model.state_dict(), {"format": "pt"})
-        if familiar:
-            safetensors_file.save_tensors(inside / FEATURE_STATS_FILE, familiar, {"format": "pt"})
+        if feature_stats:
+            safetensors_file.save_tensors(inside / FEATURE_STATS_FILE, feature_stats, {"format": "pt"})
 
 
 def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
@@ -224,8 +224,8 @@ def _parse_descriptions(content: Mapping[str, Any], path: Path) -> tuple[ViTConf
     return architecture, spec
 
 
-def _find_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in expected.items() if found.get(name) != value]
+def _find_differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in expected.items() if actual.get(name) != value]
 
 
 # Several bundles as one model: a folder that holds them, whose answers are averaged.
@@ -300,28 +300,28 @@ class ResolvedModel:
     notes: tuple[str, ...] = ()
 
 
-def resolve_model(given: str) -> ResolvedModel | None:
+def resolve_model(name: str) -> ResolvedModel | None:
     """Where a MODEL lies on this machine, for a name on the Hub after its files have come; None for another name.
 
     Raises:
         UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
     """
-    path = Path(given)
-    if path.exists() or not hub.is_hub_name(given):
+    path = Path(name)
+    if path.exists() or not hub.is_hub_name(name):
         return ResolvedModel(path) if path.exists() else None
-    got = hub.download_model(given)
+    got = hub.download_model(name)
     whole = is_bundle(got.folder) or weight_files.is_foreign_folder(got.folder)
     if not whole and len(got.weights) > 1:
         raise UsageError(
-            f"{given} holds {len(got.weights)} weights files and no config.json that chooses one: "
+            f"{name} holds {len(got.weights)} weights files and no config.json that chooses one: "
             f"{', '.join(got.weights[:4])}. They lie in {got.folder}; give the path of one."
         )
     return ResolvedModel(
         got.folder if whole else got.folder / got.weights[0],
         got.licence,
-        hub.parse_hub_name(given).repository,
+        hub.parse_hub_name(name).repository,
         got.revision,
-        (*got.notes, f"{given} was read at revision {got.revision}"),
+        (*got.notes, f"{name} was read at revision {got.revision}"),
     )
 
 

@@ -61,7 +61,7 @@ _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 
 
 def make_image_spec(
-    config: ViTConfig, known: NumericsCard | None, told: LayoutHints, folder: ForeignFolder
+    config: ViTConfig, card: NumericsCard | None, hints: LayoutHints, folder: ForeignFolder
 ) -> tuple[ImageSpec, tuple[str, ...]]:
     """The pictures of a model, and what a person should know about it.
 
@@ -71,24 +71,24 @@ def make_image_spec(
         DamagedFileError: the folder's description makes no sense.
     """
     try:
-        return _combine_spec(config, known, told, folder)
+        return _combine_spec(config, card, hints, folder)
     except (ValueError, TypeError, ZeroDivisionError) as error:  # UsageError among them
         raise DamagedFileError(f"{folder.path}: the description of its pictures makes no sense: {error}") from error
 
 
 def _combine_spec(
-    config: ViTConfig, known: NumericsCard | None, told: LayoutHints, folder: ForeignFolder
+    config: ViTConfig, card: NumericsCard | None, hints: LayoutHints, folder: ForeignFolder
 ) -> tuple[ImageSpec, tuple[str, ...]]:
-    fields, notes = _fields_from_folder(folder, told)
+    fields, notes = _fields_from_folder(folder, hints)
     said = _drop_none(fields)
-    if not said and known is not None:
-        said = known.preprocessing(told.match)
+    if not said and card is not None:
+        said = card.preprocessing(hints.match)
         if said.get("fit") != "pad":
-            said["crop_fraction"] = known.crop(told.match, config.image_size)
+            said["crop_fraction"] = card.crop(hints.match, config.image_size)
     elif not said:
         notes = (*notes, "nobody says how its pictures are prepared: mean and deviation 0.5 are assumed")
-    elif told.image_size is None:
-        notes = (*notes, *_note_other_size(folder, told, config))
+    elif hints.image_size is None:
+        notes = (*notes, *_note_other_size(folder, hints, config))
     height, width = config.image_size
     base = ImageSpec(height=height, width=width, channels=config.channels)
     return replace(base, **_fit_channels(said, config.channels)), notes
@@ -114,29 +114,29 @@ def read_task_and_classes(config: ViTConfig, foreign: Mapping[str, Any]) -> tupl
     return task, () if bare or len(named) != config.outputs else tuple(named)
 
 
-def _fields_from_folder(folder: ForeignFolder, told: LayoutHints) -> _SpecFields:
+def _fields_from_folder(folder: ForeignFolder, hints: LayoutHints) -> _SpecFields:
     """What the folder says."""
-    if folder.preprocessor and told.match in (None, "transformers"):
+    if folder.preprocessor and hints.match in (None, "transformers"):
         return _fields_from_transformers(folder.preprocessor)
     beside = _as_mapping(folder.config.get("pretrained_cfg"))
-    if beside and told.match in (None, "timm"):
+    if beside and hints.match in (None, "timm"):
         return _fields_from_timm(beside)
     beside = _as_mapping(folder.config.get("preprocess_cfg"))
-    return _fields_from_open_clip(beside) if beside and told.match in (None, "original") else ({}, ())
+    return _fields_from_open_clip(beside) if beside and hints.match in (None, "original") else ({}, ())
 
 
-def _fields_from_transformers(said: Mapping[str, Any]) -> _SpecFields:
-    size = _as_mapping(said.get("size"))
-    short, inner = _short_side(said), _processor_output_size(said)
-    outer = (short, short) if short else _parse_sides(said.get("size"))
-    cut = bool(said.get("do_center_crop", short is not None)) and "max_height" not in size
-    resample = said.get("resample")
+def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
+    size = _as_mapping(config.get("size"))
+    short, inner = _short_side(config), _processor_output_size(config)
+    outer = (short, short) if short else _parse_sides(config.get("size"))
+    cut = bool(config.get("do_center_crop", short is not None)) and "max_height" not in size
+    resample = config.get("resample")
     interpolation, notes = _check_interpolation(
         _INTERPOLATIONS.get(2 if resample is None else resample), f"resample={resample!r}"
     )
     found = {
-        "mean": said.get("image_mean") if said.get("do_normalize", True) else [0.0],
-        "std": said.get("image_std") if said.get("do_normalize", True) else [1.0],
+        "mean": config.get("image_mean") if config.get("do_normalize", True) else [0.0],
+        "std": config.get("image_std") if config.get("do_normalize", True) else [1.0],
         "interpolation": interpolation,
         "fit": "pad" if "max_height" in size else "crop" if short else "squash",
     }
@@ -147,38 +147,38 @@ def _fields_from_transformers(said: Mapping[str, Any]) -> _SpecFields:
     return found, notes
 
 
-def _fields_from_timm(said: Mapping[str, Any]) -> _SpecFields:
+def _fields_from_timm(config: Mapping[str, Any]) -> _SpecFields:
     interpolation, notes = _check_interpolation(
-        said.get("interpolation", "bicubic"), f"interpolation={said.get('interpolation')!r}"
+        config.get("interpolation", "bicubic"), f"interpolation={config.get('interpolation')!r}"
     )
-    fit = _TIMM_FITS.get(str(said.get("crop_mode")), "crop")
-    crop = said.get("crop_pct") or TIMM_CROP
-    found = {"mean": said.get("mean"), "std": said.get("std"), "interpolation": interpolation, "fit": fit}
+    fit = _TIMM_FITS.get(str(config.get("crop_mode")), "crop")
+    crop = config.get("crop_pct") or TIMM_CROP
+    found = {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}
     if fit == "pad":
         cut = f" and cuts {crop} out of it" if crop != 1 else ""
         return found, (*notes, f"timm fills the border with the mean colour{cut}; here it is black and nothing is cut")
     return {**found, "crop_fraction": float(crop)}, notes
 
 
-def _fields_from_open_clip(said: Mapping[str, Any]) -> _SpecFields:
+def _fields_from_open_clip(config: Mapping[str, Any]) -> _SpecFields:
     interpolation, notes = _check_interpolation(
-        said.get("interpolation", "bicubic"), f"interpolation={said.get('interpolation')!r}"
+        config.get("interpolation", "bicubic"), f"interpolation={config.get('interpolation')!r}"
     )
-    fit = _OPEN_CLIP_FITS.get(str(said.get("resize_mode", "shortest")))
-    return {"mean": said.get("mean"), "std": said.get("std"), "interpolation": interpolation, "fit": fit}, notes
+    fit = _OPEN_CLIP_FITS.get(str(config.get("resize_mode", "shortest")))
+    return {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}, notes
 
 
-def _check_interpolation(interpolation: object, said: str) -> tuple[object, tuple[str, ...]]:
+def _check_interpolation(interpolation: object, label: str) -> tuple[object, tuple[str, ...]]:
     """A way of resizing that we have, or the usual one and a note."""
     if interpolation in PILLOW_RESAMPLE:
         return interpolation, ()
-    return "bicubic", (f"its pictures are resized with {said}, which is not here: bicubic was taken",)
+    return "bicubic", (f"its pictures are resized with {label}, which is not here: bicubic was taken",)
 
 
-def _short_side(said: Mapping[str, Any]) -> int | None:
+def _short_side(config: Mapping[str, Any]) -> int | None:
     """The length of the short side after a resize that keeps the shape of a picture."""
-    size = said.get("size")
-    of_clip = str(said.get("image_processor_type", said.get("feature_extractor_type"))).startswith(
+    size = config.get("size")
+    of_clip = str(config.get("image_processor_type", config.get("feature_extractor_type"))).startswith(
         _SHORT_SIDE_PROCESSORS
     )
     return (
@@ -188,12 +188,12 @@ def _short_side(said: Mapping[str, Any]) -> int | None:
     )
 
 
-def _processor_output_size(said: Mapping[str, Any]) -> tuple[int, int] | None:
+def _processor_output_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
     """(height, width) that comes out of a processor of transformers; None where it does not say."""
-    size = said.get("size")
-    if said.get("do_center_crop", _short_side(said) is not None):
-        return _parse_sides(said.get("crop_size"))
-    return None if _short_side(said) else _parse_sides(size)
+    size = config.get("size")
+    if config.get("do_center_crop", _short_side(config) is not None):
+        return _parse_sides(config.get("crop_size"))
+    return None if _short_side(config) else _parse_sides(size)
 
 
 def _parse_sides(size: object) -> tuple[int, int] | None:
@@ -204,9 +204,9 @@ def _parse_sides(size: object) -> tuple[int, int] | None:
     return (height, width or height) if height else None
 
 
-def _note_other_size(folder: ForeignFolder, told: LayoutHints, config: ViTConfig) -> tuple[str, ...]:
+def _note_other_size(folder: ForeignFolder, hints: LayoutHints, config: ViTConfig) -> tuple[str, ...]:
     """Processors may prepare another size than the one that the position table was trained for, as DINOv2's do."""
-    if not folder.preprocessor or told.match not in (None, "transformers"):
+    if not folder.preprocessor or hints.match not in (None, "transformers"):
         return ()
     inner = _processor_output_size(folder.preprocessor)
     if inner in (None, config.image_size):
@@ -221,14 +221,14 @@ def _positive_int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _drop_none(found: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     """What was said; the rest stays as ImageSpec has it."""
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _fit_channels(said: Mapping[str, Any], channels: int) -> dict[str, Any]:
+def _fit_channels(fields: Mapping[str, Any], channels: int) -> dict[str, Any]:
     """Mean and deviation for so many channels; their averages where the file's were for another count."""
-    found = dict(said)
+    found = dict(fields)
     for name in ("mean", "std"):
         if name in found:
             values = tuple(float(value) for value in found[name])

@@ -144,10 +144,10 @@ def load_checkpoint(
 
 
 def load_from_tensors(
-    tensors: dict[str, Tensor], where: str, layout: str | None = None, told: LayoutHints | None = None
+    tensors: dict[str, Tensor], where: str, layout: str | None = None, hints: LayoutHints | None = None
 ) -> LoadedModel:
     """A model from tensors in memory, under the rules for a file that holds them; `tensors` is emptied."""
-    said = told or LayoutHints()
+    said = hints or LayoutHints()
     wanted = LoadOptions(
         layout=layout,
         heads=said.heads,
@@ -162,19 +162,19 @@ def load_from_tensors(
 
 
 def _load_content(
-    content: WeightsContent, where: str, wanted: LoadOptions, folder: weight_files.ForeignFolder
+    content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Recognise, describe, take every tensor, and adapt."""
     try:
-        family = find_layout(content.tensors, wanted.layout, folder.config)
-        told = _make_hints(wanted, family, folder)
+        family = find_layout(content.tensors, options.layout, folder.config)
+        told = _make_hints(options, family, folder)
         if family.clean is not None:
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, told)
         config = _describe_config(content.tensors, family, told)
         known = find_card_for_file(_choose_card(family, config, told), Path(where).name)
-        reconcile(wanted.heads, config.heads, "heads", "its tensors and what stands beside them")
+        reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -183,104 +183,104 @@ def _load_content(
             f"{str(error)[:80]}). Use another copy."
         ) from error
     check_model_size(config, where)
-    notes = (*folder.notes, *_shape_warnings(config, wanted), *_guess_warnings(config, family, told), *content.notes)
+    notes = (*folder.notes, *_shape_warnings(config, options), *_guess_warnings(config, family, told), *content.notes)
     state = build_on_meta(config).state_dict()
-    values, audit = load_with_layout(content.tensors, state, config, family, where, wanted.allow_nonfinite)
+    values, audit = load_with_layout(content.tensors, state, config, family, where, options.allow_nonfinite)
     notes = (*notes, *audit.warnings)
     if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
         notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
-    draft = _adapt_draft(ModelDraft(config=config, values=values, audit=audit, notes=notes), wanted)
+    draft = _adapt_draft(ModelDraft(config=config, values=values, audit=audit, notes=notes), options)
     spec, more = image_spec.make_image_spec(replace(draft.config, channels=config.channels), known, told, folder)
-    spec = image_spec.resize_spec(reorder_spec_channels(spec, wanted.policy), draft.config)
+    spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
     return _make_loaded_model(
         draft, spec, task, classes, *_find_origin(known, folder), (*more, *_card_notes(known, folder))
     )
 
 
-def _make_hints(wanted: LoadOptions, family: Layout, folder: weight_files.ForeignFolder) -> LayoutHints:
+def _make_hints(options: LoadOptions, family: Layout, folder: weight_files.ForeignFolder) -> LayoutHints:
     return LayoutHints(
-        heads=wanted.heads,
-        image_size=wanted.size,
-        channels=None if wanted.policy is not None else wanted.channels,
-        pool=wanted.pool,
-        match=wanted.match or family.match,
-        settings=wanted.settings,
+        heads=options.heads,
+        image_size=options.size,
+        channels=None if options.policy is not None else options.channels,
+        pool=options.pool,
+        match=options.match or family.match,
+        settings=options.settings,
         foreign_config=folder.config,
     )
 
 
-def _describe_config(tensors: Mapping[str, Tensor], family: Layout, told: LayoutHints) -> ViTConfig:
+def _describe_config(tensors: Mapping[str, Tensor], family: Layout, hints: LayoutHints) -> ViTConfig:
     bare = {name: tensors[full] for name, full in map_unprefixed_names(family, tensors).items()}
-    return replace(family.describe(bare, told), **told.settings)
+    return replace(family.describe(bare, hints), **hints.settings)
 
 
-def _choose_card(family: Layout, config: ViTConfig, told: LayoutHints) -> NumericsCard | None:
-    name = family.card if isinstance(family.card, str) else family.card(config, told)
+def _choose_card(family: Layout, config: ViTConfig, hints: LayoutHints) -> NumericsCard | None:
+    name = family.card if isinstance(family.card, str) else family.card(config, hints)
     return load_card(name) if name else None
 
 
-def _shape_warnings(config: ViTConfig, wanted: LoadOptions) -> tuple[str, ...]:
+def _shape_warnings(config: ViTConfig, options: LoadOptions) -> tuple[str, ...]:
     """A table whose rows fill a square as well as the size that was asked for might be either."""
     (rows, columns), side = config.grid, round(config.grid.patches**0.5)
-    asked = config.positions in ("learned", "indexed") and wanted.size == config.image_size
+    asked = config.positions in ("learned", "indexed") and options.size == config.image_size
     if not asked or rows == columns or side**2 != rows * columns:
         return ()
     lie = f"the positions were taken to lie in {rows}x{columns}, as image_size says"
     return (f"{lie}; if they lie in {side}x{side}, say the file's own image_size in settings",)
 
 
-def _guess_warnings(config: ViTConfig, family: Layout, told: LayoutHints) -> tuple[str, ...]:
+def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tuple[str, ...]:
     """What neither the file nor anybody said, and was taken to be as in published models."""
-    notes = family.warnings(told) if family.warnings is not None else ()
+    notes = family.warnings(hints) if family.warnings is not None else ()
     # torchvision's files are as silent as those of the original repositories
     known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
-    said = told.foreign_config or told.heads is not None or "heads" in told.settings
+    said = hints.foreign_config or hints.heads is not None or "heads" in hints.settings
     if known is None or said or (config.width, config.depth) in known:
         return notes
     theirs = f"heads={config.heads} is that of the published model of this width"
     return (*notes, f"{theirs}; the file does not say it: heads= changes it")
 
 
-def _find_origin(known: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, str]:
+def _find_origin(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, str]:
     """Licence and repository: as Vitrail wrote them down, else those of the family's published weights."""
     if weight_files.is_written_by_vitrail(folder.config):
         return str(folder.config.get("licence", "")), str(folder.config.get("repository", ""))
-    return (known.licence, known.repository) if known is not None else ("", "")
+    return (card.licence, card.repository) if card is not None else ("", "")
 
 
-def _card_notes(known: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, ...]:
+def _card_notes(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, ...]:
     """What to know of the family's published weights, unless these are Vitrail's own."""
     ours = weight_files.is_written_by_vitrail(folder.config)
-    return () if known is None or ours or not known.about else (known.about,)
+    return () if card is None or ours or not card.about else (card.about,)
 
 
-def _load_bundle(path: Path, wanted: LoadOptions) -> LoadedModel:
-    if wanted.layout not in (None, "bundle"):
+def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
+    if options.layout not in (None, "bundle"):
         raise UsageError(
             f"{path} is a folder, which can only be a bundle: no config.json of another library is in it. "
-            f"Got layout={wanted.layout!r}; leave it out, or give the weights file inside."
+            f"Got layout={options.layout!r}; leave it out, or give the weights file inside."
         )
-    ignored = {"match": wanted.match, "network": wanted.network}
+    ignored = {"match": options.match, "network": options.network}
     if said := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(said)} out."
         )
-    opened = bundle.load_bundle(path, wanted.allow_nonfinite)
+    opened = bundle.load_bundle(path, options.allow_nonfinite)
     config, source = opened.model.config, str(path / bundle.CONFIG_FILE)
-    reconcile(wanted.heads, config.heads, "heads", source)
-    for name, value in wanted.settings.items():
+    reconcile(options.heads, config.heads, "heads", source)
+    for name, value in options.settings.items():
         reconcile(value, getattr(config, name), name, source)
-    draft = _adapt_draft(ModelDraft(config=config, values=opened.model.state_dict(), audit=opened.audit), wanted)
-    spec = image_spec.resize_spec(reorder_spec_channels(opened.spec, wanted.policy), draft.config)
+    draft = _adapt_draft(ModelDraft(config=config, values=opened.model.state_dict(), audit=opened.audit), options)
+    spec = image_spec.resize_spec(reorder_spec_channels(opened.spec, options.policy), draft.config)
     licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
     classes = opened.classes if draft.config.outputs == config.outputs else ()
     return _make_loaded_model(draft, spec, opened.task, classes, licence, repository, opened.audit.warnings)
 
 
-def _adapt_draft(draft: ModelDraft, wanted: LoadOptions) -> ModelDraft:
-    draft = adapt_channels(adapt_image_size(draft, wanted.size), wanted.channels, wanted.policy)
-    return adapt_outputs(adapt_pool(draft, wanted.pool, wanted.outputs), wanted.outputs)
+def _adapt_draft(draft: ModelDraft, options: LoadOptions) -> ModelDraft:
+    draft = adapt_channels(adapt_image_size(draft, options.size), options.channels, options.policy)
+    return adapt_outputs(adapt_pool(draft, options.pool, options.outputs), options.outputs)
 
 
 def _make_loaded_model(

@@ -28,12 +28,12 @@ def format_model_card(
     task: str,
     classes: tuple[str, ...],
     info: Mapping[str, object],
-    worth: str = "",
+    evaluation: str = "",
 ) -> str:
     """The content of a bundle's README.md.
 
     Args:
-        worth: figures and pictures, in Markdown; empty where nothing was measured.
+        evaluation: figures and pictures, in Markdown; empty where nothing was measured.
     """
     grid = config.grid
     answer = TASK_DESCRIPTIONS.get(task, "{n} numbers").format(n=config.outputs)
@@ -76,7 +76,7 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 ## Answers
 
 {_list_classes(classes)}
-{_explain_outputs(task, classes, info)}{_evaluation_section(worth)}
+{_explain_outputs(task, classes, info)}{_evaluation_section(evaluation)}
 ## From its training
 
 {_list_training_info(info)}
@@ -116,8 +116,8 @@ def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, obj
     )
 
 
-def _evaluation_section(worth: str) -> str:
-    return f"\n## What it is worth\n\n{worth}\n" if worth else ""
+def _evaluation_section(evaluation: str) -> str:
+    return f"\n## What it is worth\n\n{evaluation}\n" if evaluation else ""
 
 
 def _format_named_values(names: tuple[str, ...], values: list[float]) -> str:

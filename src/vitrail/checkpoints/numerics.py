@@ -88,16 +88,16 @@ def load_card(name: str) -> NumericsCard:
     return NumericsCard(name=name, files=tuple(content.get("files", ())), tables=tables, **texts)
 
 
-def find_card_for_file(known: NumericsCard | None, name: str) -> NumericsCard | None:
-    """The sister card that lists a file of this name, where one does; else `known`.
+def find_card_for_file(default_card: NumericsCard | None, name: str) -> NumericsCard | None:
+    """The sister card that lists a file of this name, where one does; else `default_card`.
 
     Sisters begin with the same word, such as torchvision and torchvision_swag: their files have the same tensors.
     """
-    if known is None:
+    if default_card is None:
         return None
-    family = known.name.split("_")[0]
+    family = default_card.name.split("_")[0]
     sisters = [load_card(other) for other in list_cards() if other.split("_")[0] == family]
-    return next((sister for sister in sisters if name in sister.files), known)
+    return next((sister for sister in sisters if name in sister.files), default_card)
 
 
 def list_cards() -> tuple[str, ...]:

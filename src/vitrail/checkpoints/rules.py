@@ -202,7 +202,7 @@ def _check_round_trip(
 
 # What no file of any family says, and the outputs of a model in evaluation mode, at its own size, do not depend on.
 _NOT_IN_FILES = (
-    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "recompute", "init", "attention", "resample",
+    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention", "resample",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def save_model(
     layout: str,
     task: str = "classes",
     info: Mapping[str, object] | None = None,
-    familiar: Mapping[str, Tensor] | None = None,
+    feature_stats: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model whole or not at all: a folder for bundle, timm and transformers, else a file.
 
@@ -31,7 +31,7 @@ def save_model(
         layout: one of TARGETS.
         info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin;
             a folder for transformers keeps these two.
-        familiar: what the training pictures look like to the model; only a bundle keeps it.
+        feature_stats: what the training pictures look like to the model; only a bundle keeps it.
 
     Raises:
         UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
@@ -41,7 +41,7 @@ def save_model(
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
     if layout == "bundle":
-        bundle.save_bundle(path, model, spec, task, classes, info or {}, familiar)
+        bundle.save_bundle(path, model, spec, task, classes, info or {}, feature_stats)
     elif layout == "timm":
         from .writers import to_timm
 

@@ -103,15 +103,15 @@ def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: 
     return value
 
 
-def reconcile(value: ArgumentValue | None, told: ArgumentValue, name: str, source: str) -> ArgumentValue:
+def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str, source: str) -> ArgumentValue:
     """What the file tells, unless the caller said something else.
 
     Raises:
         UsageError: the caller's value and the file's differ.
     """
-    if value is not None and value != told:
-        raise UsageError(f"{name}={value} contradicts the file: {source} says {told}. Leave {name}= out.")
-    return told
+    if value is not None and value != file_value:
+        raise UsageError(f"{name}={value} contradicts the file: {source} says {file_value}. Leave {name}= out.")
+    return file_value
 
 
 def find_square_side(counts: tuple[int, ...], source: str) -> int:
@@ -129,7 +129,7 @@ def find_square_side(counts: tuple[int, ...], source: str) -> int:
     )
 
 
-def infer_image_size(patches: int, patch: tuple[int, int], told: LayoutHints, source: str) -> tuple[int, int]:
+def infer_image_size(patches: int, patch: tuple[int, int], hints: LayoutHints, source: str) -> tuple[int, int]:
     """The picture size that a table for so many patches belongs to.
 
     What the caller says in `settings` or in `image_size` is taken where it makes that many patches; else the patches
@@ -141,13 +141,13 @@ def infer_image_size(patches: int, patch: tuple[int, int], told: LayoutHints, so
     Raises:
         UsageError: the count fills no square, and no size was given that it fills.
     """
-    said = told.settings.get("image_size")
+    said = hints.settings.get("image_size")
     if said is not None and _count_patches(said, patch) != patches:
         raise UsageError(
             f"image_size={said} contradicts the file: it makes {_count_patches(said, patch)} patches of "
             f"{patch[0]}x{patch[1]}, and {source} has rows for {patches}."
         )
-    for size in (said, told.image_size):
+    for size in (said, hints.image_size):
         if size is not None and _count_patches(size, patch) == patches:
             return size[0], size[1]
     side = find_square_side((patches,), source)

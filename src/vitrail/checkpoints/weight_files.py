@@ -164,11 +164,11 @@ _ADVICE = "Use another copy of the file."
 _ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
 
 
-def _strip_prefixes(found: dict[str, Tensor]) -> dict[str, Tensor]:
+def _strip_prefixes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     for prefix in NAME_PREFIXES:
-        if found and all(name.startswith(prefix) for name in found):
-            return _strip_prefixes({name.removeprefix(prefix): tensor for name, tensor in found.items()})
-    return found
+        if tensors and all(name.startswith(prefix) for name in tensors):
+            return _strip_prefixes({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
+    return tensors
 
 
 def _take_backbone(network: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:

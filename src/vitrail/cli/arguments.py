@@ -135,26 +135,26 @@ def _no_value_message(flag: str, command: type[Command]) -> str:
 
 
 def _suggest_plan_flags(name: str) -> list[str]:
-    """Flags of the plan's fields whose last word is this name, --recipe.batch for --batch; the training's own first."""
+    """Flags of the plan's fields whose last word is this name, --recipe.batch_size for --batch; the training's own first."""
     from ..train.plan import Plan
 
     found = [field.name for field in config.describe(Plan) if field.name.endswith(f".{name}")]
     return [f"--{each}" for each in sorted(found, key=lambda each: not each.startswith("recipe."))]
 
 
-def _set_flag_value(asked: CommandT, name: str, text: str, kind: Any) -> CommandT:
+def _set_flag_value(command: CommandT, name: str, text: str, kind: Any) -> CommandT:
     """The command with the value that a flag's text spells."""
     try:
-        return config.override(asked, {name: text})
+        return config.override(command, {name: text})
     except UsageError as error:
         allowed = " or ".join(describe_type(member) for member in union_members(kind) if member is not type(None))
         raise UsageError(f"{_to_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
-def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], found: _ParsedWords) -> dict[str, Any]:
+def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], words: _ParsedWords) -> dict[str, Any]:
     """Words without a flag, to the fields that want them."""
     values: dict[str, Any] = {}
-    free = found.positionals
+    free = words.positionals
     for name in command.POSITIONAL:
         if not _is_text(kinds[name]):
             values[name], free = free, []
@@ -164,7 +164,7 @@ def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], found:
             raise UsageError(f"{name.upper()} is missing. See vitrail {command.__name__.lower()} --help.")
     if free:
         takes = " ".join(name.upper() for name in command.POSITIONAL) or "no words without a flag"
-        hint = _no_value_message(found.switch_before[free[0]], command) if free[0] in found.switch_before else ""
+        hint = _no_value_message(words.switch_before[free[0]], command) if free[0] in words.switch_before else ""
         raise UsageError(f"{free[0]!r} is one word too many. {command.__name__} takes {takes}.{hint}")
     return values
 

@@ -62,9 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _is_output_closed(error: BaseException, watched: bool) -> bool:
+def _is_output_closed(error: BaseException, was_terminal: bool) -> bool:
     """Whether it is that nobody reads the output any more: `| head` has seen enough, or the terminal was closed."""
-    hung_up = isinstance(error, OSError) and error.errno == errno.EIO and watched and not sys.stdout.isatty()
+    hung_up = isinstance(error, OSError) and error.errno == errno.EIO and was_terminal and not sys.stdout.isatty()
     return hung_up or isinstance(error, BrokenPipeError)
 
 
@@ -148,7 +148,7 @@ def describe_failure(error: BaseException) -> CommandFailure:
         return CommandFailure("Interrupted; nothing was saved yet.", INTERRUPTED_EXIT_CODE)
     if is_out_of_memory(error):
         return CommandFailure(
-            "The memory is full. Use a smaller --recipe.batch, --image-size or model, or close other programs.",
+            "The memory is full. Use a smaller --recipe.batch_size, --image-size or model, or close other programs.",
             ResourceError.exit_code,
         )
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:

@@ -74,13 +74,13 @@ class InMemoryImageStore:
         self,
         images: UInt8[Tensor, "n C H W"],
         indices: Int64[np.ndarray, " n"] | None = None,
-        cut: RandomResizedCrop | None = None,
+        random_crop: RandomResizedCrop | None = None,
         interpolation: Interpolation = "bicubic",
         antialias: bool = True,
     ):
         self.images = images
         self.indices = np.arange(len(images)) if indices is None else indices
-        self._random_crop = cut
+        self._random_crop = random_crop
         self._interpolation = interpolation
         self._antialias = antialias
         # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16.
@@ -89,7 +89,9 @@ class InMemoryImageStore:
 
     def to(self, device: str) -> InMemoryImageStore:
         """The same pictures in the memory of a device, where their batches are then gathered and cut."""
-        return InMemoryImageStore(self.images.to(device), self.indices, self._random_crop, self._interpolation, self._antialias)
+        return InMemoryImageStore(
+            self.images.to(device), self.indices, self._random_crop, self._interpolation, self._antialias
+        )
 
     def take(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
@@ -138,16 +140,16 @@ class StreamingImageStore:
         source: Source,
         indices: Int64[np.ndarray, " n"],
         spec: ImageSpec,
-        workers: int | None = None,
-        cut: RandomResizedCrop | None = None,
+        num_workers: int | None = None,
+        random_crop: RandomResizedCrop | None = None,
         training: bool = False,
     ):
         self.indices = indices
         self.lost: list[tuple[int, str]] = []
         """(row, reason) of every picture that could no longer be read when its turn came, in the order of the steps."""
-        self._preprocessor = Preprocessor(source, spec, cut, training)
+        self._preprocessor = Preprocessor(source, spec, random_crop, training)
         self._shape = (spec.channels, spec.height, spec.width)
-        self._workers = Workers(workers)
+        self._workers = Workers(num_workers)
 
     def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
         return self.begin(indices, epoch)()
@@ -191,14 +193,16 @@ class StreamingImageStore:
         self._workers.close()
 
     def _start_chunks(
-        self, indices: Int64[np.ndarray, " B"], drawn_by: Int64[np.ndarray, " B"], epoch: int
+        self, indices: Int64[np.ndarray, " B"], random_keys: Int64[np.ndarray, " B"], epoch: int
     ) -> Callable[[], tuple[Tensor, dict[int, DataError]]]:
         images = torch.empty(len(indices), *self._shape, dtype=torch.uint8)
         values = images.numpy()
         places = range(len(indices))
         chunk = max(1, min(CHUNK, -(-len(indices) // max(1, self._workers.threads))))
         parts = [
-            self._workers.begin(self._preprocessor.fill_batch, values, places[start : start + chunk], indices, drawn_by, epoch)
+            self._workers.begin(
+                self._preprocessor.fill_batch, values, places[start : start + chunk], indices, random_keys, epoch
+            )
             for start in places[::chunk]
         ]
 
@@ -228,16 +232,16 @@ def load_images(
     indices: Int64[np.ndarray, " n"],
     spec: ImageSpec,
     limit_bytes: int,
-    workers: int | None = None,
-    cut: RandomResizedCrop | None = None,
+    num_workers: int | None = None,
+    random_crop: RandomResizedCrop | None = None,
     training: bool = False,
 ) -> InMemoryImageStore | StreamingImageStore:
     """These rows of a source, resident if their decoded pictures take at most `limit_bytes`, else streamed.
 
     Args:
-        workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The pictures
+        num_workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The pictures
             are the same bytes for any number.
-        cut: show a random part of each picture, another one in each epoch; streamed pictures are cut before they are
+        random_crop: show a random part of each picture, another one in each epoch; streamed pictures are cut before they are
             resized, resident ones out of the resized picture.
         training: allow what only a training may do: decode JPEGs smaller, and lose single pictures on the way.
 
@@ -245,32 +249,34 @@ def load_images(
         DataError: a picture cannot be read (at once when resident, else when its batch is taken).
     """
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
-        return StreamingImageStore(source, indices, spec, workers, cut, training)
+        return StreamingImageStore(source, indices, spec, num_workers, random_crop, training)
     images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
     if isinstance(source.images, np.ndarray):
         for start in range(0, len(indices), IMAGES_PER_STACK):
             images[start : start + IMAGES_PER_STACK] = preprocess_stack(
                 source.images[indices[start : start + IMAGES_PER_STACK]], spec
             )
-        return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
-    maker, values = Preprocessor(source, spec, training=training or cut is not None), images.numpy()
+        return InMemoryImageStore(images, indices, random_crop, spec.interpolation, spec.antialias)
+    maker, values = Preprocessor(source, spec, training=training or random_crop is not None), images.numpy()
     chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
-    for failed in map_in_order(lambda places: maker.fill_batch(values, places, indices, indices, 0), chunks, workers):
+    for failed in map_in_order(
+        lambda places: maker.fill_batch(values, places, indices, indices, 0), chunks, num_workers
+    ):
         for place in sorted(failed):
             raise failed[place]
-    return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
+    return InMemoryImageStore(images, indices, random_crop, spec.interpolation, spec.antialias)
 
 
 def iter_batches(
-    pictures: ImageStore,
+    store: ImageStore,
     targets: Shaped[np.ndarray, " n *K"],
-    batch: int,
+    batch_size: int,
     seed: int,
     start_step: int = 0,
     repeats: int = 1,
     blocks: Int64[np.ndarray, " n"] | None = None,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
 ) -> Iterator[tuple[int, int, Batch]]:
     """Endless (step, epoch, batch), beginning with `start_step` exactly as an unbroken run would go on.
 
@@ -279,53 +285,53 @@ def iter_batches(
 
     Args:
         targets: one per picture held, in the order of `pictures.indices`.
-        batch: pictures per step, of all ranks together and with their repeats.
+        batch_size: pictures per step, of all ranks together and with their repeats.
         repeats: how often each picture is in its batch, each time with another key.
         blocks: the shard that each picture held lies in; shards are then read a few at a time.
-        rank, world: which part of each batch is wanted, of how many; all of it unless said.
+        rank, world_size: which part of each batch is wanted, of how many; all of it unless said.
 
     Raises:
         UsageError: as many targets as pictures are needed, and at least one; a batch that cannot be shared out.
         DataError: too many pictures cannot be read any more, or all of a batch.
     """
-    if len(targets) != len(pictures.indices) or len(targets) == 0:
+    if len(targets) != len(store.indices) or len(targets) == 0:
         raise UsageError(
             "Training needs one target for each picture held, and at least one. "
-            f"Got {len(targets):,} targets for {len(pictures.indices):,} pictures."
+            f"Got {len(targets):,} targets for {len(store.indices):,} pictures."
         )
     waiting: deque[tuple[StepIndices, Callable[[], tuple[Tensor, np.ndarray]]]] = deque()
     try:
-        for share in iter_step_indices(pictures.indices, batch, seed, start_step, repeats, blocks, rank, world):
-            waiting.append((share, _start_batch(pictures, share)))
+        for share in iter_step_indices(store.indices, batch_size, seed, start_step, repeats, blocks, rank, world_size):
+            waiting.append((share, _start_batch(store, share)))
             if len(waiting) > PREFETCH_BATCHES:
                 share, begun = waiting.popleft()
                 images, kept = begun()
-                yield share.step, share.epoch, _build_batch(share, images, kept, pictures.indices, targets, repeats > 1)
+                yield share.step, share.epoch, _build_batch(share, images, kept, store.indices, targets, repeats > 1)
     finally:
-        if isinstance(pictures, StreamingImageStore):
-            pictures.close()
+        if isinstance(store, StreamingImageStore):
+            store.close()
 
 
-def _start_batch(pictures: ImageStore, share: StepIndices) -> Callable[[], tuple[Tensor, np.ndarray]]:
+def _start_batch(store: ImageStore, step: StepIndices) -> Callable[[], tuple[Tensor, np.ndarray]]:
     """Start on a batch; what is asked for waits for its pictures and says which places of the share they have."""
-    rows = pictures.indices[share.places]
-    if isinstance(pictures, StreamingImageStore):
-        return pictures.start_readable_batch(rows, share.epoch, share.copies)
-    if isinstance(pictures, InMemoryImageStore):
-        begun = pictures.begin(rows, share.epoch, share.copies)
+    rows = store.indices[step.places]
+    if isinstance(store, StreamingImageStore):
+        return store.start_readable_batch(rows, step.epoch, step.copies)
+    if isinstance(store, InMemoryImageStore):
+        begun = store.begin(rows, step.epoch, step.copies)
     else:
-        begun = pictures.begin(rows, share.epoch)
+        begun = store.begin(rows, step.epoch)
     return lambda: (begun(), np.arange(len(rows)))
 
 
 def _build_batch(
-    share: StepIndices, images: Tensor, kept: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
+    step: StepIndices, images: Tensor, positions: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
 ) -> Batch:
-    if len(kept) == 0:
+    if len(positions) == 0:
         raise DataError(
-            f"None of the {len(share.places):,} pictures of step {share.step + 1} can be read any more. Put them back "
+            f"None of the {len(step.places):,} pictures of step {step.step + 1} can be read any more. Put them back "
             "before the training goes on."
         )
-    places = share.places[kept]
-    copies = share.copies[kept] if repeated else None
+    places = step.places[positions]
+    copies = step.copies[positions] if repeated else None
     return Batch(images, torch.from_numpy(targets[places]), indices[places], copies)

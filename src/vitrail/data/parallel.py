@@ -71,7 +71,7 @@ class Workers:
 _THREAD_COUNT_LOCK = threading.Lock()
 
 
-def _limit_torch_threads(others: int) -> None:
+def _limit_torch_threads(other_threads: int) -> None:
     """Keep torch from starting a team of threads for each worker: they would take the cores from the training.
 
     torch's number of threads belongs to the thread that sets it, but threads yet to come begin with the number that was
@@ -83,6 +83,6 @@ def _limit_torch_threads(others: int) -> None:
     with _THREAD_COUNT_LOCK:
         torch.get_num_threads()
         torch.set_num_threads(1)
-        other = threading.Thread(target=torch.set_num_threads, args=(others,))
+        other = threading.Thread(target=torch.set_num_threads, args=(other_threads,))
         other.start()
         other.join()

@@ -47,17 +47,19 @@ class Preprocessor:
         training: allow the reduced decoding, and refuse files that change between two readings.
     """
 
-    def __init__(self, source: Source, spec: ImageSpec, cut: RandomResizedCrop | None = None, training: bool = False):
+    def __init__(
+        self, source: Source, spec: ImageSpec, random_crop: RandomResizedCrop | None = None, training: bool = False
+    ):
         self._images = source.images
         self._spec = spec
-        self._random_crop = cut
-        self._training = training or cut is not None
+        self._random_crop = random_crop
+        self._training = training or random_crop is not None
         self._checksums = np.zeros(len(source) if self._training else 0, np.uint64)  # what each row's file was at first
 
     def fill_batch(
         self,
         images: UInt8[np.ndarray, "B C h w"],
-        places: range,
+        positions: range,
         rows: Int64[np.ndarray, " B"],
         keys: Int64[np.ndarray, " B"],
         epoch: int,
@@ -69,7 +71,7 @@ class Preprocessor:
         """
         failed: dict[int, DataError] = {}
         encoded: dict[int, ReducibleJpeg] = {}
-        for place in places:
+        for place in positions:
             try:
                 found = self._open_image(int(rows[place]))
                 if isinstance(found, ReducibleJpeg):
@@ -82,7 +84,9 @@ class Preprocessor:
             except DataError as error:
                 failed[place] = error
         sizes = [(jpeg.height, jpeg.width) for jpeg in encoded.values()]
-        boxes = self._draw_boxes(keys[list(encoded)], epoch, sizes)  # in one call, which costs as much as for one picture
+        boxes = self._draw_boxes(
+            keys[list(encoded)], epoch, sizes
+        )  # in one call, which costs as much as for one picture
         for (place, jpeg), box in zip(encoded.items(), boxes, strict=True):
             try:
                 images[place] = self._decode_reduced(jpeg, box, self._images[int(rows[place])])
@@ -105,13 +109,13 @@ class Preprocessor:
                 return jpeg
         return _decode_values(content, self._spec, picture)
 
-    def _check_unchanged(self, row: int, content: bytes, picture: ImageInput) -> None:
+    def _check_unchanged(self, row: int, content: bytes, image: ImageInput) -> None:
         """Refuse a file that is not what it was when it was first read: its label may belong to the other one."""
         mark = np.uint64(len(content) << 32 | crc32(content[-CHECKSUM_TAIL_BYTES:]))
         if self._checksums[row] not in (0, mark):
             before = int(self._checksums[row]) >> 32
             raise DataError(
-                f"{_image_name(picture)}: was changed while it was being trained on ({before:,} bytes before, "
+                f"{_image_name(image)}: was changed while it was being trained on ({before:,} bytes before, "
                 f"{len(content):,} now)."
             )
         self._checksums[row] = mark
@@ -123,22 +127,24 @@ class Preprocessor:
             return [None] * len(sizes)
         boxes = self._random_crop.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()
         return [
-            CropBox(*box)._replace(mirrored=way)
+            CropBox(*box)._replace(is_flipped=way)
             for box, way in zip(boxes, self._random_crop.draw_flips(keys, epoch).tolist(), strict=True)
         ]
 
-    def _decode_reduced(self, jpeg: ReducibleJpeg, box: CropBox | None, picture: ImageInput) -> UInt8[np.ndarray, "C h w"]:
+    def _decode_reduced(
+        self, jpeg: ReducibleJpeg, box: CropBox | None, image: ImageInput
+    ) -> UInt8[np.ndarray, "C h w"]:
         """The JPEG decoded no larger than needed, cut and resized."""
         by = choose_reduction(_oversampling(jpeg, box, self._spec))
         try:
             values = jpeg.decode(by)
         except ValueError:  # the exact decoder knows whether it can be used
-            return self._crop_and_resize(_decode_values(jpeg.data, self._spec, picture), box)
+            return self._crop_and_resize(_decode_values(jpeg.data, self._spec, image), box)
         if box is not None:
             box = scale_box(box, by)
             values = values[box.top : box.top + box.height, box.left : box.left + box.width]
             box = CropBox(0, 0, box.height, box.width, box.is_flipped)
-        return self._crop_and_resize(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, picture), box)
+        return self._crop_and_resize(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, image), box)
 
     def _crop_and_resize(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
         """Decoded values as the model reads them: the box resized, or all of it fitted."""
@@ -150,10 +156,10 @@ class Preprocessor:
         return resized[..., ::-1] if box.is_flipped else resized
 
 
-def scale_box(box: CropBox, by: int) -> CropBox:
-    """What a box covers of the picture whose sides are divided by `by`, to the nearest pixel."""
+def scale_box(box: CropBox, factor: int) -> CropBox:
+    """What a box covers of the picture whose sides are divided by `factor`, to the nearest pixel."""
     top, left, bottom, right = (
-        (2 * edge + by) // (2 * by) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
+        (2 * edge + factor) // (2 * factor) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
     return CropBox(top, left, bottom - top, right - left, box.is_flipped)
 
@@ -169,17 +175,17 @@ def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> 
 
 
 def _decode_values(
-    content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, picture: ImageInput
+    content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, image: ImageInput
 ) -> UInt8[np.ndarray, "H W C"]:
     """Decoded and with the model's channels and range; an error names the picture."""
     try:
         return convert_image(content, spec) if isinstance(content, DecodedImage) else decode_image(content, spec)
     except DataError as error:
-        raise DataError(f"{_image_name(picture)}: {error}") from error.__cause__
+        raise DataError(f"{_image_name(image)}: {error}") from error.__cause__
 
 
-def _image_name(picture: ImageInput) -> str:
-    return str(picture) if isinstance(picture, Path | np.ndarray) else picture.name
+def _image_name(image: ImageInput) -> str:
+    return str(image) if isinstance(image, Path | np.ndarray) else image.name
 
 
 # The one resize, crop and normalisation: from decoded pixels to what the ImageSpec describes.
@@ -190,13 +196,13 @@ MAX_ASPECT_RATIO = 6
 """A side so many times the other is too long to be drawn in its own shape."""
 
 
-def preprocess_image(picture: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
     """Decode one picture and fit it to the spec.
 
     Raises:
         DataError: see `decode`.
     """
-    return fit_array_to_tensor(decode_image(picture, spec), spec)
+    return fit_array_to_tensor(decode_image(image, spec), spec)
 
 
 def fit_array_to_tensor(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
@@ -209,9 +215,9 @@ def to_channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C 
     return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]
 
 
-def preprocess_stack(pictures: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
+def preprocess_stack(images: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
     """Many pictures of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
-    values = pictures[..., None] if pictures.ndim == 3 else pictures
+    values = images[..., None] if images.ndim == 3 else images
     return fit_images(to_batch_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
 
 

@@ -85,6 +85,6 @@ def first_fitting_size(
     return sides[np.arange(len(sides)), first], fits.any(axis=1)
 
 
-def draw_positions(keys: Float64[np.ndarray, "n draws"], room: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
+def draw_positions(keys: Float64[np.ndarray, "n draws"], margins: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
     """(top, left) in 0..room, each as likely, by the two numbers that follow the tries."""
-    return (keys[:, 2 * TRIES : CROP_DRAWS] * (room + 1)).astype(np.int64)
+    return (keys[:, 2 * TRIES : CROP_DRAWS] * (margins + 1)).astype(np.int64)

@@ -29,29 +29,29 @@ class StepIndices(NamedTuple):
 
 def iter_step_indices(
     rows: Int64[np.ndarray, " n"],
-    batch: int,
+    batch_size: int,
     seed: int,
     start_step: int = 0,
     repeats: int = 1,
     blocks: Int64[np.ndarray, " n"] | None = None,
     rank: int = 0,
-    world: int = 1,
+    world_size: int = 1,
 ) -> Iterator[StepIndices]:
     """Endless, from `start_step` on.
 
     An epoch shows each picture once (`repeats` times in the same batch); its last incomplete batch is left out, and
-    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any `world`;
+    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any `world_size`;
     rank k has the k-th of its equal parts.
 
     Raises:
         UsageError: a batch that repeats or ranks do not divide, fewer pictures than ranks, or a rank beyond world.
     """
-    _check_batch_split(batch, repeats, rank, world)
-    distinct = min(batch // repeats, len(rows))
+    _check_batch_split(batch_size, repeats, rank, world_size)
+    distinct = min(batch_size // repeats, len(rows))
     size = distinct * repeats
-    if size < world:
-        raise UsageError(f"A batch of {size:,} pictures cannot be shared among {world:,} ranks.")
-    part = slice(size * rank // world, size * (rank + 1) // world)
+    if size < world_size:
+        raise UsageError(f"A batch of {size:,} pictures cannot be shared among {world_size:,} ranks.")
+    part = slice(size * rank // world_size, size * (rank + 1) // world_size)
     copies = np.repeat(np.arange(repeats), distinct)[part]
     epoch, within = divmod(start_step, len(rows) // distinct)
     order = shuffle_epoch(rows, seed, epoch, blocks)
@@ -85,13 +85,15 @@ def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " 
     return rows + copies * REPEAT_KEY_OFFSET
 
 
-def _check_batch_split(batch: int, repeats: int, rank: int, world: int) -> None:
-    if repeats < 1 or batch < repeats or batch % repeats:
+def _check_batch_split(batch_size: int, repeats: int, rank: int, world_size: int) -> None:
+    if repeats < 1 or batch_size < repeats or batch_size % repeats:
         raise UsageError(
-            f"The batch must be a multiple of how often each picture is repeated in it. Got batch={batch}, "
+            f"The batch must be a multiple of how often each picture is repeated in it. Got batch={batch_size}, "
             f"repeats={repeats}."
         )
-    if not 0 <= rank < world:
-        raise UsageError(f"rank must lie in 0..world-1. Got rank={rank}, world={world}.")
-    if batch % world:
-        raise UsageError(f"The batch must be a multiple of the number of ranks. Got batch={batch}, world={world}.")
+    if not 0 <= rank < world_size:
+        raise UsageError(f"rank must lie in 0..world-1. Got rank={rank}, world={world_size}.")
+    if batch_size % world_size:
+        raise UsageError(
+            f"The batch must be a multiple of the number of ranks. Got batch={batch_size}, world={world_size}."
+        )

@@ -205,13 +205,13 @@ def _find_invalid_targets(targets: np.ndarray, task: Task) -> tuple[np.ndarray, 
     return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
 
 
-def _fingerprint_image(picture: ImageInput) -> bytes:
-    if isinstance(picture, np.ndarray):
-        return f"{picture.dtype} {picture.shape} ".encode() + picture.tobytes()
-    if not isinstance(picture, Path):
-        return picture.stamp.encode("utf-8", "surrogateescape")
+def _fingerprint_image(image: ImageInput) -> bytes:
+    if isinstance(image, np.ndarray):
+        return f"{image.dtype} {image.shape} ".encode() + image.tobytes()
+    if not isinstance(image, Path):
+        return image.stamp.encode("utf-8", "surrogateescape")
     try:
-        return str(picture.stat().st_size).encode()
+        return str(image.stat().st_size).encode()
     except OSError:
         return b"missing"
 

@@ -86,11 +86,11 @@ def _iter_split_lines(path: Path) -> Iterator[list[str]]:
             yield [unescape_cell(line[0]), *line[1:]]
 
 
-def _check_missing_images(source: Source, gone: list[str], count: int) -> tuple[str, ...]:
-    if not gone:
+def _check_missing_images(source: Source, missing: list[str], count: int) -> tuple[str, ...]:
+    if not missing:
         return ()
-    what = f"{len(gone):,} of the run's {count:,} pictures are no longer in {source.name}: {_join_ids(gone)}."
-    if len(gone) >= LOST_FILES and len(gone) > LOST_SHARE * count:
+    what = f"{len(missing):,} of the run's {count:,} pictures are no longer in {source.name}: {_join_ids(missing)}."
+    if len(missing) >= LOST_FILES and len(missing) > LOST_SHARE * count:
         raise DataError(f"{what} Put them back where they were, or begin a new run with those that are left.")
     return (f"{what} It goes on without them.",)
 

@@ -108,22 +108,22 @@ class CalibrationBin(NamedTuple):
 
 
 def reliability_curve(
-    chances: Float[np.ndarray, " n"], came_true: Bool[np.ndarray, " n"], bins: int = NUM_BINS
+    probabilities: Float[np.ndarray, " n"], outcomes: Bool[np.ndarray, " n"], bins: int = NUM_BINS
 ) -> list[CalibrationBin]:
     """Bins of equal numbers of pictures, from unlikely to likely; fewer bins where there are fewer pictures."""
     return [
         CalibrationBin(
-            float(chances[group].mean()),
-            float(came_true[group].mean()),
-            wilson_interval(int(came_true[group].sum()), len(group)),
+            float(probabilities[group].mean()),
+            float(outcomes[group].mean()),
+            wilson_interval(int(outcomes[group].sum()), len(group)),
             len(group),
         )
-        for group in _equal_count_bins(chances, bins)
+        for group in _equal_count_bins(probabilities, bins)
     ]
 
 
 def debiased_calibration_error(
-    chances: Float[np.ndarray, " n"], came_true: Bool[np.ndarray, " n"], bins: int = NUM_BINS
+    probabilities: Float[np.ndarray, " n"], outcomes: Bool[np.ndarray, " n"], bins: int = NUM_BINS
 ) -> float:
     """How far probabilities lie from shares that came true, on average, and without what chance alone adds.
 
@@ -140,35 +140,35 @@ def debiased_calibration_error(
     """
     from scipy.special import erf
 
-    if not len(chances):
+    if not len(probabilities):
         raise UsageError("A calibration error needs at least one picture. Got none.")
     total = 0.0
-    for group in _equal_count_bins(chances, bins):
-        p = chances[group].astype(np.float64)
-        gap = abs(float(came_true[group].mean() - p.mean()))
+    for group in _equal_count_bins(probabilities, bins):
+        p = probabilities[group].astype(np.float64)
+        gap = abs(float(outcomes[group].mean() - p.mean()))
         luck = float(np.sqrt((p * (1 - p)).sum())) / len(group)  # deviation of the gap, if all is right
         if luck > 0:
             density = np.exp(-0.5 * (gap / luck) ** 2) / np.sqrt(2 * np.pi)
             gap = gap * float(erf(gap / luck / np.sqrt(2))) - 2 * luck * float(density)
-        total += gap * len(group) / len(chances)
+        total += gap * len(group) / len(probabilities)
     return max(0.0, total)
 
 
 def expected_calibration_error(
-    chances: Float[np.ndarray, " n"], came_true: Bool[np.ndarray, " n"], bins: int = NUM_BINS
+    probabilities: Float[np.ndarray, " n"], outcomes: Bool[np.ndarray, " n"], bins: int = NUM_BINS
 ) -> float:
     """Mean |share - probability| over bins of equal width, weighted by pictures (ECE); above 0 even where all is right.
 
     A bin holds its upper edge, not its lower one. Source: Guo et al. 2017, equation 3.
     """
-    p = chances.astype(np.float64)
+    p = probabilities.astype(np.float64)
     places = np.clip(np.ceil(p * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.bincount(places, came_true - p, minlength=bins)  # pictures * (share - probability)
+    gaps = np.bincount(places, outcomes - p, minlength=bins)  # pictures * (share - probability)
     return float(np.abs(gaps).sum() / len(p))
 
 
-def _equal_count_bins(chances: np.ndarray, bins: int) -> list[np.ndarray]:
-    order = np.argsort(chances, kind="stable")
+def _equal_count_bins(probabilities: np.ndarray, bins: int) -> list[np.ndarray]:
+    order = np.argsort(probabilities, kind="stable")
     return [group for group in np.array_split(order, bins) if len(group)]
 
 

@@ -239,5 +239,5 @@ def _align_outputs(first: TaskPredictions, second: TaskPredictions) -> TaskPredi
     return second
 
 
-def _float_targets(answers: TaskPredictions) -> np.ndarray:
-    return np.zeros(0) if answers.targets is None else answers.targets.astype(np.float64)
+def _float_targets(predictions: TaskPredictions) -> np.ndarray:
+    return np.zeros(0) if predictions.targets is None else predictions.targets.astype(np.float64)

@@ -33,14 +33,14 @@ class ConformalSets:
 def fit_conformal_sets(
     probabilities: Float[np.ndarray, "n K"],
     targets: Int64[np.ndarray, " n"],
-    miss: float = 0.05,
-    by_class: bool = False,
+    alpha: float = 0.05,
+    class_conditional: bool = False,
 ) -> ConformalSets:
     """Cuts from validation pictures: a set holds every class from the probability that all but few true ones reached.
 
     Args:
         targets: class numbers; none unknown.
-        by_class: keep the promise for each class by itself, where its own pictures are enough.
+        class_conditional: keep the promise for each class by itself, where its own pictures are enough.
 
     Raises:
         DataError: too few pictures for such a promise.
@@ -49,35 +49,35 @@ def fit_conformal_sets(
     Gammerman and Shafer 2005; by class as in Vovk 2012, "Conditional validity of inductive conformal predictors".
     """
     true = probabilities.astype(np.float64)[np.arange(len(targets)), targets]
-    shared = -conformal_quantile(-true, miss)
+    shared = -conformal_quantile(-true, alpha)
     K = probabilities.shape[1]
-    own = [by_class and int((targets == k).sum()) >= min_calibration_size(miss) for k in range(K)]
-    cuts = [-conformal_quantile(-true[targets == k], miss) if mine else shared for k, mine in enumerate(own)]
-    return ConformalSets(miss, tuple(cuts), tuple(own))
+    own = [class_conditional and int((targets == k).sum()) >= min_calibration_size(alpha) for k in range(K)]
+    cuts = [-conformal_quantile(-true[targets == k], alpha) if mine else shared for k, mine in enumerate(own)]
+    return ConformalSets(alpha, tuple(cuts), tuple(own))
 
 
-def conformal_quantile(distances: Float64[np.ndarray, " n"], miss: float) -> float:
+def conformal_quantile(distances: Float64[np.ndarray, " n"], alpha: float) -> float:
     """The distance within which a further picture lies with a chance of at least 1 - miss.
 
     Raises:
         DataError: fewer than 1 / miss - 1 pictures, of which even the largest distance promises less.
     """
-    needed = min_calibration_size(miss)
+    needed = min_calibration_size(alpha)
     if len(distances) < needed:
         raise DataError(
-            f"To be right in {1 - miss:.0%} of all cases takes at least {needed} validation pictures with a known "
+            f"To be right in {1 - alpha:.0%} of all cases takes at least {needed} validation pictures with a known "
             f"target. Got {len(distances)}."
         )
-    place = int(np.ceil((len(distances) + 1) * (1 - miss) - 1e-9))
+    place = int(np.ceil((len(distances) + 1) * (1 - alpha) - 1e-9))
     return float(np.sort(distances)[place - 1])
 
 
-def min_calibration_size(miss: float) -> int:
+def min_calibration_size(alpha: float) -> int:
     """Pictures that a promise needs: 19 for 95 %, 99 for 99 %.
 
     Raises:
         UsageError: a share outside 0..1.
     """
-    if not 0 < miss < 1:
-        raise UsageError(f"miss must lie between 0 and 1, for example 0.05. Got {miss}.")
-    return int(np.ceil(1 / miss - 1 - 1e-9))
+    if not 0 < alpha < 1:
+        raise UsageError(f"miss must lie between 0 and 1, for example 0.05. Got {alpha}.")
+    return int(np.ceil(1 / alpha - 1 - 1e-9))

@@ -83,27 +83,27 @@ def jpeg_round_trip(values: ImageValues, quality: int) -> ImageValues:
 
 
 def _random_affine_grid(
-    values: ImageValues, reach: float, drawn: Float64[np.ndarray, "3 2"]
+    values: ImageValues, reach: float, noise: Float64[np.ndarray, "3 2"]
 ) -> tuple[Float64[np.ndarray, "H W"], Float64[np.ndarray, "H W"]]:
     """Where pixels come from, so that three corners of the middle square move up to `reach` pixels on both axes."""
     rows, columns = pixel_grid(values)
     middle, third = np.array(image_center(values)), max(1.0, min(values.shape[1:]) / 3)
     before = middle + third * np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
-    after = before + reach * (2 * drawn - 1)
+    after = before + reach * (2 * noise - 1)
     slopes = np.linalg.solve(np.column_stack([before, np.ones(3)]), after)  # [3, 2]
     down, right = (rows * slopes[0, k] + columns * slopes[1, k] + slopes[2, k] for k in range(2))
     return down, right
 
 
 def _elastic_displacement(
-    drawn: Float64[np.ndarray, "2 H W"], strength: float, deviation: float, scale: float
+    noise: Float64[np.ndarray, "2 H W"], strength: float, deviation: float, scale: float
 ) -> Float64[np.ndarray, "2 H W"]:
     """How far every pixel is moved down and right, in pixels.
 
     Smoothed noise is the flatter the more pixels it is smoothed over, so that its strength shrinks with the square of
     the picture's scale where its deviation shrinks with the scale.
     """
-    return strength * scale**2 * gaussian_blur(2 * drawn - 1, deviation * scale)
+    return strength * scale**2 * gaussian_blur(2 * noise - 1, deviation * scale)
 
 
 def _block_mean_matrix(side: int, blocks: int) -> Float64[np.ndarray, "b s"]:
@@ -285,7 +285,7 @@ NOISE_CORRUPTIONS: dict[str, Corruption] = {
 
 
 def _poisson_counts(
-    levels: Int64[np.ndarray, "C H W"], photons: int, drawn: Float64[np.ndarray, "C H W"]
+    levels: Int64[np.ndarray, "C H W"], photons: int, uniforms: Float64[np.ndarray, "C H W"]
 ) -> Int64[np.ndarray, "C H W"]:
     """The smallest count whose cumulated Poisson chance is above the draw; the mean is level / 255 * photons.
 
@@ -295,7 +295,7 @@ def _poisson_counts(
     most = photons + round(12 * photons**0.5) + 20
     factors = np.concatenate([np.exp(-means), means / np.arange(1, most)], axis=1)  # [256, most]
     cumulated = np.minimum(np.cumprod(factors, axis=1).cumsum(1), 1)
-    places = np.searchsorted((np.arange(256)[:, None] + cumulated).ravel(), levels + drawn, side="right")
+    places = np.searchsorted((np.arange(256)[:, None] + cumulated).ravel(), levels + uniforms, side="right")
     return np.minimum(places - levels * most, most)
 
 

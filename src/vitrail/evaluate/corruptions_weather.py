@@ -67,15 +67,15 @@ def make_ice(height: int, width: int, draws: CorruptionRandom) -> Float64[np.nda
 
 
 def make_flakes(
-    height: int, width: int, mean: float, deviation: float, size: float, least: float, draws: CorruptionRandom
+    height: int, width: int, mean: float, deviation: float, size: float, threshold: float, draws: CorruptionRandom
 ) -> Float64[np.ndarray, "h w"]:
-    """Noise in grains of about `size` pixels, of which only what reaches `least` is seen; 0..1.
+    """Noise in grains of about `size` pixels, of which only what reaches `threshold` is seen; 0..1.
 
     The grains are smoothed noise of one deviation, so that equally much is seen at any size of the picture.
     """
     grains = gaussian_blur(draws.normal("flakes", height, width), size / FLAKE_GRAIN)
     layer = mean + deviation * grains / (float(grains.std()) or 1.0)
-    return np.where(layer < least, 0.0, layer).clip(0, 1)
+    return np.where(layer < threshold, 0.0, layer).clip(0, 1)
 
 
 def motion_blur_layer(

@@ -15,7 +15,7 @@ from . import calibration, conformal, thresholds
 from .calibration import Temperature
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
-from .thresholds import DEFAULT_THRESHOLD, PredictionSettings, Threshold, ThresholdRule
+from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, Threshold, ThresholdRule
 
 DECISIONS_KEY = "decisions"
 """What a bundle calls them among its notes."""
@@ -55,7 +55,9 @@ class Decisions:
         logits = Temperature(self.temperature).scale_logits(outputs) if self.temperature else outputs
         return softmax(logits) if task == "classes" else sigmoid(logits)
 
-    def predict_classes(self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]) -> Int64[np.ndarray, " n"]:
+    def predict_classes(
+        self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]
+    ) -> Int64[np.ndarray, " n"]:
         """The answered class of each picture."""
         likeliest = probabilities.argmax(1).astype(np.int64) if len(probabilities) else np.zeros(0, np.int64)
         if not (self.positive and self.thresholds):
@@ -86,7 +88,7 @@ class Decisions:
 
 def fit_decisions(
     task: Task,
-    settings: PredictionSettings,
+    settings: DecisionSettings,
     classes: tuple[str, ...],
     outputs: Float[np.ndarray, "n K"],
     targets: Shaped[np.ndarray, " n *K"],
@@ -102,38 +104,44 @@ def fit_decisions(
     temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else None
     basis = Decisions(
         temperature=() if temperature is None else temperature.values,
-        miss=settings.miss,
+        miss=settings.conformal_alpha,
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
     )
     if task == "number":
-        return replace(basis, reach=_fit_range_radii(outputs, targets, settings.miss))
+        return replace(basis, reach=_fit_range_radii(outputs, targets, settings.conformal_alpha))
     probabilities = basis.predict_proba(task, outputs)
     if task == "labels":
-        found = _fit_label_thresholds(settings.rule, probabilities, targets)
+        found = _fit_label_thresholds(settings.threshold_rule, probabilities, targets)
         values, chosen = tuple(one.value for one in found), tuple(one.is_fitted for one in found)
-        return replace(basis, rule=settings.rule, thresholds=values, chosen=chosen)
+        return replace(basis, rule=settings.threshold_rule, thresholds=values, chosen=chosen)
     return _fit_class_decisions(basis, settings, classes, probabilities, targets)
 
 
 def _fit_class_decisions(
-    basis: Decisions,
-    settings: PredictionSettings,
+    base: Decisions,
+    settings: DecisionSettings,
     classes: tuple[str, ...],
     probabilities: np.ndarray,
     targets: np.ndarray,
 ) -> Decisions:
     known = targets >= 0
-    found = replace(basis, cuts=_fit_set_thresholds(probabilities[known], targets[known], settings.miss))
-    if settings.reject and len(probabilities):
-        found = replace(found, sure=_confidence_cutoff(probabilities.max(1), settings.reject))
+    found = replace(base, cuts=_fit_set_thresholds(probabilities[known], targets[known], settings.conformal_alpha))
+    if settings.abstain_fraction and len(probabilities):
+        found = replace(found, sure=_confidence_cutoff(probabilities.max(1), settings.abstain_fraction))
     if not settings.positive:
         return found
     positive = classes.index(settings.positive)
     cut = thresholds.choose_threshold(
-        ThresholdRule.parse(settings.rule), targets[known] == positive, probabilities[known, positive]
+        ThresholdRule.parse(settings.threshold_rule), targets[known] == positive, probabilities[known, positive]
     )
-    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.is_fitted,))
+    return replace(
+        found,
+        positive=settings.positive,
+        rule=settings.threshold_rule,
+        thresholds=(cut.value,),
+        chosen=(cut.is_fitted,),
+    )
 
 
 def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
@@ -147,20 +155,20 @@ def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndar
     return found
 
 
-def _fit_set_thresholds(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+def _fit_set_thresholds(probabilities: np.ndarray, targets: np.ndarray, alpha: float) -> tuple[float, ...]:
     return (
-        conformal.fit_conformal_sets(probabilities, targets, miss).thresholds
-        if len(targets) >= conformal.min_calibration_size(miss)
+        conformal.fit_conformal_sets(probabilities, targets, alpha).thresholds
+        if len(targets) >= conformal.min_calibration_size(alpha)
         else ()
     )
 
 
-def _fit_range_radii(values: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+def _fit_range_radii(values: np.ndarray, targets: np.ndarray, alpha: float) -> tuple[float, ...]:
     """Of each column; none at all where one of them has too few known pictures."""
     errors = np.abs(values.astype(np.float64) - targets)
-    if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(miss):
+    if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(alpha):
         return ()
-    return tuple(conformal.conformal_quantile(column[~np.isnan(column)], miss) for column in errors.T)
+    return tuple(conformal.conformal_quantile(column[~np.isnan(column)], alpha) for column in errors.T)
 
 
 def _confidence_cutoff(confidences: np.ndarray, share: float) -> float:

@@ -38,12 +38,12 @@ DTYPES: dict[str, torch.dtype] = {
 
 def run_inference(
     model: nn.Module,
-    pictures: ImageStore,
+    image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch: int = 64,
+    batch_size: int = 64,
     device: str | torch.device = "cpu",
-    number_format: str = "float32",
+    precision: str = "float32",
     views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> np.ndarray:
@@ -55,18 +55,20 @@ def run_inference(
     Raises:
         UsageError: an unknown number format, or a batch below 1.
     """
-    parts, _ = _run_batches(model, pictures, indices, spec, batch, device, number_format, views, task, seen=False)
+    parts, _ = _run_batches(
+        model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=False
+    )
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 
 def run_inference_with_features(
     model: ViT,
-    pictures: ImageStore,
+    image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch: int = 64,
+    batch_size: int = 64,
     device: str | torch.device = "cpu",
-    number_format: str = "float32",
+    precision: str = "float32",
     views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,51 +77,55 @@ def run_inference_with_features(
     Raises:
         as `collect`.
     """
-    parts, read = _run_batches(model, pictures, indices, spec, batch, device, number_format, views, task, seen=True)
+    parts, read = _run_batches(
+        model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=True
+    )
     blank = [np.zeros((0, width), np.float32) for width in (model.config.outputs, model.config.width)]
     return np.concatenate([blank[0], *parts]), np.concatenate([blank[1], *read])
 
 
 def _run_batches(
     model: nn.Module,
-    pictures: ImageStore,
+    image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch: int,
+    batch_size: int,
     device: str | torch.device,
-    number_format: str,
+    precision: str,
     views: TtaViews,
     task: Task,
-    seen: bool,
+    with_features: bool,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs batch by batch, and features where they are `seen`."""
-    if batch < 1:
-        raise UsageError(f"batch must be at least 1. Got {batch}.")
+    """Outputs batch by batch, and features where they are `with_features`."""
+    if batch_size < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch_size}.")
     parts: list[np.ndarray] = []
     read: list[np.ndarray] = []
     with inference_mode(model):
-        for images in _prefetch_batches(pictures, indices, batch):
-            outputs, features = forward_batch(model, images, spec, device, number_format, views, task, seen)
+        for images in _prefetch_batches(image_store, indices, batch_size):
+            outputs, features = forward_batch(model, images, spec, device, precision, views, task, with_features)
             parts.append(outputs.cpu().numpy())
             if features is not None:
                 read.append(features.cpu().numpy())
     return parts, read
 
 
-def _prefetch_batches(pictures: ImageStore, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:
+def _prefetch_batches(
+    image_store: ImageStore, indices: np.ndarray, batch_size: int
+) -> Iterator[UInt8[Tensor, "B C H W"]]:
     """Batches in order; the next one is being decoded while the model works on this one."""
     waiting: Callable[[], Tensor] | None = None
-    for start in range(0, len(indices), batch):
-        ready, waiting = waiting, pictures.begin(indices[start : start + batch])
+    for start in range(0, len(indices), batch_size):
+        ready, waiting = waiting, image_store.begin(indices[start : start + batch_size])
         if ready is not None:
             yield ready()
     if waiting is not None:
         yield waiting()
 
 
-def cast_weights(model: nn.Module, number_format: str) -> nn.Module:
+def cast_weights(model: nn.Module, precision: str) -> nn.Module:
     """The model as it answers in a number format: matrices are cast once and not at every batch."""
-    dtype = DTYPES.get(number_format, torch.float32)
+    dtype = DTYPES.get(precision, torch.float32)
     return model if dtype == torch.float32 else cast_linear_weights(model, dtype)
 
 
@@ -128,33 +134,33 @@ def forward_batch(
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
     device: str | torch.device,
-    number_format: str,
+    precision: str,
     views: TtaViews,
     task: Task = "classes",
-    seen: bool = False,
+    with_features: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
     """Outputs for one batch of prepared pictures, float32 on the device; call it inside `answering(model)`.
 
     Args:
-        seen: also give what the head reads of the last block, of the pictures as they are; the model is a ViT then.
+        with_features: also give what the head reads of the last block, of the pictures as they are; the model is a ViT then.
     """
-    if number_format not in DTYPES:
-        raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {number_format!r}.")
+    if precision not in DTYPES:
+        raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {precision!r}.")
     device = torch.device(device)
-    if (parts := num_parallel_parts(model, images, device, number_format)) > 1:
+    if (parts := num_parallel_parts(model, images, device, precision)) > 1:
         one = partial(
             _forward_views,
             model,
             spec=spec,
             device=device,
-            number_format=number_format,
+            precision=precision,
             views=views,
             task=task,
-            seen=seen,
+            with_features=with_features,
         )
         outputs, features = zip(*run_in_parallel(one, images, parts), strict=True)
-        return torch.cat(outputs), torch.cat(features) if seen else None
-    return _forward_views(model, images, spec, device, number_format, views, task, seen)
+        return torch.cat(outputs), torch.cat(features) if with_features else None
+    return _forward_views(model, images, spec, device, precision, views, task, with_features)
 
 
 def _forward_views(
@@ -162,18 +168,18 @@ def _forward_views(
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
     device: torch.device,
-    number_format: str,
+    precision: str,
     views: TtaViews,
     task: Task,
-    seen: bool,
+    with_features: bool,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
     """The same, by as many threads as this one has."""
-    dtype = DTYPES[number_format]
+    dtype = DTYPES[precision]
     x = normalize(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
         itself, *others = views.iter_views(x)
         features = None
-        if seen:
+        if with_features:
             assert isinstance(model, ViT)
             kept = model.features(itself, keep=("pooled", "outputs"))
             logits, features = kept["outputs"].float(), kept["pooled"][..., -model.config.width :].float()
@@ -241,9 +247,7 @@ MAX_PART_NUMBERS = 2**18
 """As many as a core is given at once, where there are so few cores that each is a team: 1 MiB in float32."""
 
 
-def num_parallel_parts(
-    model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.device, number_format: str
-) -> int:
+def num_parallel_parts(model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.device, precision: str) -> int:
     """How many parts a batch is best answered in: 1 for shared operations, else a number of parts for each team.
 
     Only a plain ViT is split, whole or as far as its head: what else wraps one (compiled, spread over processes) need
@@ -252,30 +256,30 @@ def num_parallel_parts(
     plain = model.model if isinstance(model, FeatureExtractor) else model
     if device.type != "cpu" or type(plain) is not ViT:
         return 1
-    return num_parallel_parts_on(torch.get_num_threads(), plain.config, len(images), number_format)
+    return num_parallel_parts_on(torch.get_num_threads(), plain.config, len(images), precision)
 
 
-def num_parallel_parts_on(threads: int, config: ViTConfig, pictures: int, number_format: str) -> int:
+def num_parallel_parts_on(threads: int, config: ViTConfig, num_images: int, precision: str) -> int:
     """The same for so many pictures, by so many threads of a processor."""
     teams = min(threads, MAX_THREAD_TEAMS)
-    if not 1 < teams <= pictures:
+    if not 1 < teams <= num_images:
         return 1
-    numbers = pictures * config.tokens * config.width
+    numbers = num_images * config.tokens * config.width
     if numbers < teams * MIN_PART_NUMBERS:
         return 1
-    if number_format != "float32":
+    if precision != "float32":
         return teams  # autocast makes its copies of the weights anew for each part
-    return min(pictures, teams * math.ceil(numbers / (threads * MAX_PART_NUMBERS)))
+    return min(num_images, teams * math.ceil(numbers / (threads * MAX_PART_NUMBERS)))
 
 
 def run_in_parallel(
-    answer: Callable[[UInt8[Tensor, "b C H W"]], ResultT], images: UInt8[Tensor, "B C H W"], parts: int
+    forward: Callable[[UInt8[Tensor, "b C H W"]], ResultT], images: UInt8[Tensor, "B C H W"], parts: int
 ) -> list[ResultT]:
-    """What `answer` says of each part of a batch, in their order; teams of torch's threads take one after another."""
+    """What `forward` says of each part of a batch, in their order; teams of torch's threads take one after another."""
 
     def alone(part: Tensor) -> ResultT:
         with torch.inference_mode():
-            return answer(part)
+            return forward(part)
 
     return list(_get_thread_pool(torch.get_num_threads()).map(alone, images.tensor_split(parts)))
 

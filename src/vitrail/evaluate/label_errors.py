@@ -55,18 +55,20 @@ class LabelErrorCandidates:
 
 
 def find_label_errors(
-    task: Task, answers: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
+    task: Task, predictions: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
 ) -> LabelErrorCandidates:
     """The suspects of any task.
 
     Args:
-        answers: out of fold: probabilities, or numbers in the unit of the targets; NaN where there is none.
+        predictions: out of fold: probabilities, or numbers in the unit of the targets; NaN where there is none.
         targets: class numbers [n], below 0 where unknown; labels 0..1 and numbers [n, K], NaN where unknown.
     """
     if task == "classes":
-        return find_class_label_errors(answers, targets.astype(np.int64))
+        return find_class_label_errors(predictions, targets.astype(np.int64))
     return (
-        find_multilabel_errors(answers, targets) if task == "labels" else find_regression_label_errors(answers, targets)
+        find_multilabel_errors(predictions, targets)
+        if task == "labels"
+        else find_regression_label_errors(predictions, targets)
     )
 
 
@@ -113,11 +115,11 @@ def find_multilabel_errors(
     return _sort_candidates(
         np.concatenate([one.rows for one in found]),
         columns,
-        np.concatenate([one.given for one in found]),
-        np.concatenate([one.suggested for one in found]),
+        np.concatenate([one.given_label for one in found]),
+        np.concatenate([one.suggested_label for one in found]),
         np.concatenate([one.scores for one in found]),
         np.concatenate([one.flagged for one in found]),
-        np.concatenate([one.chances for one in found]),
+        np.concatenate([one.probabilities for one in found]),
     )
 
 
@@ -152,22 +154,22 @@ def _robust_z_scores(errors: np.ndarray) -> np.ndarray:
 def _sort_candidates(
     rows: np.ndarray,
     outputs: np.ndarray,
-    given: np.ndarray,
+    given_labels: np.ndarray,
     suggested: np.ndarray,
     scores: np.ndarray,
     flagged: np.ndarray,
-    chances: np.ndarray,
+    probabilities: np.ndarray,
 ) -> LabelErrorCandidates:
     """By falling score; of equals the earlier one."""
     order = np.argsort(-scores, kind="stable")
     return LabelErrorCandidates(
         rows=rows[order].astype(np.int64),
         outputs=outputs[order].astype(np.int64),
-        given_label=given[order].astype(np.float64),
+        given_label=given_labels[order].astype(np.float64),
         suggested_label=suggested[order].astype(np.float64),
         scores=scores[order].astype(np.float64),
         flagged=flagged[order],
-        probabilities=chances[order].astype(np.float64),
+        probabilities=probabilities[order].astype(np.float64),
     )
 
 
@@ -249,7 +251,7 @@ def label_error_advice(where: Path) -> str:
 def list_label_errors(
     source: Source,
     rows: Int64[np.ndarray, " n"],
-    answers: Float[np.ndarray, "n K"],
+    predictions: Float[np.ndarray, "n K"],
     targets: Shaped[np.ndarray, " n *K"],
     judges: tuple[int, str],
     figure: str,
@@ -259,11 +261,11 @@ def list_label_errors(
 
     Args:
         rows: of the source, one for each answer.
-        answers, targets: as `suspects` takes them.
+        predictions, targets: as `suspects` takes them.
         judges: how many there are, and what they are called, such as (5, "probes").
         figure, worth: what these are worth against the labels as they are given.
     """
-    found = find_label_errors(source.task, answers, targets)
+    found = find_label_errors(source.task, predictions, targets)
     flagged = np.flatnonzero(found.flagged)
     return LabelErrorReport(
         source=source.name,
@@ -280,7 +282,9 @@ def _make_label_error(
     source: Source, rows: np.ndarray, found: LabelErrorCandidates, place: int, judges: str
 ) -> LabelError:
     row, output = int(rows[found.rows[place]]), int(found.outputs[place])
-    given, suggested = (_describe_label(source, output, float(cell[place])) for cell in (found.given_label, found.suggested_label))
+    given, suggested = (
+        _describe_label(source, output, float(cell[place])) for cell in (found.given_label, found.suggested_label)
+    )
     return LabelError(
         id=source.ids[row],
         path=image_path(source.images[row]),
@@ -302,9 +306,9 @@ def _describe_label(source: Source, output: int, cell: float) -> str:
 
 
 def _describe_reason(
-    source: Source, found: LabelErrorCandidates, place: int, given: str, suggested: str, judges: str
+    source: Source, candidates: LabelErrorCandidates, index: int, given: str, suggested: str, judges: str
 ) -> str:
     if source.task == "number":
-        return f"{found.scores[place]:.1f} robust deviations from what {judges} expect that have not seen it"
-    own, other = found.probabilities[place].tolist()
+        return f"{candidates.scores[index]:.1f} robust deviations from what {judges} expect that have not seen it"
+    own, other = candidates.probabilities[index].tolist()
     return f"{judges} that have not seen it give {given} {own:.0%}, {suggested} {other:.0%}"

@@ -239,12 +239,12 @@ def _top_k(K: int) -> int | None:
 
 
 def _per_image_table(
-    targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, top: int | None
+    targets: np.ndarray, predictions: np.ndarray, probabilities: np.ndarray, top: int | None
 ) -> np.ndarray:
     """Of each picture its place in the confusion matrix, hit in the first few, loss, and squared distance: [n, 4]."""
     K, right = probabilities.shape[1], probabilities[np.arange(len(targets)), targets]
     columns = [
-        targets * K + answers,
+        targets * K + predictions,
         np.full(len(targets), np.nan) if top is None else (probabilities > right[:, None]).sum(1) < top,
         0.0 - np.log(np.maximum(right, np.finfo(np.float32).tiny)),
         np.square(probabilities - np.eye(K)[targets]).sum(1) / (2 if K == 2 else 1),
@@ -351,7 +351,7 @@ def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, A
     return {name: float(value), f"{name}_interval": span} if np.isfinite(value) else {}
 
 
-def proportion_interval(right: np.ndarray, groups: np.ndarray | None, drawn: Interval | None) -> Interval | None:
+def proportion_interval(right: np.ndarray, groups: np.ndarray | None, samples: Interval | None) -> Interval | None:
     """The interval of a share of pictures: Wilson's, or by groups that of the drawn samples.
 
     Samples of a share of 0 or 1 are all alike, so there the groups are counted as if each were one picture.
@@ -361,27 +361,27 @@ def proportion_interval(right: np.ndarray, groups: np.ndarray | None, drawn: Int
     if groups is None:
         return wilson_interval(int(right.sum()), len(right))
     if 0 < right.sum() < len(right):
-        return drawn
+        return samples
     n = len(np.unique(groups))
     return wilson_interval(n if right.all() else 0, n)
 
 
-def auc_fields(found: RocAuc) -> dict[str, Any]:
+def auc_fields(auc: RocAuc) -> dict[str, Any]:
     """An area under the ROC curve in the same way."""
-    return metric_fields("auroc", found.value, found.interval())
+    return metric_fields("auroc", auc.value, auc.interval())
 
 
 # Answers that are numbers, which everything measured rests on.
 
 
-def require_finite(answers: np.ndarray) -> None:
+def require_finite(predictions: np.ndarray) -> None:
     """Refuse to measure answers that are no numbers.
 
     Raises:
         DataError: how many there are.
     """
-    if bad := int(np.count_nonzero(~np.isfinite(answers))):
+    if bad := int(np.count_nonzero(~np.isfinite(predictions))):
         raise DataError(
-            f"{bad:,} of {answers.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
+            f"{bad:,} of {predictions.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
             "damaged or has diverged; train it again with lower rates."
         )

@@ -273,13 +273,13 @@ class RankedLabel:
         known: Bool[np.ndarray, " n"],
         positive: Bool[np.ndarray, " n"],
         scores: Float64[np.ndarray, " n"],
-        answered: Bool[np.ndarray, " n"],
+        predicted: Bool[np.ndarray, " n"],
     ) -> RankedLabel:
         """In order."""
         rows = np.flatnonzero(known)
         rows = rows[np.argsort(-scores[rows], kind="stable")]
         ends = np.append(np.flatnonzero(np.diff(scores[rows])), len(rows) - 1) if len(rows) else np.zeros(0, np.int64)
-        return cls(len(known), rows, positive[rows], scores[rows], answered[rows], ends)
+        return cls(len(known), rows, positive[rows], scores[rows], predicted[rows], ends)
 
     @property
     def positives(self) -> int:
@@ -291,13 +291,18 @@ class RankedLabel:
         """Known pictures without it."""
         return int((~self.positive).sum())
 
-    def compute_metrics_for_counts(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " compute_metrics_for_counts"]:
+    def compute_metrics_for_counts(
+        self, counts: Int64[np.ndarray, " n"]
+    ) -> Float64[np.ndarray, " compute_metrics_for_counts"]:
         """FIGURES where each picture of the table is there `counts` times; NaN for what these cannot show."""
         weights = counts[self.rows]
         ups, downs = weights * self.positive, weights * ~self.positive
         P, N = ups.sum(), downs.sum()
         found, alarms = (ups * self.predicted).sum(), (downs * self.predicted).sum()
-        hits, wrong = np.cumsum(ups)[self.last_of_tie], np.cumsum(downs)[self.last_of_tie]  # answering from each score on
+        hits, wrong = (
+            np.cumsum(ups)[self.last_of_tie],
+            np.cumsum(downs)[self.last_of_tie],
+        )  # answering from each score on
         with np.errstate(invalid="ignore", divide="ignore"):
             precision = hits / np.maximum(hits + wrong, 1)
             average_precision = (np.diff(hits, prepend=0) * precision).sum() / P
@@ -325,11 +330,11 @@ MIN_PROBABILITY = np.finfo(np.float32).tiny
 """Probabilities count as at least this much, so that a loss is finite."""
 
 
-def label_losses(answers: MultilabelPredictions) -> Float64[np.ndarray, "n K"]:
+def label_losses(predictions: MultilabelPredictions) -> Float64[np.ndarray, "n K"]:
     """Binary cross-entropy in nats, 0 where a label is not known."""
-    known = answers.known
-    targets = np.where(known, 0 if answers.targets is None else answers.targets, 0).astype(np.float64)
-    chances = np.where(known, answers.probabilities, 0.5).astype(np.float64)
+    known = predictions.known
+    targets = np.where(known, 0 if predictions.targets is None else predictions.targets, 0).astype(np.float64)
+    chances = np.where(known, predictions.probabilities, 0.5).astype(np.float64)
     right = targets * np.log(np.maximum(chances, MIN_PROBABILITY)) + (1 - targets) * np.log(
         np.maximum(1 - chances, MIN_PROBABILITY)
     )

@@ -117,15 +117,15 @@ def fit_feature_stats(
     return FeatureStats(means.astype(np.float32), whitening.astype(np.float32), bank)
 
 
-def fit_ood_threshold(scores: Float64[np.ndarray, " n"], miss: float = OOD_ALPHA) -> float | None:
-    """The score that a further picture of the same kind passes with a chance of at most `miss`.
+def fit_ood_threshold(scores: Float64[np.ndarray, " n"], alpha: float = OOD_ALPHA) -> float | None:
+    """The score that a further picture of the same kind passes with a chance of at most `alpha`.
 
     Half-way to the next larger score, or a little above the largest, so that rounding moves no picture over it. None
     with fewer than 99 pictures (for 0.01), of which even the largest score promises less.
     """
-    if len(scores) < min_calibration_size(miss):
+    if len(scores) < min_calibration_size(alpha):
         return None
-    cut = conformal_quantile(scores, miss)
+    cut = conformal_quantile(scores, alpha)
     larger = scores[scores > cut]
     return float((cut + larger.min()) / 2) if larger.size else cut + abs(cut) / 1000
 
@@ -208,17 +208,17 @@ class OodComparison:
 
 
 def compare_ood(
-    known: FeatureStats,
+    feature_stats: FeatureStats,
     cut: float | None,
-    own: Float[np.ndarray, "n D"],
-    others: Float[np.ndarray, "m D"],
+    in_features: Float[np.ndarray, "n D"],
+    out_features: Float[np.ndarray, "m D"],
     names: tuple[str, str, str],
     groups: tuple[Shaped[np.ndarray, " n"] | None, Shaped[np.ndarray, " m"] | None] = (None, None),
 ) -> OodComparison:
     """Compare both scores of two sets of features.
 
     Args:
-        known: what the training pictures look like.
+        feature_stats: what the training pictures look like.
         cut: of the Mahalanobis distance.
         names: of the run's own source, of the split, and of the other source.
         groups: of each picture, such as its patient, of either source.
@@ -226,17 +226,22 @@ def compare_ood(
     Source: the question and the AUROC are those of Hendrycks and Gimpel 2017, "A baseline for detecting misclassified
     and out-of-distribution examples"; the scores are those of `evaluate.unlike`.
     """
-    both, foreign = np.concatenate([own, others]), np.arange(len(own) + len(others)) >= len(own)
-    belong = None if all(one is None for one in groups) else _disjoint_groups(groups, (len(own), len(others)))
-    distances = known.mahalanobis_distances(both)
-    scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, known.knn_distances(both)))
+    both, foreign = (
+        np.concatenate([in_features, out_features]),
+        np.arange(len(in_features) + len(out_features)) >= len(in_features),
+    )
+    belong = (
+        None if all(one is None for one in groups) else _disjoint_groups(groups, (len(in_features), len(out_features)))
+    )
+    distances = feature_stats.mahalanobis_distances(both)
+    scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, feature_stats.knn_distances(both)))
     found = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
     return OodComparison(
         source=names[0],
         split=names[1],
-        n=len(own),
+        n=len(in_features),
         other=names[2],
-        others=len(others),
+        others=len(out_features),
         scores=tuple(OodScore(score=name, auroc=one.value, auroc_interval=one.interval()) for name, one in found),
         cut=cut,
         held_out=None if cut is None else _rejected_share(distances[~foreign] > cut),
@@ -257,6 +262,6 @@ def _rejected_share(flags: np.ndarray) -> RejectedShare:
     return RejectedShare(share=float(flags.mean()), interval=wilson_interval(int(flags.sum()), len(flags)))
 
 
-def _format_share(beyond: RejectedShare) -> str:
-    low, high = beyond.interval
-    return f"{100 * beyond.share:.2f} % ({100 * low:.2f} to {100 * high:.2f} %)"
+def _format_share(rejected: RejectedShare) -> str:
+    low, high = rejected.interval
+    return f"{100 * rejected.share:.2f} % ({100 * low:.2f} to {100 * high:.2f} %)"

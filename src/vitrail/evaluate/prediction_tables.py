@@ -82,29 +82,29 @@ def concat_predictions(parts: Sequence[TaskPredictions]) -> TaskPredictions:
     )
 
 
-def output_names(answers: TaskPredictions) -> tuple[str, ...]:
+def output_names(predictions: TaskPredictions) -> tuple[str, ...]:
     """Of its classes, labels or columns."""
-    return answers.columns if isinstance(answers, RegressionPredictions) else answers.classes
+    return predictions.columns if isinstance(predictions, RegressionPredictions) else predictions.classes
 
 
-def reorder_outputs(answers: TaskPredictions, names: tuple[str, ...]) -> TaskPredictions:
+def reorder_outputs(predictions: TaskPredictions, names: tuple[str, ...]) -> TaskPredictions:
     """The same answers with classes, labels or columns in the order of `names`, which are the same names."""
-    if output_names(answers) == names:
-        return answers
-    places = [output_names(answers).index(name) for name in names]
-    if isinstance(answers, ClassificationPredictions):
+    if output_names(predictions) == names:
+        return predictions
+    places = [output_names(predictions).index(name) for name in names]
+    if isinstance(predictions, ClassificationPredictions):
         new = np.append(np.argsort(places), UNKNOWN_CLASS)  # the new number of each class, and of an unknown one
-        targets = None if answers.targets is None else new[answers.targets]
-        shown = answers.probabilities[:, places]
-        sets = None if answers.sets is None else answers.sets[:, places]
-        said = new[answers.labels]
-        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=said, sets=sets)
-    targets = None if answers.targets is None else answers.targets[:, places]
-    if isinstance(answers, MultilabelPredictions):
-        shown, said = answers.probabilities[:, places], answers.labels[:, places]
-        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=said)
-    ranges = None if answers.ranges is None else answers.ranges[:, places]
-    return replace(answers, columns=names, values=answers.values[:, places], targets=targets, ranges=ranges)
+        targets = None if predictions.targets is None else new[predictions.targets]
+        shown = predictions.probabilities[:, places]
+        sets = None if predictions.sets is None else predictions.sets[:, places]
+        said = new[predictions.labels]
+        return replace(predictions, classes=names, probabilities=shown, targets=targets, predicted=said, sets=sets)
+    targets = None if predictions.targets is None else predictions.targets[:, places]
+    if isinstance(predictions, MultilabelPredictions):
+        shown, said = predictions.probabilities[:, places], predictions.labels[:, places]
+        return replace(predictions, classes=names, probabilities=shown, targets=targets, predicted=said)
+    ranges = None if predictions.ranges is None else predictions.ranges[:, places]
+    return replace(predictions, columns=names, values=predictions.values[:, places], targets=targets, ranges=ranges)
 
 
 def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
@@ -125,12 +125,12 @@ def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
 # Several models as one: the mean of their answers, and what they have decided together.
 
 
-def average_decisions(decided: Sequence[Decisions]) -> Decisions:
+def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
     """The means of what several models have decided; what not all have decided, none has.
 
     Distances of several models have no common cut: a picture is unlike where half of the models or more say so.
     """
-    first, *rest = decided
+    first, *rest = decisions
     if not rest:
         return first
 
@@ -141,18 +141,18 @@ def average_decisions(decided: Sequence[Decisions]) -> Decisions:
         first,
         temperature=(),
         unlike=None,
-        thresholds=means([one.thresholds for one in decided]),
-        cuts=means([one.cuts for one in decided]),
-        reach=means([one.reach for one in decided]),
-        sure=float(np.mean([one.sure for one in decided])),
+        thresholds=means([one.thresholds for one in decisions]),
+        cuts=means([one.cuts for one in decisions]),
+        reach=means([one.reach for one in decisions]),
+        sure=float(np.mean([one.sure for one in decisions])),
     )
 
 
-def average_predictions(tables: Sequence[TaskPredictions], decided: Decisions) -> TaskPredictions:
+def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions) -> TaskPredictions:
     """One table from those of several models about the same pictures.
 
     Args:
-        decided: what they have decided together.
+        decisions: what they have decided together.
     """
     first, *rest = tables
     if not rest:
@@ -161,17 +161,19 @@ def average_predictions(tables: Sequence[TaskPredictions], decided: Decisions) -
     unlike = np.asarray(np.mean(said, axis=0) >= 0.5)
     if isinstance(first, RegressionPredictions):
         values = np.asarray(np.mean([one.values for one in tables if isinstance(one, RegressionPredictions)], axis=0))
-        return replace(first, values=values, abstained=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)))
+        return replace(first, values=values, abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)))
     several = [one.probabilities for one in tables if not isinstance(one, RegressionPredictions)]
     probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
     if isinstance(first, MultilabelPredictions):
         told = _merge_abstain_reasons(unlike, np.zeros(len(first), bool))
-        return replace(first, probabilities=probabilities, answered=decided.predict_labels(probabilities), abstained=told)
+        return replace(
+            first, probabilities=probabilities, predicted=decisions.predict_labels(probabilities), abstain_reasons=told
+        )
     assert isinstance(first, ClassificationPredictions)
-    unsure = probabilities.max(1) < decided.sure if len(first) else np.zeros(0, bool)
-    answered = decided.predict_classes(probabilities, first.classes)
+    unsure = probabilities.max(1) < decisions.sure if len(first) else np.zeros(0, bool)
+    answered = decisions.predict_classes(probabilities, first.classes)
     return replace(
-        first, probabilities=probabilities, answered=answered, abstained=_merge_abstain_reasons(unlike, unsure)
+        first, probabilities=probabilities, predicted=answered, abstain_reasons=_merge_abstain_reasons(unlike, unsure)
     )
 
 
@@ -184,7 +186,7 @@ def _merge_abstain_reasons(unlike: np.ndarray, unsure: np.ndarray) -> tuple[str,
 # Answers with what surrounds them, sets of classes and ranges of numbers that hold the truth as often as promised.
 
 
-def require_sets_support(task: Task, decided: Decisions) -> None:
+def require_sets_support(task: Task, decisions: Decisions) -> None:
     """Refuse to surround answers with nothing, before a picture is answered.
 
     Raises:
@@ -192,40 +194,42 @@ def require_sets_support(task: Task, decided: Decisions) -> None:
     """
     if task == "labels":
         raise _no_label_sets_error()
-    if not (decided.cuts if task == "classes" else decided.reach):
+    if not (decisions.cuts if task == "classes" else decisions.reach):
         raise UsageError(
             f"This model has no {'sets' if task == 'classes' else 'ranges'}: to hold the truth in "
-            f"{1 - decided.miss:.0%} of all cases they are fitted on at least {min_calibration_size(decided.miss)} "
+            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least {min_calibration_size(decisions.miss)} "
             f"validation "
             "pictures with a known target, and its training had fewer, or was not ours. Train with a larger "
-            "--data.val_fraction, or promise less by a larger --answers.miss."
+            "--data.val_fraction, or promise less by a larger --decisions.conformal_alpha."
         )
 
 
-def add_prediction_sets(answers: TaskPredictions, decided: Decisions) -> TaskPredictions:
+def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
     """The same answers with a set of classes for each picture, or a range for each number.
 
     The promise is that of `conformal`: of pictures like the validation ones all but a share of `decided.miss` have
     their truth inside.
 
     Args:
-        decided: what was fitted on validation pictures; of several models, what they have decided together.
+        decisions: what was fitted on validation pictures; of several models, what they have decided together.
 
     Raises:
         UsageError: as `refuse_without_sets`.
     """
-    if isinstance(answers, ClassificationPredictions):
-        require_sets_support("classes", decided)
-        return replace(answers, sets=ConformalSets(decided.miss, decided.cuts, ()).predict_sets(answers.probabilities))
-    if isinstance(answers, RegressionPredictions):
-        require_sets_support("number", decided)
-        around = np.array([-1.0, 1.0]) * np.array(decided.reach)[:, None]  # [K, 2]
-        return replace(answers, ranges=(answers.values[..., None] + around).astype(np.float32))
+    if isinstance(predictions, ClassificationPredictions):
+        require_sets_support("classes", decisions)
+        return replace(
+            predictions, sets=ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(predictions.probabilities)
+        )
+    if isinstance(predictions, RegressionPredictions):
+        require_sets_support("number", decisions)
+        around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
+        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(np.float32))
     raise _no_label_sets_error()
 
 
 def _no_label_sets_error() -> UsageError:
     return UsageError(
         "Sets are of classes, and ranges of numbers. This model answers each label by itself, from a threshold of its "
-        'own on; train with --answers.rule "sensitivity 0.95" to miss fewer of them.'
+        'own on; train with --decisions.threshold_rule "sensitivity 0.95" to miss fewer of them.'
     )

@@ -42,7 +42,7 @@ class PrimaryMetric:
 
 
 def compute_primary_metric(
-    answers: TaskPredictions,
+    predictions: TaskPredictions,
     rows: Bool[np.ndarray, " n"] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
     labels: Sequence[int] | None = None,
@@ -59,7 +59,7 @@ def compute_primary_metric(
         groups: of each picture, such as its patient.
         labels: over which labels the mean AUROC goes; unless said, over those with ten known pictures of either kind.
     """
-    return compute_mean_primary_metric([answers], rows, groups, labels, seed)
+    return compute_mean_primary_metric([predictions], rows, groups, labels, seed)
 
 
 def compute_mean_primary_metric(
@@ -94,72 +94,72 @@ def compute_mean_primary_metric(
     return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=interval)
 
 
-def primary_metric_value(answers: TaskPredictions) -> float:
+def primary_metric_value(predictions: TaskPredictions) -> float:
     """The value of that figure alone, of all pictures.
 
     Raises:
         DataError: an answer is no number, no picture is known, every label is rare, or all targets of every column are
             equal.
     """
-    if isinstance(answers, MultilabelPredictions):
-        return _mean_auc_value(answers)
-    require_finite(answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities)
-    values = per_image_metric(answers)[1]
+    if isinstance(predictions, MultilabelPredictions):
+        return _mean_auc_value(predictions)
+    require_finite(predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities)
+    values = per_image_metric(predictions)[1]
     if not np.isnan(values).all():
         return float(np.nanmean(values))
-    if isinstance(answers, RegressionPredictions) and answers.known.any():
+    if isinstance(predictions, RegressionPredictions) and predictions.known.any():
         raise DataError(
             f"Errors of several columns are compared by the deviation of their targets. All targets of each of the "
-            f"{int(answers.known.any(0).sum())} known columns are equal among {len(answers):,} pictures; give more."
+            f"{int(predictions.known.any(0).sum())} known columns are equal among {len(predictions):,} pictures; give more."
         )
-    raise _no_targets_error(len(answers), "number" if isinstance(answers, RegressionPredictions) else "class")
+    raise _no_targets_error(len(predictions), "number" if isinstance(predictions, RegressionPredictions) else "class")
 
 
-def _mean_auc_value(answers: MultilabelPredictions) -> float:
-    require_finite(answers.probabilities)
-    known = _known_mask(answers)
+def _mean_auc_value(predictions: MultilabelPredictions) -> float:
+    require_finite(predictions.probabilities)
+    known = _known_mask(predictions)
     if not known.any():
-        raise _no_targets_error(len(answers), "label")
-    counted = _measurable_labels(known, _positive_mask(answers))
+        raise _no_targets_error(len(predictions), "label")
+    counted = _measurable_labels(known, _positive_mask(predictions))
     if not counted:
         raise DataError(
             f"An AUROC needs a label with {MIN_PER_SIDE} known pictures that have it and {MIN_PER_SIDE} that do "
             f"not. None of the "
-            f"{len(answers.classes)} labels has them among {len(answers):,} pictures; give more."
+            f"{len(predictions.classes)} labels has them among {len(predictions):,} pictures; give more."
         )
-    return auc.mean_roc_auc(_label_aucs(answers, known, counted, None)).value
+    return auc.mean_roc_auc(_label_aucs(predictions, known, counted, None)).value
 
 
 def _no_targets_error(n: int, what: str) -> DataError:
     return DataError(f"A figure needs pictures with a known {what}. Got {format_count(n, 'picture')}, none with one.")
 
 
-def per_image_metric(answers: TaskPredictions) -> tuple[str, Float64[np.ndarray, " n"]]:
+def per_image_metric(predictions: TaskPredictions) -> tuple[str, Float64[np.ndarray, " n"]]:
     """What a figure is called that is a mean over pictures, and each picture's part in it; NaN where it is not known.
 
     Classes have 1 for a right answer and 0 for a wrong one, numbers their absolute error.
     """
-    if isinstance(answers, RegressionPredictions):
-        return _scaled_absolute_errors(answers, answers.values.astype(np.float64))
-    assert not isinstance(answers, MultilabelPredictions)
-    if answers.targets is None:
-        return ACCURACY, np.full(len(answers), np.nan)
-    right = (answers.labels == answers.targets).astype(np.float64)
-    return ACCURACY, np.where(answers.targets == UNKNOWN_CLASS, np.nan, right)
+    if isinstance(predictions, RegressionPredictions):
+        return _scaled_absolute_errors(predictions, predictions.values.astype(np.float64))
+    assert not isinstance(predictions, MultilabelPredictions)
+    if predictions.targets is None:
+        return ACCURACY, np.full(len(predictions), np.nan)
+    right = (predictions.labels == predictions.targets).astype(np.float64)
+    return ACCURACY, np.where(predictions.targets == UNKNOWN_CLASS, np.nan, right)
 
 
-def constant_baseline_errors(answers: RegressionPredictions) -> Float64[np.ndarray, " n"]:
+def constant_baseline_errors(predictions: RegressionPredictions) -> Float64[np.ndarray, " n"]:
     """As `per_picture`, of always saying the mean of the targets."""
-    targets = _float_targets(answers)
+    targets = _float_targets(predictions)
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else np.nan for column in targets.T]
-    return _scaled_absolute_errors(answers, np.broadcast_to(np.array(means), targets.shape))[1]
+    return _scaled_absolute_errors(predictions, np.broadcast_to(np.array(means), targets.shape))[1]
 
 
-def _scaled_absolute_errors(answers: RegressionPredictions, values: np.ndarray) -> tuple[str, np.ndarray]:
-    targets = _float_targets(answers)
+def _scaled_absolute_errors(predictions: RegressionPredictions, values: np.ndarray) -> tuple[str, np.ndarray]:
+    targets = _float_targets(predictions)
     errors = np.abs(values - targets)
     if errors.shape[1] == 1:
-        return f"mean absolute error of {answers.columns[0]}", errors[:, 0]
+        return f"mean absolute error of {predictions.columns[0]}", errors[:, 0]
     spreads = np.array([column[~np.isnan(column)].std() if not np.isnan(column).all() else 0.0 for column in targets.T])
     counted = ~np.isnan(errors) & (spreads > 0)
     scaled = np.where(counted, errors / np.where(spreads > 0, spreads, 1.0), 0.0).sum(1)
@@ -167,12 +167,16 @@ def _scaled_absolute_errors(answers: RegressionPredictions, values: np.ndarray) 
     return "mean absolute error in deviations", means
 
 
-def _float_targets(answers: RegressionPredictions) -> np.ndarray:
-    return np.full(answers.values.shape, np.nan) if answers.targets is None else answers.targets.astype(np.float64)
+def _float_targets(predictions: RegressionPredictions) -> np.ndarray:
+    return (
+        np.full(predictions.values.shape, np.nan)
+        if predictions.targets is None
+        else predictions.targets.astype(np.float64)
+    )
 
 
-def _row_mask(answers: TaskPredictions, rows: np.ndarray | None) -> np.ndarray:
-    return np.ones(len(answers), bool) if rows is None else rows
+def _row_mask(predictions: TaskPredictions, rows: np.ndarray | None) -> np.ndarray:
+    return np.ones(len(predictions), bool) if rows is None else rows
 
 
 def _multilabel_primary_metric(
@@ -196,13 +200,15 @@ def _multilabel_primary_metric(
     return PrimaryMetric(name=name, n=n, groups=count, value=mean.value, interval=mean.interval(), labels=counted)
 
 
-def _known_mask(answers: MultilabelPredictions) -> np.ndarray:
-    return np.asarray(answers.known)
+def _known_mask(predictions: MultilabelPredictions) -> np.ndarray:
+    return np.asarray(predictions.known)
 
 
-def _positive_mask(answers: MultilabelPredictions) -> np.ndarray:
+def _positive_mask(predictions: MultilabelPredictions) -> np.ndarray:
     return (
-        np.zeros(answers.probabilities.shape, bool) if answers.targets is None else answers.targets >= LABEL_THRESHOLD
+        np.zeros(predictions.probabilities.shape, bool)
+        if predictions.targets is None
+        else predictions.targets >= LABEL_THRESHOLD
     )
 
 
@@ -213,7 +219,9 @@ def _measurable_labels(known: np.ndarray, present: np.ndarray) -> tuple[int, ...
 
 
 def _label_aucs(
-    answers: MultilabelPredictions, known: np.ndarray, labels: Sequence[int], groups: np.ndarray | None
+    predictions: MultilabelPredictions, known: np.ndarray, labels: Sequence[int], groups: np.ndarray | None
 ) -> list[auc.RocAuc]:
-    present = known & _positive_mask(answers)
-    return [auc.roc_auc_with_influence(present[:, k], answers.probabilities[:, k], known[:, k], groups) for k in labels]
+    present = known & _positive_mask(predictions)
+    return [
+        auc.roc_auc_with_influence(present[:, k], predictions.probabilities[:, k], known[:, k], groups) for k in labels
+    ]

@@ -223,18 +223,18 @@ def _stratification_targets(targets: np.ndarray, task: Task) -> Int64[np.ndarray
 
 
 def learnable_mask(
-    shown: Shaped[np.ndarray, " n *K"], asked: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
+    train_targets: Shaped[np.ndarray, " n *K"], test_targets: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
 ) -> Bool[np.ndarray, "m K"]:
     """Which cells of the asked pictures the shown ones have something to teach about."""
     if task == "classes":
-        return np.repeat(np.isin(asked, shown)[:, None], outputs, axis=1)
-    known = ~np.isnan(shown)
+        return np.repeat(np.isin(test_targets, train_targets)[:, None], outputs, axis=1)
+    known = ~np.isnan(train_targets)
     if task == "labels":
-        present = shown >= LABEL_THRESHOLD
+        present = train_targets >= LABEL_THRESHOLD
         able = present.any(0) & (known & ~present).any(0)
     else:
         able = known.sum(0) >= 2
-    return np.repeat(able[None], len(asked), axis=0)
+    return np.repeat(able[None], len(test_targets), axis=0)
 
 
 def _subsample_rows(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
@@ -242,9 +242,9 @@ def _subsample_rows(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
     return rows if len(rows) <= most else rows[np.sort(permutation(seed, "probes", 0, len(rows))[:most])]
 
 
-def _select_strength(answers: np.ndarray, aims: np.ndarray, task: Task) -> int:
+def _select_strength(predictions: np.ndarray, targets: np.ndarray, task: Task) -> int:
     """The strength whose answers have the lowest loss."""
-    found = [compute_quick_metrics(task, one, aims) for one in answers]
+    found = [compute_quick_metrics(task, one, targets) for one in predictions]
     return int(np.argmin([np.inf if one is None else one.loss for one in found]))
 
 
@@ -258,12 +258,12 @@ MIN_KNN_WEIGHT = 1e-6
 
 
 def knn_outputs(
-    known: Float32[np.ndarray, "n P"],
+    train_features: Float32[np.ndarray, "n P"],
     targets: Shaped[np.ndarray, " n *K"],
-    asked: Float32[np.ndarray, "m P"],
+    query_features: Float32[np.ndarray, "m P"],
     task: Task,
     outputs: int,
-    neighbours: int,
+    num_neighbors: int,
 ) -> Float32[np.ndarray, "m K"]:
     """The mean of the nearest training targets, each weighed by exp(cosine similarity / 0.07), as a model's outputs.
 
@@ -275,13 +275,13 @@ def knn_outputs(
 
     Source: Wu et al. 2018, section 3.4; Caron et al. 2021.
     """
-    first, queries = (F.normalize(torch.from_numpy(each), dim=1) for each in (known, asked))
+    first, queries = (F.normalize(torch.from_numpy(each), dim=1) for each in (train_features, query_features))
     values = torch.from_numpy(targets)
     values = F.one_hot(values, outputs).float() if values.ndim == 1 else values.float()
     known_cells = ~values.isnan()
     filled, parts = torch.where(known_cells, values, 0.0), []
     for start in range(0, len(queries), KNN_CHUNK):
-        similar, rows = (queries[start : start + KNN_CHUNK] @ first.T).topk(min(neighbours, len(first)), dim=1)
+        similar, rows = (queries[start : start + KNN_CHUNK] @ first.T).topk(min(num_neighbors, len(first)), dim=1)
         weights = (similar / KNN_TEMPERATURE).softmax(1)[..., None] * known_cells[rows]  # [c, k, K]
         parts.append((weights * filled[rows]).sum(1) / weights.sum(1).clamp(min=1e-12))
     mean = torch.cat(parts) if parts else torch.zeros(0, outputs)

@@ -46,14 +46,14 @@ def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) 
     return QuickMetrics("R2", float(np.mean(shares)) if shares else None, loss)
 
 
-def _multilabel_quick_metrics(chances: np.ndarray, targets: np.ndarray, known: np.ndarray) -> QuickMetrics:
+def _multilabel_quick_metrics(probabilities: np.ndarray, targets: np.ndarray, known: np.ndarray) -> QuickMetrics:
     """The AUROC is the mean over labels that have both kinds of pictures, however few."""
     present = targets >= LABEL_THRESHOLD
     found = [
-        roc_auc_with_influence(present[:, k], chances[:, k], there).value
+        roc_auc_with_influence(present[:, k], probabilities[:, k], there).value
         for k, there in enumerate(known.T)
         if 0 < present[there, k].sum() < there.sum()
     ]
-    p, t = np.clip(chances[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
+    p, t = np.clip(probabilities[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
     loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
     return QuickMetrics("AUROC", float(np.mean(found)) if found else None, loss)

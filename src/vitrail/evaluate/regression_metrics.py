@@ -78,7 +78,11 @@ class RegressionMetrics:
         if len(self.per_column) > 1:
             each = "; ".join(f"{one.name} {_format_number(one.mae)}" for one in self.per_column[:5])
             more = "; ..." if len(self.per_column) > 5 else ""
-            mean = "R2 cannot be told" if self.r2 is None else f"R2 {self.r2:.3f} (mean of {self._num_measured_columns()} columns)"
+            mean = (
+                "R2 cannot be told"
+                if self.r2 is None
+                else f"R2 {self.r2:.3f} (mean of {self._num_measured_columns()} columns)"
+            )
             return f"{mean} {where}; mean absolute errors: {each}{more}"
         (one,) = self.per_column
         assert one.mae is not None and one.mae_interval is not None  # of the one column something is known

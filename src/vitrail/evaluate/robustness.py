@@ -121,24 +121,24 @@ class RobustnessReport:
 
 
 def measure_robustness(
-    answering: ForwardFunction,
-    answers: Callable[[np.ndarray], TaskPredictions],
+    forward: ForwardFunction,
+    predictions: Callable[[np.ndarray], TaskPredictions],
     images: UInt8[Tensor, "n C H W"],
     indices: Int64[np.ndarray, " n"],
     suite: str,
     split: str = "",
     seed: int = 0,
     groups: Shaped[np.ndarray, " n"] | None = None,
-    counted: ProgressWrapper | None = None,
+    progress: ProgressWrapper | None = None,
 ) -> RobustnessReport:
     """Let every picture be answered as it is and disturbed in every kind and severity of a suite.
 
     Args:
-        answers: makes the table of answers, with its targets, of the outputs for all pictures.
+        predictions: makes the table of answers, with its targets, of the outputs for all pictures.
         images: as the model reads them, so that severities mean the same for every model of that size.
         indices: of each picture in its source; a picture is disturbed in the same way whichever others are asked for.
         groups: of each picture, such as its patient.
-        counted: shows how far it is.
+        progress: shows how far it is.
 
     Raises:
         UsageError: no such suite, or no pictures.
@@ -149,13 +149,13 @@ def measure_robustness(
     kinds = corruption_kinds(suite)
     if not len(images):
         raise UsageError("Robustness needs at least one picture. Got none.")
-    clean = answers(
-        np.concatenate([answering(images[start : start + CORRUPTION_BATCH_SIZE]) for start in _batch_starts(images)])
+    clean = predictions(
+        np.concatenate([forward(images[start : start + CORRUPTION_BATCH_SIZE]) for start in _batch_starts(images)])
     )
     value, whole = primary_metric_value(clean), compute_primary_metric(clean, groups=groups, seed=seed)
     cells = [(kind, severity) for kind in kinds for severity in SEVERITIES]
-    found = (answers(_forward_corrupted(answering, images, indices, *cell, seed)) for cell in cells)
-    tables = list(counted(found, len(cells), len(images)) if counted else found)
+    found = (predictions(_forward_corrupted(forward, images, indices, *cell, seed)) for cell in cells)
+    tables = list(progress(found, len(cells), len(images)) if progress else found)
     each, everything = len(SEVERITIES), compute_mean_primary_metric(tables, groups=groups, seed=seed)
     rows = [_summarize_kind(kind, tables[at * each : (at + 1) * each], groups, seed) for at, kind in enumerate(kinds)]
     return RobustnessReport(
@@ -197,13 +197,13 @@ def _batch_starts(images: Tensor) -> range:
 
 
 def _forward_corrupted(
-    answering: ForwardFunction, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
+    forward: ForwardFunction, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
 ) -> np.ndarray:
     """Outputs for all pictures, of which a batch at a time is disturbed."""
     parts = []
     for start in _batch_starts(images):
         part = slice(start, start + CORRUPTION_BATCH_SIZE)
-        parts.append(answering(corrupt_images(images[part], kind, severity, seed, indices[part])))
+        parts.append(forward(corrupt_images(images[part], kind, severity, seed, indices[part])))
     return np.concatenate(parts)
 
 

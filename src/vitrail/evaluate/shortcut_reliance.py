@@ -41,10 +41,10 @@ def border_mask(height: int, width: int) -> PixelMask:
 class MaskedModel(nn.Module):
     """A model that sees only some of the pixels; the others have the mean that every picture has subtracted."""
 
-    def __init__(self, model: nn.Module, shown: PixelMask):
+    def __init__(self, model: nn.Module, inputs: PixelMask):
         super().__init__()
         self.model = model
-        self.register_buffer("shown", torch.from_numpy(shown.copy()), persistent=False)
+        self.register_buffer("shown", torch.from_numpy(inputs.copy()), persistent=False)
         self.train(model.training)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
@@ -165,13 +165,17 @@ def _relative_skill(value: float, guess: float, perfect: float) -> float:
     return 0.0 if guess == perfect else (value - guess) / (perfect - guess)
 
 
-def _guess_and_perfect(answers: TaskPredictions) -> tuple[float, float]:
+def _guess_and_perfect(predictions: TaskPredictions) -> tuple[float, float]:
     """The figure of guessing, and of being always right."""
-    if isinstance(answers, MultilabelPredictions):
+    if isinstance(predictions, MultilabelPredictions):
         return 0.5, 1.0
-    if isinstance(answers, RegressionPredictions):
-        return float(np.nanmean(constant_baseline_errors(answers))), 0.0
-    targets = np.zeros(0, np.int64) if answers.targets is None else answers.targets[answers.targets != UNKNOWN_CLASS]
+    if isinstance(predictions, RegressionPredictions):
+        return float(np.nanmean(constant_baseline_errors(predictions))), 0.0
+    targets = (
+        np.zeros(0, np.int64)
+        if predictions.targets is None
+        else predictions.targets[predictions.targets != UNKNOWN_CLASS]
+    )
     return float(np.bincount(targets).max() / len(targets)), 1.0
 
 

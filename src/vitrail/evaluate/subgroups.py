@@ -95,7 +95,7 @@ class SubgroupReport:
 
 
 def compute_subgroups(
-    answers: TaskPredictions,
+    predictions: TaskPredictions,
     columns: Mapping[str, Sequence[str]],
     groups: Shaped[np.ndarray, " n"] | None = None,
     seed: int = 0,
@@ -110,21 +110,21 @@ def compute_subgroups(
         groups: of each picture, such as its patient.
         seed: of the bootstrap.
     """
-    whole = compute_primary_metric(answers, None, groups, None, seed)
+    whole = compute_primary_metric(predictions, None, groups, None, seed)
     found, left_out = [], []
     for name, values in columns.items():
         cut = split_by_value(values)
         if isinstance(cut, UnusableColumn):
             left_out.append((name, cut.reason))
             continue
-        each = [_measure_subgroup(answers, whole, value, rows, groups, seed) for value, rows in cut.items()]
+        each = [_measure_subgroup(predictions, whole, value, rows, groups, seed) for value, rows in cut.items()]
         found.append(SubgroupColumn(name=name, slices=tuple(each)))
     judged = sum(not one.few and one.interval is not None for column in found for one in column.slices)
-    higher = not isinstance(answers, RegressionPredictions)
+    higher = not isinstance(predictions, RegressionPredictions)
     return SubgroupReport(
         figure=whole.name,
         higher_is_better=higher,
-        split=answers.split,
+        split=predictions.split,
         n=whole.n,
         overall=whole.value,
         interval=whole.interval,
@@ -135,27 +135,32 @@ def compute_subgroups(
 
 
 def _measure_subgroup(
-    answers: TaskPredictions, whole: PrimaryMetric, value: str, rows: np.ndarray, groups: np.ndarray | None, seed: int
+    predictions: TaskPredictions,
+    overall: PrimaryMetric,
+    value: str,
+    rows: np.ndarray,
+    groups: np.ndarray | None,
+    seed: int,
 ) -> Subgroup:
-    own = compute_primary_metric(answers, rows, groups, None, seed)
+    own = compute_primary_metric(predictions, rows, groups, None, seed)
     few = own.n < MIN_SUBGROUP_IMAGES or (groups is not None and own.groups < MIN_SUBGROUP_GROUPS)
     if own.value is None:
         return Subgroup(value=value, n=own.n, few=few)
-    same = own.labels == whole.labels
+    same = own.labels == overall.labels
     return Subgroup(
         value=value,
         n=own.n,
         few=few,
         figure=own.value,
         interval=own.interval,
-        overall=whole.value if same else compute_primary_metric(answers, labels=own.labels).value,
+        overall=overall.value if same else compute_primary_metric(predictions, labels=own.labels).value,
         labels=len(own.labels) or None,
     )
 
 
-def _mark_worst(column: SubgroupColumn, judged: int, higher: bool) -> SubgroupColumn:
+def _mark_worst(column: SubgroupColumn, num_judged: int, higher: bool) -> SubgroupColumn:
     """The same slices, the worst of those that are told from all pictures marked."""
-    wider = NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * max(1, judged))) / NormalDist().inv_cdf(
+    wider = NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * max(1, num_judged))) / NormalDist().inv_cdf(
         1 - SUBGROUP_LEVEL / 2
     )
     gaps = [_significant_gap(one, wider, higher) for one in column.slices]
@@ -165,14 +170,14 @@ def _mark_worst(column: SubgroupColumn, judged: int, higher: bool) -> SubgroupCo
     return replace(column, slices=tuple(replace(one, worst=place == worst) for place, one in enumerate(column.slices)))
 
 
-def _significant_gap(one: Subgroup, wider: float, higher: bool) -> float:
+def _significant_gap(subgroup: Subgroup, wider: float, higher: bool) -> float:
     """How much worse than all pictures it is, where the widened interval says that it is; else 0."""
-    if one.few or one.figure is None or one.interval is None or one.overall is None:
+    if subgroup.few or subgroup.figure is None or subgroup.interval is None or subgroup.overall is None:
         return 0.0
-    low, high = one.interval
-    nearest = one.figure + wider * ((high if higher else low) - one.figure)
-    worse = nearest < one.overall if higher else nearest > one.overall
-    return abs(one.overall - one.figure) if worse else 0.0
+    low, high = subgroup.interval
+    nearest = subgroup.figure + wider * ((high if higher else low) - subgroup.figure)
+    worse = nearest < subgroup.overall if higher else nearest > subgroup.overall
+    return abs(subgroup.overall - subgroup.figure) if worse else 0.0
 
 
 def _format_column(column: SubgroupColumn) -> list[str]:
@@ -235,26 +240,26 @@ def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] |
     return found if there.all() else {**found, EMPTY: ~there}
 
 
-def _parse_numbers(texts: np.ndarray, there: np.ndarray) -> Float64[np.ndarray, " n"] | None:
+def _parse_numbers(texts: np.ndarray, non_empty: np.ndarray) -> Float64[np.ndarray, " n"] | None:
     """Every cell as a number, NaN for empty ones; None if one of them is something else."""
     try:
         numbers = np.array([float(text) if text else np.nan for text in texts.tolist()], np.float64)
     except ValueError:
         return None
-    return numbers if np.isfinite(numbers[there]).all() else None
+    return numbers if np.isfinite(numbers[non_empty]).all() else None
 
 
-def _is_identifier(texts: np.ndarray, different: int) -> bool:
+def _is_identifier(texts: np.ndarray, num_distinct: int) -> bool:
     """Whether whole numbers only tell the pictures apart, as a running number does."""
-    return different == len(texts) and all(text.lstrip("+-").isdigit() for text in texts.tolist())
+    return num_distinct == len(texts) and all(text.lstrip("+-").isdigit() for text in texts.tolist())
 
 
-def _split_into_quartiles(numbers: np.ndarray, there: np.ndarray) -> dict[str, Bool[np.ndarray, " n"]]:
+def _split_into_quartiles(numbers: np.ndarray, non_empty: np.ndarray) -> dict[str, Bool[np.ndarray, " n"]]:
     """Up to four ranges that hold about as many pictures each; each holds its upper end."""
-    known = numbers[there]
+    known = numbers[non_empty]
     edges = np.unique(np.quantile(known, [0.25, 0.5, 0.75], method="inverted_cdf"))
     edges = edges[edges < known.max()]
-    place = np.where(there, np.searchsorted(edges, np.where(there, numbers, 0.0), side="left"), -1)
+    place = np.where(non_empty, np.searchsorted(edges, np.where(non_empty, numbers, 0.0), side="left"), -1)
     found = {}
     for k in range(len(edges) + 1):
         low, high = (f"{edges[at]:.10g}" if 0 <= at < len(edges) else "" for at in (k - 1, k))

@@ -77,7 +77,11 @@ class PredictionTable(ABC):
         """All columns of the file with their types, by their names."""
         before = (self.paths, self.ids, (self.split,) * len(self))
         names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
-        return {**names, **self.typed_columns(), **{name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}}
+        return {
+            **names,
+            **self.typed_columns(),
+            **{name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS},
+        }
 
     def records(self) -> list[dict[str, object]]:
         """The rows as dictionaries with the columns of the file; None where a cell is empty."""
@@ -137,11 +141,11 @@ class RawTable:
     """As in `Table`."""
 
 
-def image_path(picture: ImageInput) -> str:
+def image_path(image: ImageInput) -> str:
     """Where a picture lies: its file, or its name inside something larger; empty for an array."""
-    if isinstance(picture, np.ndarray):
+    if isinstance(image, np.ndarray):
         return ""
-    return str(picture) if isinstance(picture, Path) else picture.name
+    return str(image) if isinstance(image, Path) else image.name
 
 
 def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> RawTable:
@@ -211,10 +215,10 @@ def concat_abstain_reasons(parts: Sequence[PredictionTable]) -> tuple[str, ...]:
     return tuple(why for part in parts for why in part.abstain_reasons or ("",) * len(part))
 
 
-def concat_optional(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
+def concat_optional(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Further columns of all parts; None where one of them has none."""
-    there = [one for one in found if one is not None]
-    return np.concatenate(there) if there and len(there) == len(found) else None
+    there = [one for one in parts if one is not None]
+    return np.concatenate(there) if there and len(there) == len(parts) else None
 
 
 def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
@@ -228,17 +232,17 @@ def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.
     return np.concatenate([unknown if targets is None else targets for targets, unknown in parts])
 
 
-def check_prediction_shape(table: PredictionTable, answers: np.ndarray, names: tuple[str, ...], what: str) -> None:
+def check_prediction_shape(table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], what: str) -> None:
     """Refuse answers that are not one row per picture and one column per name.
 
     Raises:
         UsageError: the shapes, in words.
     """
     shape = (len(table.ids), len(names))
-    if answers.shape != shape or len(table.paths) != len(table.ids):
+    if predictions.shape != shape or len(table.paths) != len(table.ids):
         raise UsageError(
             f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
-            f"paths. Got {answers.shape} and {len(table.paths)} paths."
+            f"paths. Got {predictions.shape} and {len(table.paths)} paths."
         )
     if table.abstain_reasons and len(table.abstain_reasons) != len(table.ids):
         raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstain_reasons)}.")

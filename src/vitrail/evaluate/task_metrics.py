@@ -38,32 +38,32 @@ class MetricRow(NamedTuple):
     """Pictures that are known, or that are of the class."""
 
 
-def iter_results(figures: TaskMetrics) -> Iterator[MetricRow]:
+def iter_results(metrics: TaskMetrics) -> Iterator[MetricRow]:
     """The figures of a split in the order of its JSON, and then those of each class, label or column."""
-    values = figures.to_json()
-    yield from _iter_rows(values, figures.split, "")
+    values = metrics.to_json()
+    yield from _iter_rows(values, metrics.split, "")
     for part in RESULTS_PARTS:
         for one in values.get(part, ()):
-            yield from _iter_rows(one, figures.split, one["name"])
+            yield from _iter_rows(one, metrics.split, one["name"])
 
 
-def write_results_csv(path: Path, figures: Iterable[TaskMetrics]) -> None:
+def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
     """Write the table in one step.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    rows = [_format_row(row) for each in figures for row in iter_results(each)]
+    rows = [_format_row(row) for each in metrics for row in iter_results(each)]
     atomic.write_bytes(path, "".join(format_csv_lines([RESULTS_HEADER, *rows])).encode("utf-8", "surrogateescape"))
 
 
-def _iter_rows(values: Mapping[str, Any], split: str, of: str) -> Iterator[MetricRow]:
+def _iter_rows(values: Mapping[str, Any], split: str, scope: str) -> Iterator[MetricRow]:
     for name, value in values.items():
         if isinstance(value, float):
             low, high = values.get(name + _INTERVAL, (None, None))
-            yield MetricRow(split, of, name, value, low, high, values["n"])
+            yield MetricRow(split, scope, name, value, low, high, values["n"])
         elif _is_range(value) and not name.endswith(_INTERVAL):
-            yield MetricRow(split, of, name, None, value[0], value[1], values["n"])
+            yield MetricRow(split, scope, name, None, value[0], value[1], values["n"])
 
 
 def _is_range(value: Any) -> bool:
@@ -81,7 +81,7 @@ TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
 
 
 def compute_metrics(
-    answers: TaskPredictions,
+    predictions: TaskPredictions,
     scaling: TargetScaling | None = None,
     groups: np.ndarray | None = None,
     ordered: bool = False,
@@ -96,8 +96,8 @@ def compute_metrics(
     Raises:
         DataError: no picture has a known target, or an answer is no number.
     """
-    if isinstance(answers, ClassificationPredictions):
-        return metrics.compute_classification_metrics(answers, groups, ordered)
-    if isinstance(answers, MultilabelPredictions):
-        return multilabel_metrics.compute_multilabel_metrics(answers, groups)
-    return regression_metrics.compute_regression_metrics(answers, None if scaling is None else scaling.mean, groups)
+    if isinstance(predictions, ClassificationPredictions):
+        return metrics.compute_classification_metrics(predictions, groups, ordered)
+    if isinstance(predictions, MultilabelPredictions):
+        return multilabel_metrics.compute_multilabel_metrics(predictions, groups)
+    return regression_metrics.compute_regression_metrics(predictions, None if scaling is None else scaling.mean, groups)

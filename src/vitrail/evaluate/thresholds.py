@@ -93,9 +93,9 @@ class RocPoints(NamedTuple):
         return 1 - self.false_positives / self.false_positives[-1]
 
 
-def compute_roc_points(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> RocPoints:
+def compute_roc_points(positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]) -> RocPoints:
     """The points of the ROC curve; both kinds of pictures are there."""
-    scores, numbers = np.unique(-chances.astype(np.float64), return_inverse=True)
+    scores, numbers = np.unique(-probabilities.astype(np.float64), return_inverse=True)
     scores = -scores  # falling
     ups = np.bincount(numbers, positive).astype(np.int64)
     downs = np.bincount(numbers, ~positive).astype(np.int64)
@@ -110,7 +110,7 @@ def compute_roc_points(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarr
 
 
 def choose_threshold(
-    rule: ThresholdRule, positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
+    rule: ThresholdRule, positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
 ) -> Threshold:
     """The threshold of one label, from validation pictures of which it is known.
 
@@ -120,25 +120,25 @@ def choose_threshold(
     value = (
         DEFAULT_THRESHOLD
         if few or rule.kind == "half"
-        else _best_threshold(rule, compute_roc_points(positive, chances))
+        else _best_threshold(rule, compute_roc_points(positive, probabilities))
     )
-    return evaluate_threshold(value, positive, chances, chosen=not few)
+    return evaluate_threshold(value, positive, probabilities, is_fitted=not few)
 
 
 def evaluate_threshold(
-    value: float, positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"], chosen: bool = True
+    threshold: float, positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"], is_fitted: bool = True
 ) -> Threshold:
     """What a threshold gives on some pictures."""
-    answered = chances >= value
+    answered = probabilities >= threshold
     n, found, left = int(positive.sum()), int((answered & positive).sum()), int((~answered & ~positive).sum())
     others = len(positive) - n
     return Threshold(
-        value=value,
+        value=threshold,
         sensitivity=found / n if n else None,
         sensitivity_interval=wilson_interval(found, n),
         specificity=left / others if others else None,
         specificity_interval=wilson_interval(left, others),
-        is_fitted=chosen,
+        is_fitted=is_fitted,
     )
 
 
@@ -160,36 +160,38 @@ def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
         return points.sensitivity + points.specificity
     if rule.kind == "cost":
         assert rule.value is not None
-        return -(rule.value * (points.true_positives[-1] - points.true_positives) + points.false_positives).astype(np.float64)
+        return -(rule.value * (points.true_positives[-1] - points.true_positives) + points.false_positives).astype(
+            np.float64
+        )
     return 2 * points.true_positives / (points.true_positives[-1] + points.true_positives + points.false_positives)
 
 
-# What a person may say about answers: the [answers] table of a plan.
+# What a person may say about answers: the [decisions] table of a plan.
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionSettings:
+class DecisionSettings:
     """How answers are made of outputs, and how they are judged; everything is fitted on validation pictures."""
 
     calibrate: bool = True
     """Divide logits by the temperature under which the validation pictures are likeliest."""
-    rule: str = "f1"
+    threshold_rule: str = "f1"
     """From which probability on a label is answered: half, f1, youden, sensitivity SHARE, specificity SHARE, cost
     NUMBER (a miss costs as much as so many false alarms)."""
     positive: str = ""
     """Of two classes the one that `rule` chooses a threshold for, such as "defect"; empty answers the likelier one."""
-    reject: float = 0.0
+    abstain_fraction: float = 0.0
     """Share of the validation pictures, the least sure, that are not answered; for classes."""
-    miss: float = 0.05
+    conformal_alpha: float = 0.05
     """Share of pictures whose class may be missing from their set, or number from its range."""
     ordered: bool = False
     """The classes stand in an order, such as grades, so that a near miss is better than a far one."""
 
     def __post_init__(self) -> None:
-        ThresholdRule.parse(self.rule)
-        conformal.min_calibration_size(self.miss)
-        if not 0 <= self.reject < 1:
-            raise UsageError(f"answers.reject must lie in 0..1. Got {self.reject}.")
+        ThresholdRule.parse(self.threshold_rule)
+        conformal.min_calibration_size(self.conformal_alpha)
+        if not 0 <= self.abstain_fraction < 1:
+            raise UsageError(f"decisions.abstain_fraction must lie in 0..1. Got {self.abstain_fraction}.")
 
     def check_task(self, task: Task, classes: tuple[str, ...]) -> None:
         """Refuse what this task cannot follow; nothing is ignored.
@@ -197,20 +199,20 @@ class PredictionSettings:
         Raises:
             UsageError: the setting, and what it is for.
         """
-        usual = PredictionSettings()
+        usual = DecisionSettings()
         if self.positive and (task != "classes" or len(classes) != 2 or self.positive not in classes):
             known = ", ".join(classes[:10])
-            raise UsageError(f"answers.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
-        if self.rule != usual.rule and not (task == "labels" or self.positive):
+            raise UsageError(f"decisions.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
+        if self.threshold_rule != usual.threshold_rule and not (task == "labels" or self.positive):
             raise UsageError(
-                f"answers.rule {self.rule!r} chooses thresholds of labels, or of one of two classes that "
-                f"answers.positive names. The task is {task}; leave it out."
+                f"decisions.threshold_rule {self.threshold_rule!r} chooses thresholds of labels, or of one of two classes that "
+                f"decisions.positive names. The task is {task}; leave it out."
             )
-        if self.positive and self.reject:
+        if self.positive and self.abstain_fraction:
             raise UsageError(
-                "answers.reject leaves unanswered what is near one half, and answers.positive answers from a threshold "
+                "decisions.abstain_fraction leaves unanswered what is near one half, and decisions.positive answers from a threshold "
                 "of its own. Give one of them."
             )
-        for name, value in (("reject", self.reject), ("ordered", self.ordered)):
+        for name, value in (("abstain_fraction", self.abstain_fraction), ("ordered", self.ordered)):
             if value and task != "classes":
                 raise UsageError(f"answers.{name} is for the task classes. The task is {task}; leave it out.")

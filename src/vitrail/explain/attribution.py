@@ -50,7 +50,7 @@ class EmptyMapError(UsageError):
     """A map that says nothing."""
 
 
-def require_nonempty_map(found: AttributionMap, why: str) -> AttributionMap:
+def require_nonempty_map(attribution: AttributionMap, why: str) -> AttributionMap:
     """The map itself, if every picture's part of it says something.
 
     Args:
@@ -59,8 +59,8 @@ def require_nonempty_map(found: AttributionMap, why: str) -> AttributionMap:
     Raises:
         EmptyMapError: a picture's map holds NaN or infinity, is zero everywhere, or the same everywhere.
     """
-    for place, one in enumerate(found.values):
-        name = f"The map by {found.method} of picture {place + 1} of {len(found.values)}"
+    for place, one in enumerate(attribution.values):
+        name = f"The map by {attribution.method} of picture {place + 1} of {len(attribution.values)}"
         if not np.isfinite(one).all():
             raise EmptyMapError(
                 f"{name} holds {int((~np.isfinite(one)).sum())} values that are not finite. The weights of the model "
@@ -73,26 +73,26 @@ def require_nonempty_map(found: AttributionMap, why: str) -> AttributionMap:
                 f"{name} has the same value {one.flat[0]:.3g} on all {one.size} patches, so it points nowhere. Choose "
                 "another method, class or layer."
             )
-    return found
+    return attribution
 
 
 # From tokens to a map: which tokens the answer is read from, and where the patches lie.
 
 
-def token_weights(model: ViT, read: Float[Tensor, "B T P"]) -> Float[Tensor, "B T"]:
+def token_weights(model: ViT, final_tokens: Float[Tensor, "B T P"]) -> Float[Tensor, "B T"]:
     """How much of each token goes into the answer; rows sum to 1.
 
     The class token, or the class and the distillation token by half, or the mean of the patches, or class token and
     mean by half, or what a learned probe looks at (the mean over its heads).
 
     Args:
-        read: what the pooling reads.
+        final_tokens: what the pooling reads.
     """
-    B, T, _ = read.shape
+    B, T, _ = final_tokens.shape
     kind, prefix = model.pool.kind, model.config.prefix
     if kind == "attention":
-        return model.pool.forward_with_attention(read)[1].mean(1)[:, 0].detach()
-    found = torch.zeros(B, T, device=read.device, dtype=read.dtype)
+        return model.pool.forward_with_attention(final_tokens)[1].mean(1)[:, 0].detach()
+    found = torch.zeros(B, T, device=final_tokens.device, dtype=final_tokens.dtype)
     if kind == "class":
         found[:, 0] = 1
     elif kind == "class+distillation":
@@ -131,16 +131,16 @@ Targets = int | Sequence[int] | None
 """One output for all pictures, one for each, or None: the largest of each."""
 
 
-def resolve_targets(outputs: Float[Tensor, "B K"], of: Targets) -> Int[Tensor, " B"]:
+def resolve_targets(outputs: Float[Tensor, "B K"], targets: Targets) -> Int[Tensor, " B"]:
     """The number of the output that each picture's map explains.
 
     Raises:
         UsageError: an output that the model does not have, or not one number per picture.
     """
     pictures, count = outputs.shape
-    if of is None:
+    if targets is None:
         return outputs.detach().argmax(1)
-    numbers = [of] * pictures if isinstance(of, int) else list(of)
+    numbers = [targets] * pictures if isinstance(targets, int) else list(targets)
     if len(numbers) != pictures:
         raise UsageError(f"One output to explain per picture is needed, {pictures}. Got {len(numbers)}.")
     if wrong := sorted({int(number) for number in numbers if not 0 <= number < count}):
@@ -148,9 +148,9 @@ def resolve_targets(outputs: Float[Tensor, "B K"], of: Targets) -> Int[Tensor, "
     return torch.tensor(numbers, device=outputs.device)
 
 
-def target_scores(outputs: Float[Tensor, "B K"], of: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
+def target_scores(outputs: Float[Tensor, "B K"], targets: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """The explained output of each picture: a logit, or a number as it was learnt."""
-    return outputs.gather(1, of[:, None])[:, 0]
+    return outputs.gather(1, targets[:, None])[:, 0]
 
 
 def require_outputs(model: ViT, method: str) -> None:
@@ -162,6 +162,6 @@ def require_outputs(model: ViT, method: str) -> None:
         )
 
 
-def target_list(of: Int[Tensor, " B"]) -> tuple[int, ...]:
+def target_list(targets: Int[Tensor, " B"]) -> tuple[int, ...]:
     """As plain values."""
-    return tuple(int(number) for number in of.tolist())
+    return tuple(int(number) for number in targets.tolist())

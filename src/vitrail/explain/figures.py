@@ -31,7 +31,7 @@ HIGHLIGHT_COLOR = "#f4b942"
 
 
 def plot_patch_grid(
-    image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], numbered: bool = True, cmap: str = "viridis"
+    image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], show_numbers: bool = True, cmap: str = "viridis"
 ) -> Figure:
     """The picture with its patches drawn and numbered 1 .. N in reading order.
 
@@ -53,7 +53,7 @@ def plot_patch_grid(
     axes.vlines(
         np.arange(0, width + 1, patch[1]) - 0.5, -0.5, height - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False
     )
-    if numbered:
+    if show_numbers:
         _draw_patch_numbers(axes, grid, patch)
     hide_axes(axes)
     axes.set_title(
@@ -255,7 +255,7 @@ def _position_table(model: ViT) -> PositionTable:
     )
 
 
-def tile_similarities(likeness: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
+def tile_similarities(similarities: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
     """One map [rows, columns] per place, laid out as the places are, thin gaps of NaN between; and which of the rows
     and columns of places are there: every first, every second ..."""
     every = -(-max(grid) // MAX_TILES)
@@ -264,15 +264,15 @@ def tile_similarities(likeness: np.ndarray, grid: Grid) -> tuple[np.ndarray, int
     for i, row in enumerate(rows):
         for j, column in enumerate(columns):
             top, left = i * (grid.rows + 1), j * (grid.columns + 1)
-            one = likeness[row * grid.columns + column].reshape(grid)
+            one = similarities[row * grid.columns + column].reshape(grid)
             canvas[top : top + grid.rows, left : left + grid.columns] = one
     return canvas, every
 
 
-def _draw_tiles(axes: Axes, likeness: np.ndarray, grid: Grid, cmap: str) -> None:
-    canvas, every = tile_similarities(likeness, grid)
+def _draw_tiles(axes: Axes, similarities: np.ndarray, grid: Grid, cmap: str) -> None:
+    canvas, every = tile_similarities(similarities, grid)
     rows, columns = -(-grid.rows // every), -(-grid.columns // every)
-    drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(likeness.min())), vmax=1.0, interpolation="nearest")
+    drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(similarities.min())), vmax=1.0, interpolation="nearest")
     assert axes.figure is not None
     axes.figure.colorbar(drawn, ax=axes, shrink=0.75)
     shown = "" if every == 1 else f", every {every}. row and column"

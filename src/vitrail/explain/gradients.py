@@ -37,7 +37,7 @@ BATCH_SIZE = 16
 def integrated_gradients(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    of: Targets = None,
+    targets: Targets = None,
     start: Float[Tensor, "b C H W"] | None = None,
     steps: int | None = None,
 ) -> AttributionMap:
@@ -48,7 +48,7 @@ def integrated_gradients(
     sum are those of Gauss and Legendre.
 
     Args:
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
         start: the empty picture, normalised as the images are; None is zeros, the mean of the training pictures.
         steps: points on the way; None takes 32, and twice as many while a gap is above 1 % of the change, up to 256.
 
@@ -69,7 +69,7 @@ def integrated_gradients(
     with gradient_mode(model):
         with torch.no_grad():
             outputs = model(images)
-            target = resolve_targets(outputs, of)
+            target = resolve_targets(outputs, targets)
             change = (target_scores(outputs, target) - target_scores(model(empty), target)).double()  # [B]
         for count in STEP_COUNTS if steps is None else (steps,):
             pixels = ((images - empty) * _mean_gradient(model, images, empty, target, count)).sum(1)  # [B, H, W]
@@ -122,9 +122,9 @@ def _completeness_note(gap: float, change: float, steps: int) -> str:
 def relevance_map(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    of: Targets = None,
+    targets: Targets = None,
     first: int | None = None,
-    room: int = MAX_ATTENTION_BYTES,
+    memory_limit: int = MAX_ATTENTION_BYTES,
 ) -> AttributionMap:
     """Gradient-weighted attention relevance (the general method, without rules of layer-wise propagation).
 
@@ -133,9 +133,9 @@ def relevance_map(
     The rows alone are carried from the last block to the first, so the product is never formed.
 
     Args:
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
         first: the first block that counts, from 0; None takes all.
-        room: see `OpenPass`.
+        memory_limit: see `OpenPass`.
 
     Raises:
         UsageError: an output or block that the model does not have, or no outputs at all.
@@ -145,8 +145,8 @@ def relevance_map(
     require_outputs(model, "relevance")
     start, depth = resolve_block(model, first, 0), model.config.depth
     with gradient_mode(model):
-        opened = BlockRecorder(model, images, start, room)
-        share, gradients, target = _output_gradients(model, opened, of)
+        opened = BlockRecorder(model, images, start, memory_limit)
+        share, gradients, target = _output_gradients(model, opened, targets)
         carried, flow = share, torch.zeros_like(opened.tokens[-1])
         for i in range(depth - 1, start - 1, -1):
             flow = flow + gradients.pop() if gradients else flow
@@ -167,13 +167,13 @@ def relevance_map(
 
 
 def _output_gradients(
-    model: ViT, opened: BlockRecorder, of: Targets
+    model: ViT, recorder: BlockRecorder, targets: Targets
 ) -> tuple[Float[Tensor, "B T"], list[Tensor], Tensor]:
     """What the answer is read from, the gradients of the score by what the last blocks give, and the outputs meant."""
-    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_span :]]
+    last = [x.detach().requires_grad_() for x in recorder.tokens[-model.config.pool_span :]]
     read = model.encoder.apply_final_norm(last)
     outputs = model.head(model.pool(read))
-    target = resolve_targets(outputs, of)
+    target = resolve_targets(outputs, targets)
     gradients = torch.autograd.grad(target_scores(outputs, target).sum(), last, materialize_grads=True)
     return token_weights(model, read), list(gradients), target
 
@@ -184,9 +184,9 @@ def _output_gradients(
 def legrad(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    of: Targets = None,
+    targets: Targets = None,
     first: int | None = None,
-    room: int = MAX_ATTENTION_BYTES,
+    memory_limit: int = MAX_ATTENTION_BYTES,
 ) -> AttributionMap:
     """The gradient of every block's own score by its attention weights, where it is positive.
 
@@ -194,7 +194,7 @@ def legrad(
     its tokens. Where a learned probe pools, the weights are those of the probe, looking at the block's tokens.
 
     Args:
-        of, first, room: as `relevance.relevance`.
+        targets, first, memory_limit: as `relevance.relevance`.
 
     Raises:
         UsageError: as `relevance.relevance`.
@@ -205,9 +205,9 @@ def legrad(
     start, depth = resolve_block(model, first, 0), model.config.depth
     probe = model.config.pool == "attention"
     with gradient_mode(model):
-        opened = BlockRecorder(model, images, depth if probe else start, room)
+        opened = BlockRecorder(model, images, depth if probe else start, memory_limit)
         with torch.no_grad():
-            target = resolve_targets(model.head(model.pool(opened.readout_after(depth - 1))), of)
+            target = resolve_targets(model.head(model.pool(opened.readout_after(depth - 1))), targets)
         found = torch.zeros(opened.tokens[0].shape[:2], device=images.device)  # [B, T]
         for i in range(start, depth):
             gradient = (
@@ -224,15 +224,15 @@ def legrad(
     )
 
 
-def _block_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A T T"]:
-    block = opened.record_block(i)
-    outputs = model.head(model.pool(opened.readout_after(i, block.after)))
+def _block_relevance(model: ViT, recorder: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A T T"]:
+    block = recorder.record_block(i)
+    outputs = model.head(model.pool(recorder.readout_after(i, block.after)))
     (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), block.attention)
     return gradient
 
 
-def _probe_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A 1 T"]:
-    pooled, weights = model.pool.forward_with_attention(opened.readout_after(i).detach().requires_grad_())
+def _probe_relevance(model: ViT, recorder: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A 1 T"]:
+    pooled, weights = model.pool.forward_with_attention(recorder.readout_after(i).detach().requires_grad_())
     (gradient,) = torch.autograd.grad(target_scores(model.head(pooled), target).sum(), weights)
     return gradient
 
@@ -241,7 +241,7 @@ def _probe_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) 
 
 
 def gradcam(
-    model: ViT, images: Float[Tensor, "B C H W"], of: Targets = None, layer: int | None = None
+    model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None, layer: int | None = None
 ) -> AttributionMap:
     """The patches' features where a block reads them, after its first norm; negative sums are cut off.
 
@@ -249,7 +249,7 @@ def gradcam(
     class token has a gradient in most models, and the map would be zero.
 
     Args:
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
         layer: the block, counted from 0; None takes the last.
 
     Raises:
@@ -262,7 +262,7 @@ def gradcam(
     with gradient_mode(model):
         opened = BlockRecorder(model, images, model.config.depth)
         normal, outputs = _forward_from_norm(model, opened, number)
-        target = resolve_targets(outputs, of)
+        target = resolve_targets(outputs, targets)
         (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), normal)
     factors = gradient[:, model.config.prefix :].mean(1, keepdim=True)  # [B, 1, D]
     found = (factors * normal.detach()).sum(-1).clamp(min=0)  # [B, T]
@@ -277,16 +277,16 @@ def gradcam(
 
 
 def _forward_from_norm(
-    model: ViT, opened: BlockRecorder, number: int
+    model: ViT, recorder: BlockRecorder, block_index: int
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K"]]:
-    """What block `number` reads after its first norm, and the outputs that follow from it, in one graph."""
+    """What block `block_index` reads after its first norm, and the outputs that follow from it, in one graph."""
     reach = model.config.pool_span
-    block = model.encoder.blocks[number]
+    block = model.encoder.blocks[block_index]
     assert isinstance(block, Block)
-    normal = block.norm1(opened.tokens[number]).detach().requires_grad_()
-    x = block.forward_from_norm(opened.tokens[number], normal, opened.places)
-    last = [*opened.tokens[1 : number + 1], x][-reach:]
-    for block in model.encoder.blocks[number + 1 :]:
-        x = model.encoder.run_block(block, x, opened.places)
+    normal = block.norm1(recorder.tokens[block_index]).detach().requires_grad_()
+    x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.places)
+    last = [*recorder.tokens[1 : block_index + 1], x][-reach:]
+    for block in model.encoder.blocks[block_index + 1 :]:
+        x = model.encoder.run_block(block, x, recorder.places)
         last = [*last, x][-reach:]
     return normal, model.head(model.pool(model.encoder.apply_final_norm(last)))

@@ -60,7 +60,7 @@ def explain_images(
     model: ViT,
     images: Float[Tensor, "B C H W"],
     method: str | None = None,
-    of: Targets = None,
+    targets: Targets = None,
     options: MethodOptions | None = None,
 ) -> AttributionMap:
     """A map of each picture, right or refused.
@@ -68,7 +68,7 @@ def explain_images(
     Args:
         images: normalised, on the model's device.
         method: a name in METHODS; None takes `default_method`.
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
 
     Raises:
         UsageError: no such method, or an option or output that it does not know.
@@ -82,10 +82,10 @@ def explain_images(
     if superfluous := [option for option in asked.given_names if option not in found.option_names]:
         uses = f"It knows {', '.join(found.option_names)}." if found.option_names else "It knows no options."
         raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
-    if of is not None and not found.class_specific:
+    if targets is not None and not found.class_specific:
         of_class = ", ".join(other for other, one in METHODS.items() if one.class_specific)
         raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
-    return require_nonempty_map(found.run(model, images, of, asked), found.empty_reason)
+    return require_nonempty_map(found.run(model, images, targets, asked), found.empty_reason)
 
 
 def default_method(config: ViTConfig) -> str:
@@ -97,23 +97,23 @@ def default_method(config: ViTConfig) -> str:
     return "relevance" if config.outputs else "attention"
 
 
-def _run_occlusion(model: ViT, images: Tensor, of: Targets, asked: MethodOptions) -> AttributionMap:
-    window = 1 if asked.window is None else asked.window
-    return occlusion_map(model, images, of, window, asked.cover, bool(asked.drop))
+def _run_occlusion(model: ViT, images: Tensor, targets: Targets, options: MethodOptions) -> AttributionMap:
+    window = 1 if options.window is None else options.window
+    return occlusion_map(model, images, targets, window, options.cover, bool(options.drop))
 
 
-def _run_similarity(model: ViT, images: Tensor, of: Targets, asked: MethodOptions) -> AttributionMap:
-    if asked.patch is None:
+def _run_similarity(model: ViT, images: Tensor, targets: Targets, options: MethodOptions) -> AttributionMap:
+    if options.patch is None:
         raise UsageError("similarity needs the patch that others are compared with, counted from 1 in reading order.")
-    return patch_similarity(model, images, asked.patch, asked.layer)
+    return patch_similarity(model, images, options.patch, options.layer)
 
 
 def _layer_method(
-    explained: Callable[[ViT, Tensor, Targets, int | None], AttributionMap], empty: str
+    attribution: Callable[[ViT, Tensor, Targets, int | None], AttributionMap], empty: str
 ) -> AttributionMethod:
     """A method of a class that can be told nothing but the block."""
     return AttributionMethod(
-        run=lambda model, images, of, asked: explained(model, images, of, asked.layer),
+        run=lambda model, images, of, asked: attribution(model, images, of, asked.layer),
         option_names=("layer",),
         class_specific=True,
         empty_reason=empty,
@@ -132,7 +132,10 @@ METHODS: dict[str, AttributionMethod] = {
         empty_reason="no pixel changes this score",
     ),
     "occlusion": AttributionMethod(
-        run=_run_occlusion, option_names=("window", "cover", "drop"), class_specific=True, empty_reason="no patch changes this score"
+        run=_run_occlusion,
+        option_names=("window", "cover", "drop"),
+        class_specific=True,
+        empty_reason="no patch changes this score",
     ),
     "lens": _layer_method(patch_lens, "the head gives 0 for every patch"),
     "attention": AttributionMethod(
@@ -148,7 +151,10 @@ METHODS: dict[str, AttributionMethod] = {
         empty_reason=NO_ATTENTION,
     ),
     "similarity": AttributionMethod(
-        run=_run_similarity, option_names=("patch", "layer"), class_specific=False, empty_reason="the token of this patch is zero"
+        run=_run_similarity,
+        option_names=("patch", "layer"),
+        class_specific=False,
+        empty_reason="the token of this patch is zero",
     ),
 }
 """By name; the first is the default nearly everywhere."""

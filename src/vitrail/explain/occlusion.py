@@ -30,7 +30,7 @@ OCCLUSION_BATCH_SIZE = 64
 def occlusion_map(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    of: Targets = None,
+    targets: Targets = None,
     window: int = 1,
     cover: Float[Tensor, "b C H W"] | None = None,
     drop: bool = False,
@@ -38,7 +38,7 @@ def occlusion_map(
     """The fall of the score when a window of patches is gone; of a patch, the mean over the windows that hold it.
 
     Args:
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
         window: rows and columns of patches that are gone at once.
         cover: what is seen in their place, normalised as the images are; None is zeros, the mean of the training
             pictures.
@@ -55,7 +55,7 @@ def occlusion_map(
     if drop and cover is not None:
         raise UsageError("Patches are either covered or dropped. Got a cover and drop=True.")
     with gradient_mode(model), torch.no_grad():
-        target = resolve_targets(model(images), of)
+        target = resolve_targets(model(images), targets)
         if drop:
             _check_drop_possible(model, grid, window)
             found = _patch_drop_scores(model, images, target, grid, window)
@@ -77,7 +77,7 @@ def occlusion_map(
 
 
 def occlusion_from_outputs(
-    answer: Callable[[Tensor, Tensor], Tensor],
+    forward: Callable[[Tensor, Tensor], Tensor],
     images: Float[Tensor, "B C H W"],
     patch: tuple[int, int],
     grid: Grid,
@@ -87,7 +87,7 @@ def occlusion_from_outputs(
     """The same for anything that answers pictures, such as an exported model.
 
     Args:
-        answer: from pictures [n, C, H, W] and their numbers [n] in the batch to scores [n].
+        forward: from pictures [n, C, H, W] and their numbers [n] in the batch to scores [n].
 
     Raises:
         UsageError: the window is no part of the grid.
@@ -95,7 +95,7 @@ def occlusion_from_outputs(
     under = torch.zeros_like(images) if cover is None else cover.expand_as(images)
     windows = _window_masks(grid, window, images.device)  # [n, rows, columns]
     todo = [(b, i) for i in range(len(windows)) for b in range(len(images))]
-    whole = answer(images, torch.arange(len(images), device=images.device))
+    whole = forward(images, torch.arange(len(images), device=images.device))
     falls = torch.zeros(len(images), len(windows), device=images.device)
     for first in range(0, len(todo), OCCLUSION_BATCH_SIZE):
         rows, places = (
@@ -104,7 +104,7 @@ def occlusion_from_outputs(
         )
         hidden = windows[places].repeat_interleave(patch[0], 1).repeat_interleave(patch[1], 2)
         hidden = hidden[:, None, : images.shape[2], : images.shape[3]]  # [n, 1, H, W]
-        answers = answer(torch.where(hidden, under[rows], images[rows]), rows)
+        answers = forward(torch.where(hidden, under[rows], images[rows]), rows)
         falls[rows, places] = (whole[rows] - answers).to(falls.dtype)
     return _average_over_windows(falls, windows)
 

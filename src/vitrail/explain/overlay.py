@@ -60,7 +60,7 @@ def plot_overlay(
     caption: OverlayCaption,
     hidden: Bool[np.ndarray, "rows columns"] | None = None,
     opacity: float = OVERLAY_OPACITY,
-    own: UInt8[np.ndarray, "h w C"] | None = None,
+    original_image: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
     """What the model sees, the picture under its map, the map alone patch by patch, a scale bar, and words.
 
@@ -69,13 +69,16 @@ def plot_overlay(
     Args:
         image: as the model sees it; one channel is grey, three are colours, of any other count the first is shown.
         hidden: patches whose heat is left out.
-        own: the same part of the picture in its own pixels; None where there is nothing but `image`.
+        original_image: the same part of the picture in its own pixels; None where there is nothing but `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
     """
     shown = normalize_map(heat, scale, hidden)
-    seen, large = enlarge_pixels(to_rgb(image)), enlarge_pixels(to_rgb(image if own is None else own))
+    seen, large = (
+        enlarge_pixels(to_rgb(image)),
+        enlarge_pixels(to_rgb(image if original_image is None else original_image)),
+    )
     drawn = large.shape[:2]
     mixed = blend_colors(large, upsample_map(shown, image.shape[:2], patch, drawn), scale, opacity)
     alone = colorize_map(upsample_map(shown, image.shape[:2], patch, drawn, smooth=False), scale)
@@ -144,12 +147,12 @@ def normalize_map(
     return np.where(False if hidden is None else hidden, 0, found).astype(np.float32)
 
 
-def full_scale_value(kept: Float[np.ndarray, "*shape"]) -> float:
+def full_scale_value(values: Float[np.ndarray, "*shape"]) -> float:
     """The value that is drawn in full strength: the largest, or of a hundred patches and more that which all but the
     largest hundredth stay below, so that a few extreme patches do not silence the rest of the picture."""
-    largest = float(kept.max(initial=0))
-    beyond = kept.size // 100
-    most = float(np.sort(kept, axis=None)[-1 - beyond]) if beyond else largest
+    largest = float(values.max(initial=0))
+    beyond = values.size // 100
+    most = float(np.sort(values, axis=None)[-1 - beyond]) if beyond else largest
     return most if most > 0 else largest
 
 
@@ -157,26 +160,26 @@ def upsample_map(
     shares: Float[np.ndarray, "rows columns"],
     size: tuple[int, int],
     patch: tuple[int, int],
-    drawn: tuple[int, int],
+    drawn_size: tuple[int, int],
     smooth: bool = True,
 ) -> Float[np.ndarray, "h w"]:
     """As large as the picture is drawn, without the padding: spread between centres of patches, or in rectangles.
 
     Args:
         size: pixels of the picture as the model sees it, which `patch` counts; patches beyond it are padding.
-        drawn: pixels that the same part of the picture has on paper.
+        drawn_size: pixels that the same part of the picture has on paper.
     """
     import torch
     import torch.nn.functional as F
 
-    counted = zip(shares.shape, patch, drawn, size, strict=True)
+    counted = zip(shares.shape, patch, drawn_size, size, strict=True)
     whole = [round(count * side * large / pixels) for count, side, large, pixels in counted]
     values = torch.from_numpy(shares)[None, None]
     if smooth:
         spread = F.interpolate(values, size=whole, mode="bilinear", align_corners=False)
     else:
         spread = F.interpolate(values, size=whole, mode="nearest-exact")
-    return spread[0, 0, : drawn[0], : drawn[1]].numpy()
+    return spread[0, 0, : drawn_size[0], : drawn_size[1]].numpy()
 
 
 def blend_colors(
@@ -341,18 +344,21 @@ def plot_sheet(
     title: str,
     hidden: Bool[np.ndarray, "rows columns"] | None = None,
     opacity: float = OVERLAY_OPACITY,
-    own: UInt8[np.ndarray, "h w C"] | None = None,
+    original_image: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
     """What the model sees, then the picture under every map, each with its name, its numbers and its line.
 
     Args:
         hidden: patches whose heat is left out.
-        own: the same part of the picture in its own pixels; None where there is nothing but `image`.
+        original_image: the same part of the picture in its own pixels; None where there is nothing but `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
     """
-    seen, large = enlarge_pixels(to_rgb(image)), enlarge_pixels(to_rgb(image if own is None else own))
+    seen, large = (
+        enlarge_pixels(to_rgb(image)),
+        enlarge_pixels(to_rgb(image if original_image is None else original_image)),
+    )
     aspect = large.shape[1] / large.shape[0]
     wide = min(SHEET_PANEL_WIDTH, SHEET_PANEL_HEIGHT * aspect)
     shown = [SheetPanel("what the model sees", f"{image.shape[0]} \u00d7 {image.shape[1]} pixels", None), *panels]

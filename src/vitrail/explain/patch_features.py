@@ -81,12 +81,12 @@ def outlier_limit(lengths: Float[np.ndarray, "*shape"]) -> float:
 
 
 def patch_lens(
-    model: ViT, images: Float[Tensor, "B C H W"], of: Targets = None, layer: int | None = None
+    model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None, layer: int | None = None
 ) -> AttributionMap:
     """The score that each patch's token gives alone after a block, read as the answer is read after the last.
 
     Args:
-        of: the output to explain, see `target.Of`.
+        targets: the output to explain, see `target.Of`.
         layer: the block, counted from 0; None takes the last.
 
     Raises:
@@ -98,7 +98,7 @@ def patch_lens(
     number = resolve_block(model, layer, -1)
     with gradient_mode(model), torch.no_grad():
         opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.readout_after(model.config.depth - 1))), of)
+        target = resolve_targets(model.head(model.pool(opened.readout_after(model.config.depth - 1))), targets)
         (found,) = _lens_scores(model, opened, (number,), target)
     return AttributionMap(
         values=found.unflatten(-1, tuple(patch_grid_of(model, images))).numpy(force=True),
@@ -112,7 +112,7 @@ def patch_lens(
 
 
 def patch_lens_per_block(
-    model: ViT, images: Float[Tensor, "B C H W"], of: Targets = None
+    model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None
 ) -> Float[Tensor, "L B rows columns"]:
     """The same after each block in turn, from one forward pass.
 
@@ -123,17 +123,17 @@ def patch_lens_per_block(
     last = resolve_block(model, None, -1)
     with gradient_mode(model), torch.no_grad():
         opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.readout_after(last))), of)
+        target = resolve_targets(model.head(model.pool(opened.readout_after(last))), targets)
         found = _lens_scores(model, opened, range(last + 1), target)
     return torch.stack(found).unflatten(-1, tuple(patch_grid_of(model, images)))
 
 
 def _lens_scores(
-    model: ViT, opened: BlockRecorder, blocks: Sequence[int], target: Tensor
+    model: ViT, recorder: BlockRecorder, blocks: Sequence[int], target: Tensor
 ) -> list[Float[Tensor, "B N"]]:
     found = []
     for i in blocks:
-        patches = opened.readout_after(i)[:, model.config.prefix :]  # [B, N, P]
+        patches = recorder.readout_after(i)[:, model.config.prefix :]  # [B, N, P]
         alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # each prefix token is it, too
         outputs = model.head(model.pool(alone)).unflatten(0, patches.shape[:2])  # [B, N, K]
         found.append(outputs.gather(2, target[:, None, None].expand(-1, patches.shape[1], 1))[..., 0])

@@ -32,7 +32,9 @@ class BlockRecorder:
     each is computed a second time when it is asked for: the same numbers, one block's memory, a third more time.
     """
 
-    def __init__(self, model: ViT, images: Float[Tensor, "B C H W"], first: int, room: int = MAX_ATTENTION_BYTES):
+    def __init__(
+        self, model: ViT, images: Float[Tensor, "B C H W"], first: int, memory_limit: int = MAX_ATTENTION_BYTES
+    ):
         self.model = model
         with torch.no_grad():
             x, self.places = model.embed(images)
@@ -41,7 +43,7 @@ class BlockRecorder:
         """What each block reads, and last what the last one gives."""
         self._kept: dict[int, RecordedBlock] = {}
         weights = model.config.heads * x.shape[1] ** 2 * len(x) * x.element_size()
-        keeps = weights * (model.config.depth - first) <= room
+        keeps = weights * (model.config.depth - first) <= memory_limit
         for i, block in enumerate(model.encoder.blocks):
             if keeps and i >= first:
                 self._kept[i] = self._run_block(i)
@@ -86,8 +88,8 @@ def gradient_mode(model: ViT) -> Iterator[None]:
         model.train(was_training)
 
 
-def resolve_block(model: ViT, layer: int | None, otherwise: int) -> int:
-    """A block that the model has, counted from 0; `otherwise` (-1 is the last) where none is named.
+def resolve_block(model: ViT, layer: int | None, default: int) -> int:
+    """A block that the model has, counted from 0; `default` (-1 is the last) where none is named.
 
     Raises:
         UsageError: there is no such block, or there are no blocks at all.
@@ -97,7 +99,7 @@ def resolve_block(model: ViT, layer: int | None, otherwise: int) -> int:
         raise UsageError("The model has no blocks, so there is nothing in it to look at.")
     if layer is not None and not 0 <= layer < depth:
         raise UsageError(f"The model has blocks 0 to {depth - 1}. Got layer={layer}.")
-    return otherwise % depth if layer is None else layer
+    return default % depth if layer is None else layer
 
 
 def describe_block_range(model: ViT, first: int) -> str:

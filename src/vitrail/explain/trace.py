@@ -38,7 +38,7 @@ class TraceStep(NamedTuple):
     note: str
 
 
-def trace_forward(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[TraceStep]:
+def trace_forward(model: ViT, spec: ImageSpec, image: ImageInput) -> list[TraceStep]:
     """Every step from the file to the outputs, each made by running the part that a prediction runs.
 
     Raises:
@@ -49,7 +49,7 @@ def trace_forward(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[Trac
     model.eval()
     try:
         with torch.inference_mode():
-            images, steps = _trace_preprocessing(spec, picture)
+            images, steps = _trace_preprocessing(spec, image)
             return [*steps, *_trace_model(model, images)]
     finally:
         model.train(was_training)
@@ -65,8 +65,8 @@ def format_trace(steps: list[TraceStep]) -> str:
     )
 
 
-def _trace_preprocessing(spec: ImageSpec, picture: ImageInput) -> tuple[Tensor, list[TraceStep]]:
-    decoded = decoding.decode_image(picture, spec)
+def _trace_preprocessing(spec: ImageSpec, image: ImageInput) -> tuple[Tensor, list[TraceStep]]:
+    decoded = decoding.decode_image(image, spec)
     stacked = preprocess.to_batch_tensor(decoded[None])
     fitted = preprocess.fit_images(stacked, spec)
     normal = preprocess.normalize(fitted, spec)

@@ -51,7 +51,7 @@ def check_onnx_installed() -> None:
         )
 
 
-def write_onnx(program: ExportedProgram, facts: ExportMetadata, path: Path) -> None:
+def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -> None:
     """Write a graph with its notes; weights that are too many for one file lie beside it, in NAME.data.
 
     Raises:
@@ -63,12 +63,12 @@ def write_onnx(program: ExportedProgram, facts: ExportMetadata, path: Path) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
         made = torch.onnx.export(
-            program, (), input_names=[exported.INPUT_NAME], output_names=list(facts.outputs), opset_version=ONNX_OPSET,
+            program, (), input_names=[exported.INPUT_NAME], output_names=list(metadata.outputs), opset_version=ONNX_OPSET,
             dynamo=True, verbose=False, custom_translation_table=_custom_translations(),
         )  # fmt: skip
     assert made is not None
     ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
-    made.model.metadata_props.update(facts.to_metadata())
+    made.model.metadata_props.update(metadata.to_metadata())
     weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
     made.save(path, external_data=weights > MAX_EMBEDDED_BYTES)
 
@@ -154,9 +154,9 @@ class Pt2File:
         return {name: output.numpy() for name, output in zip(self.metadata.outputs, found, strict=True)}
 
 
-def write_pt2(program: ExportedProgram, facts: ExportMetadata, path: Path) -> None:
+def write_pt2(program: ExportedProgram, metadata: ExportMetadata, path: Path) -> None:
     """Write a graph with its notes."""
-    torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(facts.to_metadata())})
+    torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(metadata.to_metadata())})
 
 
 # One exported file: captured, written beside its place, opened again, compared with the run, and only then kept.
@@ -168,7 +168,7 @@ ExportedFile = OnnxPredictor | Pt2File
 
 
 def export_file(
-    member: PredictorMember, kind: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
+    member: PredictorMember, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
 ) -> tuple[VerificationResult, VerificationResult | None]:
     """Write a model as one file that answers as it does in float32.
 
@@ -184,10 +184,10 @@ def export_file(
         DamagedFileError: the file answers otherwise than the model; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    check_export_path(out, kind)
-    exact = replace(member, number_format="float32")
+    check_export_path(out, file_format)
+    exact = replace(member, precision="float32")
     with make_draft(out) as place:
-        file = write_and_reopen(exact, kind, place, resize)
+        file = write_and_reopen(exact, file_format, place, resize)
         proof = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))
         resizing = verify_resizing(file.run, file.metadata, exact, decoded) if resize else None
         commit_draft(place, out)
@@ -195,38 +195,38 @@ def export_file(
 
 
 def write_and_reopen(
-    member: PredictorMember, kind: ExportFormat, place: Path, resize: bool, number_format: str = "float32"
+    member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32"
 ) -> ExportedFile:
     """A file that has just been written, opened again; nothing has been compared.
 
     Args:
-        number_format: in which matrices are stored and multiplied.
+        precision: in which matrices are stored and multiplied.
 
     Raises:
         UsageError: the packages that write such a file are not installed.
     """
-    if kind == "onnx":
+    if file_format == "onnx":
         check_onnx_installed()
-    answering = ExportModule(member, resize, number_format=number_format)
+    answering = ExportModule(member, resize, precision=precision)
     program = capture_graph(answering)
-    write = write_onnx if kind == "onnx" else write_pt2
-    write(program, make_metadata(answering, member), place)
-    return reopen_file(place, kind)
+    write = write_onnx if file_format == "onnx" else write_pt2
+    write(program, make_metadata(answering, member), path)
+    return reopen_file(path, file_format)
 
 
-def reopen_file(place: Path, kind: ExportFormat) -> ExportedFile:
+def reopen_file(path: Path, file_format: ExportFormat) -> ExportedFile:
     """A file as its users will open it, computing with as many threads as PyTorch does here."""
-    return OnnxPredictor(place, torch.get_num_threads()) if kind == "onnx" else Pt2File(place)
+    return OnnxPredictor(path, torch.get_num_threads()) if file_format == "onnx" else Pt2File(path)
 
 
-def check_export_path(out: Path, kind: ExportFormat) -> None:
+def check_export_path(out: Path, file_format: ExportFormat) -> None:
     """Refuse a place, before anything is done for it.
 
     Raises:
         UsageError: something is there already, or the name has the wrong ending.
     """
-    if out.suffix != f".{kind}":
-        raise UsageError(f"{kind} is one file, whose name must end in .{kind}. Got {out}.")
+    if out.suffix != f".{file_format}":
+        raise UsageError(f"{file_format} is one file, whose name must end in .{file_format}. Got {out}.")
     if out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
 
@@ -237,17 +237,17 @@ NUM_EXAMPLE_IMAGES = 3
 """Pictures that the graph is recorded with; 1 would be taken for a fact about all batches."""
 
 
-def capture_graph(answering: ExportModule) -> ExportedProgram:
+def capture_graph(module: ExportModule) -> ExportedProgram:
     """The graph of a module, for any batch; and for any height and width where the module resizes."""
-    spec = answering.spec
-    height, width = spec.size if answering.resizing is None else (spec.height + 3, spec.width + 5)
+    spec = module.spec
+    height, width = spec.size if module.resizing is None else (spec.height + 3, spec.width + 5)
     images = torch.zeros(NUM_EXAMPLE_IMAGES, height, width, spec.channels, dtype=torch.uint8)
-    sides = {} if answering.resizing is None else {1: Dim("height"), 2: Dim("width")}
+    sides = {} if module.resizing is None else {1: Dim("height"), 2: Dim("width")}
     with torch.no_grad():
         program = torch.export.export(
-            answering.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch"), **sides}}, strict=False
+            module.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch"), **sides}}, strict=False
         )
-    if answering.precision == "float32":
+    if module.precision == "float32":
         return program
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch copies its own trees in a way that it warns of
@@ -257,15 +257,15 @@ def capture_graph(answering: ExportModule) -> ExportedProgram:
 # What an exported file is to say about itself.
 
 
-def make_metadata(answering: ExportModule, member: PredictorMember) -> ExportMetadata:
+def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetadata:
     """The notes of the file that a module becomes."""
     return ExportMetadata(
         task=member.task,
         classes=member.classes,
         image=member.spec,
-        size="model" if answering.resizing is None else "any",
-        outputs=answering.output_names,
-        number_format=answering.precision,
+        size="model" if module.resizing is None else "any",
+        outputs=module.output_names,
+        number_format=module.precision,
         version=version("vitrail"),
         sha256=hash_model(member.model),
     )

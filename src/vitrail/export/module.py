@@ -41,7 +41,7 @@ class ExportModule(nn.Module):
         member: PredictorMember,
         resize: bool = False,
         attention: AttentionChoice = "open",
-        number_format: str = "float32",
+        precision: str = "float32",
     ):
         super().__init__()
         assert isinstance(member.model, ViT)
@@ -49,8 +49,8 @@ class ExportModule(nn.Module):
         self.task = member.task
         self.views = member.views
         self.resizing = GraphResize(member.spec) if resize else None
-        self.precision = number_format
-        self.model = _freeze_model(member.model, attention, DTYPES[number_format])
+        self.precision = precision
+        self.model = _freeze_model(member.model, attention, DTYPES[precision])
         self.distances = _make_distance(member)
         self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
@@ -93,7 +93,9 @@ class ProbabilityHead(nn.Module):
         super().__init__()
         decided, K = member.decisions, len(member.classes)
         self.task = member.task
-        self.positive_index = member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
+        self.positive_index = (
+            member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
+        )
         self.positive_threshold = _round_to_float32(decided.thresholds[0]) if self.positive_index is not None else 0.0
         self.min_probability = _round_to_float32(decided.sure)
         self.max_distance = decided.unlike
@@ -164,13 +166,13 @@ class MahalanobisDistance(nn.Module):
 
 
 def _decide_abstention(
-    logits: Tensor, unsure: Tensor | None, distances: Tensor | None, unlike: float | None
+    logits: Tensor, unsure: Tensor | None, distances: Tensor | None, max_distance: float | None
 ) -> Int64[Tensor, " B"]:
     """Why each picture is not answered; being unlike the training weighs more than being unsure."""
     why = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
-    if distances is None or unlike is None:
+    if distances is None or max_distance is None:
         return why
-    far = (distances > unlike).to(torch.int64)
+    far = (distances > max_distance).to(torch.int64)
     return far * UNLIKE_CODE + (1 - far) * why
 
 
@@ -178,7 +180,9 @@ def _make_distance(member: PredictorMember) -> MahalanobisDistance | None:
     """Only where they decide something."""
     if member.feature_stats is None or member.decisions.unlike is None:
         return None
-    return MahalanobisDistance(torch.from_numpy(member.feature_stats.means), torch.from_numpy(member.feature_stats.whitening))
+    return MahalanobisDistance(
+        torch.from_numpy(member.feature_stats.means), torch.from_numpy(member.feature_stats.whitening)
+    )
 
 
 def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
@@ -193,9 +197,9 @@ def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) ->
     return frozen
 
 
-def _round_to_float32(number: float) -> float:
+def _round_to_float32(value: float) -> float:
     """The number that float32 makes of it: the thresholds of classes are compared in that format."""
-    return torch.tensor(number, dtype=torch.float32).item()
+    return torch.tensor(value, dtype=torch.float32).item()
 
 
 # The resize inside a graph: pictures of any size to that of the model, by two products with weights made on the way.
@@ -252,15 +256,15 @@ class GraphResize(nn.Module):
 
 
 def compute_antialias_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Interpolation
+    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
     """Weights of all old pixels in each new one that covers several; each row sums to 1."""
     scale = old / inner
     wide = scale.clamp(min=1)
     centre = (scale * (new + 0.5))[:, None]
-    reach = KERNEL_SUPPORT[way] * wide
+    reach = KERNEL_SUPPORT[interpolation] * wide
     first, beyond = (centre - reach + 0.5).trunc(), (centre + reach + 0.5).trunc()
-    weights = _interpolation_kernel(((places - centre + 0.5) / wide).abs(), way, -0.5) * (
+    weights = _interpolation_kernel(((places - centre + 0.5) / wide).abs(), interpolation, -0.5) * (
         (places >= first) & (places < beyond)
     )
     total = weights.sum(1, keepdim=True)
@@ -277,15 +281,15 @@ def quantize_resize_weights(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tens
 
 
 def compute_interpolation_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Interpolation
+    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
     """Weights of the nearest old pixels in each new one; those beyond the edge are the edge."""
     place = (new + 0.5) * (old / inner) - 0.5
-    place = place.clamp(min=0) if way == "bilinear" else place
-    first, near = place.floor(), int(KERNEL_SUPPORT[way])
+    place = place.clamp(min=0) if interpolation == "bilinear" else place
+    first, near = place.floor(), int(KERNEL_SUPPORT[interpolation])
     weights = torch.zeros_like(first[:, None] * places)
     for tap in range(1 - near, near + 1):
-        weight = _interpolation_kernel((place - first - tap).abs(), way, -0.75)
+        weight = _interpolation_kernel((place - first - tap).abs(), interpolation, -0.75)
         pixel = torch.minimum((first + tap).clamp(min=0), old - 1)
         weights = weights + weight[:, None] * (pixel[:, None] == places)
     return weights
@@ -296,9 +300,9 @@ def _zero_border_weights(weights: Tensor, new: Tensor, inner: Tensor) -> Tensor:
     return weights * ((new >= 0) & (new < inner))[:, None]
 
 
-def _interpolation_kernel(distance: Tensor, way: Interpolation, a: float) -> Tensor:
+def _interpolation_kernel(distance: Tensor, interpolation: Interpolation, a: float) -> Tensor:
     """The weight of a pixel so far away."""
-    if way == "bilinear":
+    if interpolation == "bilinear":
         return (1 - distance).clamp(min=0)
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
     far = (((distance - 5) * distance + 8) * distance - 4) * a

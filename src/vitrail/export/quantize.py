@@ -97,42 +97,42 @@ def fuse_operators(model: Any) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
-def _fuse_matmul(product: Any, wires: GraphIndex) -> Any:
+def _fuse_matmul(product: Any, index: GraphIndex) -> Any:
     """A product of whole numbers to float32, with its bias where one is added."""
     from onnx import helper
 
-    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.dequantize_inputs, product.input)
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(index.dequantize_inputs, product.input)
     end, bias = product, ""
-    if found := _find_bias_add(product, wires):
+    if found := _find_bias_add(product, index):
         end, bias = found
     inputs = [x, w, x_scale, w_scale, x_zero, w_zero, *([bias] if bias else [])]
     return helper.make_node("MatMulIntegerToFloat", inputs, [end.output[0]], product.name, domain=CONTRIB_DOMAIN)
 
 
-def _fuse_attention(product: Any, wires: GraphIndex) -> Any | None:
+def _fuse_attention(product: Any, index: GraphIndex) -> Any | None:
     """All of an attention, from the product with the matrix of queries, keys and values to its tokens [B, N, D]."""
     from onnx import helper
 
-    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(wires.dequantize_inputs, product.input)
-    biased, apart = _find_bias_add(product, wires), wires.follow_consumers(product, "Add", "Reshape", "Transpose")
+    (x, x_scale, x_zero), (w, w_scale, w_zero) = map(index.dequantize_inputs, product.input)
+    biased, apart = _find_bias_add(product, index), index.follow_consumers(product, "Add", "Reshape", "Transpose")
     if not biased or not apart or _transpose_axes(apart[2]) != SPLIT_HEADS_AXES:
         return None
-    thirds = {_qkv_slice_index(node, wires): node for node in wires.consumers[apart[2].output[0]]}
+    thirds = {_qkv_slice_index(node, index): node for node in index.consumers[apart[2].output[0]]}
     if sorted(thirds) != [0, 1, 2]:
         return None
-    queries = wires.follow_consumers(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
-    keys = wires.follow_consumers(thirds[1], "Squeeze", "Transpose", "MatMul")
-    values = wires.follow_consumers(thirds[2], "Squeeze", "MatMul")
+    queries = index.follow_consumers(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
+    keys = index.follow_consumers(thirds[1], "Squeeze", "Transpose", "MatMul")
+    values = index.follow_consumers(thirds[2], "Squeeze", "MatMul")
     if not (queries and keys and values):
         return None
     _, scaled, alike, _, mixed, together, tokens = queries
-    *_, heads, width = 0, 0, *wires.constant_values(apart[1].input[1])
-    scales = [number for name in scaled.input for number in wires.constant_values(name)]
+    *_, heads, width = 0, 0, *index.constant_values(apart[1].input[1])
+    scales = [number for name in scaled.input for number in index.constant_values(name)]
     as_expected = (
         list(alike.input) == [scaled.output[0], keys[1].output[0]]
         and list(mixed.input) == [queries[3].output[0], values[0].output[0]]
         and (_transpose_axes(keys[1]), _transpose_axes(together)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
-        and wires.constant_values(tokens.input[1])[2:] == [heads * width] != [0]
+        and index.constant_values(tokens.input[1])[2:] == [heads * width] != [0]
         and len(scales) == 1
         and math.isclose(scales[0], width**-0.5, rel_tol=1e-6)
     )
@@ -144,20 +144,20 @@ def _fuse_attention(product: Any, wires: GraphIndex) -> Any | None:
     )
 
 
-def _find_bias_add(product: Any, wires: GraphIndex) -> tuple[Any, str] | None:
+def _find_bias_add(product: Any, index: GraphIndex) -> tuple[Any, str] | None:
     """The addition of a stored vector to a product, and that vector."""
-    for add in wires.follow_consumers(product, "Add"):
+    for add in index.follow_consumers(product, "Add"):
         for name in add.input:
-            if name in wires.initializers and len(wires.initializers[name].dims) == 1:
+            if name in index.initializers and len(index.initializers[name].dims) == 1:
                 return add, name
     return None
 
 
-def _qkv_slice_index(node: Any, wires: GraphIndex) -> int:
+def _qkv_slice_index(node: Any, index: GraphIndex) -> int:
     """Which of queries, keys and values (0, 1, 2) is cut off along the first axis; -1 if it is something else."""
     if getattr(node, "op_type", "") != "Slice" or len(node.input) != 4:
         return -1
-    begin, end, axis = (wires.constant_values(name) for name in node.input[1:])
+    begin, end, axis = (index.constant_values(name) for name in node.input[1:])
     return int(begin[0]) if axis == [0] and len(begin) == 1 and end == [begin[0] + 1] else -1
 
 
@@ -166,13 +166,13 @@ def _transpose_axes(node: Any) -> list[int]:
     return next((list(found.ints) for found in node.attribute if found.name == "perm"), [])
 
 
-def _keep_needed_nodes(nodes: list[Any], wanted: set[str]) -> list[Any]:
+def _keep_needed_nodes(nodes: list[Any], needed: set[str]) -> list[Any]:
     """The nodes that something wanted depends on, in their order."""
     kept = []
     for node in reversed(nodes):
-        if wanted.intersection(node.output):
+        if needed.intersection(node.output):
             kept.append(node)
-            wanted |= set(node.input)
+            needed |= set(node.input)
     return kept[::-1]
 
 
@@ -190,7 +190,7 @@ SUPPORTED_PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
 
 def export_reduced_precision(
     member: PredictorMember,
-    kind: ExportFormat,
+    file_format: ExportFormat,
     precision: ExportPrecision,
     out: Path,
     decoded: Sequence[np.ndarray],
@@ -212,19 +212,19 @@ def export_reduced_precision(
             kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    check_export_path(out, kind)
-    check_precision_support(kind, precision)
-    exact = replace(member, number_format="float32")
+    check_export_path(out, file_format)
+    check_precision_support(file_format, precision)
+    exact = replace(member, precision="float32")
     pictures = preprocess_decoded(decoded, exact.spec)
     with make_draft(out) as place, tempfile.TemporaryDirectory() as elsewhere:
-        aside = Path(elsewhere) / f"float32.{kind}"
-        whole = write_and_reopen(exact, kind, aside, resize)
+        aside = Path(elsewhere) / f"float32.{file_format}"
+        whole = write_and_reopen(exact, file_format, aside, resize)
         if precision == "int8":
             facts = replace(whole.metadata, number_format=precision)
             quantize_onnx(aside, preprocess_decoded(calibration, exact.spec), facts, place)
-            file = reopen_file(place, kind)
+            file = reopen_file(place, file_format)
         else:
-            file = write_and_reopen(exact, kind, place, resize, TORCH_PRECISIONS[precision])
+            file = write_and_reopen(exact, file_format, place, resize, TORCH_PRECISIONS[precision])
         same, difference = compare_with_float32(file.run, file.metadata, exact, pictures)
         agreed = PrecisionAgreement(
             precision=precision, task=member.task, num_images=len(pictures), same_fraction=same, difference=difference,
@@ -236,16 +236,16 @@ def export_reduced_precision(
     return agreed
 
 
-def check_precision_support(kind: ExportFormat, precision: ExportPrecision) -> None:
+def check_precision_support(file_format: ExportFormat, precision: ExportPrecision) -> None:
     """Refuse what a kind of file cannot compute in, before anything is done for it.
 
     Raises:
         UsageError: it cannot; the message names the kind that can.
     """
-    if precision not in SUPPORTED_PRECISIONS[kind]:
+    if precision not in SUPPORTED_PRECISIONS[file_format]:
         other = next(name for name, able in SUPPORTED_PRECISIONS.items() if precision in able)
         raise UsageError(
-            f"{kind} files compute in {', '.join(SUPPORTED_PRECISIONS[kind])}, and not in {precision}. Use --to "
+            f"{file_format} files compute in {', '.join(SUPPORTED_PRECISIONS[file_format])}, and not in {precision}. Use --to "
             f"{other} for it."
         )
 
@@ -273,12 +273,12 @@ CALIBRATION_BATCH_SIZE = 8
 """Pictures that ranges are read from at once."""
 
 
-def quantize_onnx(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: ExportMetadata, out: Path) -> int:
+def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> int:
     """Write the eight-bit form of a float32 file that Vitrail has written.
 
     Args:
-        pictures: prepared for the file, at least one; the ranges of activations come from them.
-        facts: the notes of the new file.
+        images: prepared for the file, at least one; the ranges of activations come from them.
+        metadata: the notes of the new file.
 
     Returns:
         How many matrices are int8 now.
@@ -291,14 +291,14 @@ def quantize_onnx(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: E
     chosen = find_weight_matmuls(model.graph)
     add_pre_process_metadata(model)  # constants are folded and shapes known already
     quantize_static(
-        model, out, _CalibrationBatches(pictures), quant_format=QuantFormat.QDQ, op_types_to_quantize=list(QUANTIZED_OPS),
+        model, out, _CalibrationBatches(images), quant_format=QuantFormat.QDQ, op_types_to_quantize=list(QUANTIZED_OPS),
         nodes_to_quantize=chosen, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
         calibrate_method=CalibrationMethod.MinMax,
         extra_options={"OpTypesToExcludeOutputQuantization": list(QUANTIZED_OPS), "MatMulConstBOnly": True},
     )  # fmt: skip
     made = onnx.load(out)
     fuse_operators(made)
-    onnx.helper.set_model_props(made, facts.to_metadata())
+    onnx.helper.set_model_props(made, metadata.to_metadata())
     onnx.save(made, out)
     return len(chosen)
 
@@ -314,10 +314,9 @@ def find_weight_matmuls(graph: Any) -> list[str]:
 class _CalibrationBatches:
     """What the calibrator asks for: one batch after another, then None."""
 
-    def __init__(self, pictures: UInt8[np.ndarray, "n H W C"]):
+    def __init__(self, images: UInt8[np.ndarray, "n H W C"]):
         self._remaining = [
-            pictures[start : start + CALIBRATION_BATCH_SIZE]
-            for start in range(0, len(pictures), CALIBRATION_BATCH_SIZE)
+            images[start : start + CALIBRATION_BATCH_SIZE] for start in range(0, len(images), CALIBRATION_BATCH_SIZE)
         ]
 
     def get_next(self) -> dict[str, np.ndarray] | None:

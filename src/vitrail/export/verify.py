@@ -49,7 +49,7 @@ class VerificationResult:
 
 
 def verify_file(
-    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> VerificationResult:
     """Ask a file and the run about the same prepared pictures.
 
@@ -59,19 +59,19 @@ def verify_file(
     Raises:
         DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
     """
-    expected, tolerance = predict_expected(facts, member, pictures)
+    expected, tolerance = predict_expected(metadata, member, images)
     proofs = []
     for batch in BATCH_SIZES:
-        asked = pictures[:NUM_SINGLE_IMAGES] if batch == 1 else pictures
-        parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
-        proofs.append(_compare_outputs(parts, facts, member, expected, tolerance))
+        asked = images[:NUM_SINGLE_IMAGES] if batch == 1 else images
+        parts = [run_file(asked[start : start + batch]) for start in range(0, len(asked), batch)]
+        proofs.append(_compare_outputs(parts, metadata, member, expected, tolerance))
     return VerificationResult(
-        len(pictures), max(proof.difference for proof in proofs), max(proof.changed for proof in proofs)
+        len(images), max(proof.difference for proof in proofs), max(proof.num_changed for proof in proofs)
     )
 
 
 def verify_resizing(
-    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
 ) -> VerificationResult:
     """Ask a file that resizes by itself about pictures as they are, and the run about the same, prepared as always.
 
@@ -79,7 +79,9 @@ def verify_resizing(
         DamagedFileError: scores that differ by more than `RESIZED`, or decisions that do not follow from them.
     """
     expected = predict_with_member(member, preprocess_decoded(decoded, member.spec))
-    return _compare_outputs([answerer(picture[None]) for picture in decoded], facts, member, expected, RESIZE_TOLERANCE)
+    return _compare_outputs(
+        [run_file(picture[None]) for picture in decoded], metadata, member, expected, RESIZE_TOLERANCE
+    )
 
 
 def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
@@ -88,51 +90,51 @@ def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[
 
 
 def predict_expected(
-    facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+    metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
     """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
 
     A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
     """
-    if facts.size == "any" and member.spec.crop_fraction != 1:
-        return predict_with_member(member, preprocess_decoded(list(pictures), member.spec)), RESIZE_TOLERANCE
-    return predict_with_member(member, pictures), TOLERANCE
+    if metadata.size == "any" and member.spec.crop_fraction != 1:
+        return predict_with_member(member, preprocess_decoded(list(images), member.spec)), RESIZE_TOLERANCE
+    return predict_with_member(member, images), TOLERANCE
 
 
-def predict_with_member(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
+def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
     """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
-    parts = [member.compute_outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCH_SIZES))]
+    parts = [member.compute_outputs(part, device) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
     measured = [distances for _, distances in parts if distances is not None]
     return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
-        [("", str(row)) for row in range(len(pictures))], decisions=member.decisions,
+        [("", str(row)) for row in range(len(images))], decisions=member.decisions,
         distances=np.concatenate(measured) if measured else None,
     )  # fmt: skip
 
 
 def _compare_outputs(
     parts: Sequence[Mapping[str, np.ndarray]],
-    facts: ExportMetadata,
+    metadata: ExportMetadata,
     member: PredictorMember,
     expected: TaskPredictions,
     tolerance: float,
 ) -> VerificationResult:
     """What a file gave in batches, against what the run says of those pictures and perhaps of more."""
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
     n = len(outputs[exported.ABSTAINED])
-    found = onnx_predictor.predictions_from_outputs(facts, outputs, ("",) * n, tuple(map(str, range(n))))
-    difference = max_score_difference(get_scores(found), get_scores(expected)[:n], facts.task)
+    found = onnx_predictor.predictions_from_outputs(metadata, outputs, ("",) * n, tuple(map(str, range(n))))
+    difference = max_score_difference(get_scores(found), get_scores(expected)[:n], metadata.task)
     if not difference <= tolerance:
         raise DamagedFileError(
             f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
             f"pictures, and {tolerance:g} is allowed. Nothing is kept; please report this model."
         )
-    check_decisions(outputs, facts, member)
+    check_decisions(outputs, metadata, member)
     return VerificationResult(n, difference, int(find_changed_decisions(found, expected).sum()))
 
 
-def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, member: PredictorMember) -> None:
+def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata, member: PredictorMember) -> None:
     """Decisions of a file must be those that the run would draw from the file's own scores.
 
     Raises:
@@ -140,12 +142,16 @@ def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, me
     """
     n, decided = len(outputs[exported.ABSTAINED]), member.decisions
     probabilities = outputs.get(exported.PROBABILITIES)
-    of_classes = probabilities if facts.task == "classes" else None
+    of_classes = probabilities if metadata.task == "classes" else None
     told = decided.abstain_reasons(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
     right = told == tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
     if probabilities is not None:
-        classes = facts.task == "classes"
-        drawn = decided.predict_classes(probabilities, facts.classes) if classes else decided.predict_labels(probabilities)
+        classes = metadata.task == "classes"
+        drawn = (
+            decided.predict_classes(probabilities, metadata.classes)
+            if classes
+            else decided.predict_labels(probabilities)
+        )
         right = right and bool((drawn == outputs[exported.DECISIONS]).all())
     if not right:
         raise DamagedFileError(
@@ -154,27 +160,29 @@ def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, me
         )
 
 
-def get_scores(answers: TaskPredictions) -> np.ndarray:
+def get_scores(predictions: TaskPredictions) -> np.ndarray:
     """Probabilities, or values of numbers, [n, K]."""
-    return answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
+    return predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
 
 
-def max_score_difference(found: np.ndarray, expected: np.ndarray, task: str) -> float:
+def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) -> float:
     """The largest difference of two scores; of numbers as a share of the largest (at least of 1)."""
-    if not np.isfinite(found).all():
+    if not np.isfinite(actual).all():
         return float("inf")
     largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
-    return float(np.abs(found.astype(np.float64) - expected).max()) / largest
+    return float(np.abs(actual.astype(np.float64) - expected).max()) / largest
 
 
-def find_changed_decisions(found: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
-    """bool [n] of the pictures in `found`, the first ones of `expected`."""
-    n = len(found)
-    other = np.array([a != b for a, b in zip(found.abstain_column(), expected.abstain_column()[:n], strict=True)], bool)
-    if isinstance(found, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
-        return other | (found.labels != expected.labels[:n])
-    if isinstance(found, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return other | (found.labels != expected.labels[:n]).any(1)
+def find_changed_decisions(actual: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
+    """bool [n] of the pictures in `actual`, the first ones of `expected`."""
+    n = len(actual)
+    other = np.array(
+        [a != b for a, b in zip(actual.abstain_column(), expected.abstain_column()[:n], strict=True)], bool
+    )
+    if isinstance(actual, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
+        return other | (actual.labels != expected.labels[:n])
+    if isinstance(actual, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
+        return other | (actual.labels != expected.labels[:n]).any(1)
     return other
 
 
@@ -215,7 +223,7 @@ class PrecisionAgreement:
 
 
 def compare_with_float32(
-    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+    run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
     """The share of equal answers and the largest difference of two scores; one picture at a time and five at once.
 
@@ -225,48 +233,50 @@ def compare_with_float32(
     Raises:
         DamagedFileError: a score that is no number, or decisions that do not follow from the file's own scores.
     """
-    expected, _ = predict_expected(facts, member, pictures)
+    expected, _ = predict_expected(metadata, member, images)
     same, difference = 1.0, 0.0
     for batch in BATCH_SIZES:
-        asked = pictures[:NUM_SINGLE_IMAGES] if batch == 1 else pictures
-        parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
-        outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
+        asked = images[:NUM_SINGLE_IMAGES] if batch == 1 else images
+        parts = [run_file(asked[start : start + batch]) for start in range(0, len(asked), batch)]
+        outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
         found = onnx_predictor.predictions_from_outputs(
-            facts, outputs, ("",) * len(asked), tuple(map(str, range(len(asked))))
+            metadata, outputs, ("",) * len(asked), tuple(map(str, range(len(asked))))
         )
-        apart = max_score_difference(get_scores(found), get_scores(expected)[: len(asked)], facts.task)
+        apart = max_score_difference(get_scores(found), get_scores(expected)[: len(asked)], metadata.task)
         if apart == float("inf"):
             raise DamagedFileError(
-                f"In {facts.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
+                f"In {metadata.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
                 "export in float32."
             )
-        check_decisions(outputs, facts, member)
+        check_decisions(outputs, metadata, member)
         difference = max(difference, apart)
-        if len(asked) == len(pictures):
+        if len(asked) == len(images):
             same = min(same, measure_agreement(found, expected, member))
     return same, difference
 
 
-def measure_agreement(found: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
+def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
     """The share of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
-    if isinstance(found, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
-        return float((found.labels == expected.labels).mean())
-    if isinstance(found, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return float((found.labels == expected.labels).mean())
-    assert isinstance(found, RegressionPredictions) and isinstance(expected, RegressionPredictions)
+    if isinstance(predictions, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
+        return float((predictions.labels == expected.labels).mean())
+    if isinstance(predictions, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
+        return float((predictions.labels == expected.labels).mean())
+    assert isinstance(predictions, RegressionPredictions) and isinstance(expected, RegressionPredictions)
     deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
-    return float((np.abs(found.values.astype(np.float64) - expected.values) <= NUMBER_TOLERANCE * deviation).mean())
+    return float(
+        (np.abs(predictions.values.astype(np.float64) - expected.values) <= NUMBER_TOLERANCE * deviation).mean()
+    )
 
 
-def check_agreement(agreed: PrecisionAgreement) -> None:
+def check_agreement(agreement: PrecisionAgreement) -> None:
     """Refuse a file that decides otherwise too often.
 
     Raises:
         DamagedFileError: fewer equal answers than `LEAST`.
     """
-    if agreed.same_fraction < MIN_AGREEMENT:
+    if agreement.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
-            f"In {agreed.precision} only {agreed.same_fraction:.2%} of the {TASK_UNITS[agreed.task]} of {agreed.num_images:,} "
+            f"In {agreement.precision} only {agreement.same_fraction:.2%} of the {TASK_UNITS[agreement.task]} of {agreement.num_images:,} "
             f"pictures "
             f"are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, "
             f"calibrate int8 "
@@ -282,22 +292,22 @@ RATE_BATCH_SIZE = 16
 
 
 def measure_rates(
-    answerers: Mapping[str, Callable[[np.ndarray], object]],
-    pictures: UInt8[np.ndarray, "n H W C"],
-    rounds: int = NUM_ROUNDS,
-    batch: int = RATE_BATCH_SIZE,
+    functions: Mapping[str, Callable[[np.ndarray], object]],
+    images: UInt8[np.ndarray, "n H W C"],
+    num_rounds: int = NUM_ROUNDS,
+    batch_size: int = RATE_BATCH_SIZE,
 ) -> dict[str, float]:
     """Pictures per second of each: the median of some rounds in which all take their turn, after one that warms up.
 
     Args:
-        pictures: at least one; repeated to a batch.
+        images: at least one; repeated to a batch.
     """
-    asked = np.resize(pictures, (batch, *pictures.shape[1:]))
-    seconds: dict[str, list[float]] = {name: [] for name in answerers}
-    for turn in range(rounds + 1):
-        for name, answer in answerers.items():
+    asked = np.resize(images, (batch_size, *images.shape[1:]))
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    for turn in range(num_rounds + 1):
+        for name, answer in functions.items():
             began = time.perf_counter()
             answer(asked)
             if turn:
                 seconds[name].append(time.perf_counter() - began)
-    return {name: batch / statistics.median(taken) for name, taken in seconds.items()}
+    return {name: batch_size / statistics.median(taken) for name, taken in seconds.items()}

@@ -201,9 +201,9 @@ def make_draft(out: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def commit_draft(drafted: Path, out: Path) -> None:
+def commit_draft(draft_path: Path, out: Path) -> None:
     """Put a draft, and whatever was written beside it, into its place; `out` itself last."""
-    for written in sorted(drafted.parent.iterdir(), key=lambda path: path == drafted):
+    for written in sorted(draft_path.parent.iterdir(), key=lambda path: path == draft_path):
         if written.is_file():
             flush(written)
         written.rename(out.with_name(written.name))

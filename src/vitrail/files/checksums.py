@@ -80,11 +80,11 @@ def verify_manifest(folder: Path) -> None:
 _ADVICE = "Use another copy of the folder."
 
 
-def _swap_hint(name: str, expected: Mapping[str, _ManifestEntry], file: Path, found: str | None = None) -> str:
+def _swap_hint(name: str, expected: Mapping[str, _ManifestEntry], file: Path, digest_found: str | None = None) -> str:
     """Words if the file is another of the folder's under a wrong name."""
     size = file.stat().st_size
     alike = {other: entry for other, entry in expected.items() if other != name and entry.size == size}
-    digest = found or (sha256(file) if alike else "")
+    digest = digest_found or (sha256(file) if alike else "")
     for other, entry in alike.items():
         if entry.sha256 == digest:
             return f" Its content is that of {other}: the two may have been swapped."

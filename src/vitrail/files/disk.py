@@ -78,16 +78,16 @@ def _describe_free_space(path: Path) -> str:
 ENV_VARIABLE = "VITRAIL_DIE_AT"
 
 
-def crash_if_requested(place: str, name: str) -> None:
+def crash_if_requested(point: str, name: str) -> None:
     """Die here, without another instruction of Python's, if the variable says so; `name` is what is being written."""
     asked = os.environ.get(ENV_VARIABLE)
     if asked is None:
         return
     words = asked.split()
-    if words[:2] != [place, name]:
+    if words[:2] != [point, name]:
         return
     times = int(words[2]) if len(words) > 2 else 1
     if times > 1:
-        os.environ[ENV_VARIABLE] = f"{place} {name} {times - 1}"
+        os.environ[ENV_VARIABLE] = f"{point} {name} {times - 1}"
         return
     os.kill(os.getpid(), signal.SIGKILL)

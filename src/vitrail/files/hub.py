@@ -379,20 +379,24 @@ def _find_repository(api: Any, repository: str) -> Any | None:
         return None
 
 
-def _choose_card(api: Any, there: Any | None, folder: Path) -> tuple[str, tuple[str, ...]]:
+def _choose_card(api: Any, repository_info: Any | None, folder: Path) -> tuple[str, tuple[str, ...]]:
     """The page that the Hub shall show, empty if there is none, and what to say if it is the one that it shows now."""
     ours = (folder / CARD_FILE).read_text(encoding="utf-8") if (folder / CARD_FILE).is_file() else ""
-    if there is None or not ours or CARD_FILE not in [file.rfilename for file in there.siblings or []]:
+    if (
+        repository_info is None
+        or not ours
+        or CARD_FILE not in [file.rfilename for file in repository_info.siblings or []]
+    ):
         return ours, ()
     with tempfile.TemporaryDirectory(prefix="vitrail-") as aside:
-        path = api.hf_hub_download(there.id, CARD_FILE, revision=there.sha, local_dir=aside)
+        path = api.hf_hub_download(repository_info.id, CARD_FILE, revision=repository_info.sha, local_dir=aside)
         theirs = Path(path).read_text(encoding="utf-8", errors="replace")
     card = merge_cards(ours, theirs)
     return card, (EDITED_CARD_NOTE,) if card == theirs != ours else ()
 
 
-def _refuse_foreign_files(repository: str, there: Iterable[str], ours: Iterable[str]) -> None:
-    others = sorted(set(there) - set(ours) - set(HUB_OWN_FILES))
+def _refuse_foreign_files(repository: str, remote_names: Iterable[str], ours: Iterable[str]) -> None:
+    others = sorted(set(remote_names) - set(ours) - set(HUB_OWN_FILES))
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise UsageError(

@@ -171,8 +171,8 @@ def _read_text(memory: mmap.mmap, field: _WireField) -> str:
     return memory[field.begin : min(field.end, field.begin + 4096)].decode("utf-8", "backslashreplace")
 
 
-def _parse_length(said: dict[str, str]) -> int | None:
-    return _parse_count(said["length"]) if "length" in said else None
+def _parse_length(entries: dict[str, str]) -> int | None:
+    return _parse_count(entries["length"]) if "length" in entries else None
 
 
 def _parse_count(text: str) -> int:

@@ -123,18 +123,18 @@ def _read_legacy(path: Path) -> tuple[Any, mmap.mmap]:
 
 
 def _storage_offsets(
-    path: Path, memory: mmap.mmap, start: int, keys: Any, wanted: Mapping[str, tuple[torch.dtype, int]]
+    path: Path, memory: mmap.mmap, start: int, keys: Any, storages: Mapping[str, tuple[torch.dtype, int]]
 ) -> dict[str, int]:
     """The first byte of every storage; they follow each other in the order of the keys."""
     offsets: dict[str, int] = {}
     if (
         not isinstance(keys, list)
-        or len(keys) != len(wanted)
-        or not all(isinstance(key, str) and key in wanted for key in keys)
+        or len(keys) != len(storages)
+        or not all(isinstance(key, str) and key in storages for key in keys)
     ):
         raise _damaged_error(path, "its list of storages is not that of its tensors")
     for key in keys:
-        dtype, count = wanted[key]
+        dtype, count = storages[key]
         if int.from_bytes(memory[start : start + 8], "little") != count:
             raise _damaged_error(path, f"the storage {key[:40]} has another count than its tensors say")
         offsets[key] = start + 8
@@ -302,9 +302,9 @@ class _ArrayMaker:
             **dict.fromkeys(_BYTES, _empty_bytes),
         }
 
-    def make_array(self, found: InertObject) -> np.ndarray:
+    def make_array(self, value: InertObject) -> np.ndarray:
         """The array behind one (version, shape, dtype, by columns, bytes)."""
-        state = found.state
+        state = value.state
         if not isinstance(state, tuple) or len(state) != 5:
             raise BrokenPickleError("an array has no content")
         _, shape, kind, by_columns, raw = state
@@ -443,9 +443,9 @@ class TensorMaker:
         place: where a storage lies; raises Broken if there is none of that key and size.
     """
 
-    def __init__(self, memory: mmap.mmap, place: StorageLocator):
+    def __init__(self, memory: mmap.mmap, locate: StorageLocator):
         self._memory = memory
-        self._locate = place
+        self._locate = locate
         self._byte_budget = MAX_SHARING * len(memory) + TENSOR_SLACK_BYTES
         self._entry_budget = MAX_OPERATIONS
         self.functions: Mapping[str, PickleFunction] = {

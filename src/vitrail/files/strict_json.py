@@ -197,5 +197,5 @@ def _check_number(name: str, value: Any, bounds: tuple[float, float], path: Path
         )
 
 
-def _format_bound(number: float) -> str:
-    return f"{number:,}" if math.isclose(number, round(number)) else f"{number:g}"
+def _format_bound(limit: float) -> str:
+    return f"{limit:,}" if math.isclose(limit, round(limit)) else f"{limit:g}"

@@ -47,9 +47,9 @@ class ZipArchive:
         DamagedFileError: no whole zip archive, or one of the tricks above; the message names the entry.
     """
 
-    def __init__(self, path: Path, growth: int = MAX_EXPANSION):
+    def __init__(self, path: Path, max_expansion: int = MAX_EXPANSION):
         self.path = Path(path)
-        self._max_expansion = growth
+        self._max_expansion = max_expansion
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.members: Mapping[str, ArchiveMember] = self._check_entries(self._read_directory())
@@ -120,7 +120,9 @@ class ZipArchive:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.infolist()
         except Exception as error:  # a damaged directory can raise anything
-            raise self._damaged_error(f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}") from error
+            raise self._damaged_error(
+                f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}"
+            ) from error
 
     def _check_entries(self, entries: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
         members: dict[str, ArchiveMember] = {}
@@ -137,7 +139,9 @@ class ZipArchive:
     def _check_entry(self, entry: zipfile.ZipInfo) -> ArchiveMember:
         name = entry.filename
         if not _is_safe_name(name) or entry.orig_filename != name:
-            raise self._damaged_error(f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder")
+            raise self._damaged_error(
+                f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder"
+            )
         if entry.flag_bits & 0x1:
             raise self._damaged_error(f"{name} is encrypted")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -45,35 +45,41 @@ class Attention(nn.Module):
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
         self.q_norm = make_norm(config, config.head_dim) if config.qk_norm else None
         self.k_norm = make_norm(config, config.head_dim) if config.qk_norm else None
-        self.relative = (
-            RelativePositions(config.relative, config.head_dim, config.prefix) if config.relative else None
-        )
+        self.relative = RelativePositions(config.relative, config.head_dim, config.prefix) if config.relative else None
         self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+        self, x: Float[Tensor, "B T D"], token_positions: TokenPositions, num_queries: int | None = None
     ) -> Float[Tensor, "B r D"]:
-        """What the first `reads` tokens (None: all, then r is T) gather from all."""
-        q, k, v = self._project_heads(x, places.rotary)  # 3 x [B, A, T, d]
+        """What the first `num_queries` tokens (None: all, then r is T) gather from all."""
+        q, k, v = self._project_heads(x, token_positions.rotary)  # 3 x [B, A, T, d]
         if self.relative is not None:
-            y = self._apply_relative_weights(self._relative_weights(q, k, places), v, places)[:, :, :reads]
+            y = self._apply_relative_weights(self._relative_weights(q, k, token_positions), v, token_positions)[
+                :, :, :num_queries
+            ]
         else:
             dropout = self.dropout if self.training else 0.0
-            y = attend(q[:, :, :reads], k, v, self.scale, dropout, self._choose_path(k))  # [B, A, r, d]
+            y = attend(q[:, :, :num_queries], k, v, self.scale, dropout, self._choose_path(k))  # [B, A, r, d]
         return self.out(y.transpose(1, 2).flatten(2))
 
     def forward_with_attention(
-        self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
+        self,
+        x: Float[Tensor, "B T D"],
+        token_positions: TokenPositions,
+        heads: Sequence[int] | None,
+        rows: Sequence[int] | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same numbers, and the weights of the chosen heads and rows (None: all), through which gradients flow.
 
         What is not chosen takes the usual path.
         """
-        q, k, v = self._project_heads(x, places.rotary)
+        q, k, v = self._project_heads(x, token_positions.rotary)
         if self.relative is not None:
-            all_weights = self._relative_weights(q, k, places)
+            all_weights = self._relative_weights(q, k, token_positions)
             weights = _select_heads_and_rows(all_weights, heads, rows)
-            y = self._apply_relative_weights(_insert_heads_and_rows(all_weights, weights, heads, rows), v, places)
+            y = self._apply_relative_weights(
+                _insert_heads_and_rows(all_weights, weights, heads, rows), v, token_positions
+            )
         else:
             weights = attention_weights(
                 _select_heads_and_rows(q, heads, rows), _select_heads_and_rows(k, heads, None), self.scale
@@ -111,17 +117,21 @@ class Attention(nn.Module):
         number_format = str(q.dtype).removeprefix("torch.")
         return choose_path(self.choice, here, number_format, q.shape[2], torch.is_grad_enabled())
 
-    def _relative_weights(self, q: Tensor, k: Tensor, places: TokenPositions) -> Float[Tensor, "B A T T"]:
+    def _relative_weights(self, q: Tensor, k: Tensor, token_positions: TokenPositions) -> Float[Tensor, "B A T T"]:
         """Attention weights with relative positions in their products."""
         assert self.relative is not None
         scaled = q * self.scale
-        products = scaled @ k.transpose(-2, -1) + self.relative.scores(scaled, places.grid, places.visible)
+        products = scaled @ k.transpose(-2, -1) + self.relative.scores(
+            scaled, token_positions.grid, token_positions.visible
+        )
         return products.softmax(dim=-1)
 
-    def _apply_relative_weights(self, weights: Tensor, v: Tensor, places: TokenPositions) -> Float[Tensor, "B A T d"]:
+    def _apply_relative_weights(
+        self, weights: Tensor, v: Tensor, token_positions: TokenPositions
+    ) -> Float[Tensor, "B A T d"]:
         assert self.relative is not None
         weights = F.dropout(weights, self.dropout, self.training)
-        return weights @ v + self.relative.values(weights, places.grid, places.visible)
+        return weights @ v + self.relative.values(weights, token_positions.grid, token_positions.visible)
 
 
 def _select_heads_and_rows(
@@ -133,15 +143,15 @@ def _select_heads_and_rows(
 
 
 def _insert_heads_and_rows(
-    whole: Float[Tensor, "B A T n"], part: Tensor, heads: Sequence[int] | None, rows: Sequence[int] | None
+    target: Float[Tensor, "B A T n"], part: Tensor, heads: Sequence[int] | None, rows: Sequence[int] | None
 ) -> Float[Tensor, "B A T n"]:
     """The whole with the part in the place that `_cut` takes it from."""
     if heads is None and rows is None:
         return part
-    h = torch.arange(whole.shape[1]) if heads is None else torch.tensor(list(heads))
-    r = torch.arange(whole.shape[2]) if rows is None else torch.tensor(list(rows))
-    at = (torch.arange(len(whole))[:, None, None], h[None, :, None], r[None, None, :])
-    return whole.index_put(tuple(index.to(whole.device) for index in at), part.to(whole.dtype))
+    h = torch.arange(target.shape[1]) if heads is None else torch.tensor(list(heads))
+    r = torch.arange(target.shape[2]) if rows is None else torch.tensor(list(rows))
+    at = (torch.arange(len(target))[:, None, None], h[None, :, None], r[None, None, :])
+    return target.index_put(tuple(index.to(target.device) for index in at), part.to(target.dtype))
 
 
 def attend(
@@ -185,9 +195,9 @@ def _attend_inference(
     return y
 
 
-def _split_tiles(x: Float[Tensor, "B A n d"], pictures: int, heads: int) -> Iterator[Tensor]:
+def _split_tiles(x: Float[Tensor, "B A n d"], images: int, heads: int) -> Iterator[Tensor]:
     """So many pictures and heads at a time."""
-    return (tile for rows in x.split(pictures) for tile in rows.split(heads, dim=1))
+    return (tile for rows in x.split(images) for tile in rows.split(heads, dim=1))
 
 
 RECOMPUTE_MIN_WIDTH = 512
@@ -229,17 +239,17 @@ class _RecomputedAttention(torch.autograd.Function):
         ctx.save_for_backward(*kept)
 
     @staticmethod
-    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v = ctx.saved_tensors
         of_q, of_k, of_v = (torch.empty_like(each) for each in (q, k, v))
         for part in _split_images(q, k):
             scaled = q[part] * ctx.scale
             weights = (scaled @ k[part].transpose(-2, -1)).softmax(dim=-1)
-            of_weights = of_y[part] @ v[part].transpose(-2, -1)
+            of_weights = grad_y[part] @ v[part].transpose(-2, -1)
             of_products = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             of_q[part] = (of_products @ k[part]) * ctx.scale
             of_k[part] = of_products.transpose(-2, -1) @ scaled
-            of_v[part] = weights.transpose(-2, -1) @ of_y[part]
+            of_v[part] = weights.transpose(-2, -1) @ grad_y[part]
         return of_q, of_k, of_v, None
 
 
@@ -256,17 +266,17 @@ def attention_weights(
     return ((q * scale) @ k.transpose(-2, -1)).softmax(dim=-1)
 
 
-def choose_path(choice: AttentionChoice, place: str, number_format: str, tokens: int, gradients: bool) -> AttentionPath:
+def choose_path(choice: AttentionChoice, capability: str, dtype: str, tokens: int, gradients: bool) -> AttentionPath:
     """The path that the settings force, or the faster one by `MEASURED`: a matter of settings, never of timing.
 
     Args:
-        place: see `place`.
-        number_format: float32, bfloat16 or float16.
+        capability: see `capability`.
+        dtype: float32, bfloat16 or float16.
         gradients: whether a backward pass follows.
     """
     if choice != "auto":
         return choice
-    return "open" if tokens <= OPEN_PATH_MAX_TOKENS.get((place, number_format, gradients), 0) else "fused"
+    return "open" if tokens <= OPEN_PATH_MAX_TOKENS.get((capability, dtype, gradients), 0) else "fused"
 
 
 def device_capability(device: str) -> str:

@@ -137,7 +137,7 @@ class ViTConfig:
     """Dropout after the activation and after the second matrix of the MLP."""
     drop_path: float = 0.0
     """Stochastic depth: chance that a picture skips a branch, rising linearly from 0 to this at the last block."""
-    recompute: bool = False
+    grad_checkpointing: bool = False
     """Compute every block a second time in the backward pass instead of keeping its numbers: slower, less memory."""
     init: Init = "truncated"
     """Initial values, see model/init.py."""

@@ -32,41 +32,45 @@ class MatrixProduct(NamedTuple):
         return 2 * self.times * self.stack * self.rows * self.inner * self.columns
 
 
-def list_matrix_products(config: ViTConfig, kept: int | None = None, whole: bool = False) -> list[MatrixProduct]:
+def list_matrix_products(
+    config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False
+) -> list[MatrixProduct]:
     """Every matrix product of one picture's forward pass at the configuration's own size.
 
     Args:
-        kept: patches that the encoder sees, where some are dropped; None is all.
-        whole: every block for every token, as papers count, also where the last one computes only what the head reads.
+        visible_patches: patches that the encoder sees, where some are dropped; None is all.
+        all_tokens: every block for every token, as papers count, also where the last one computes only what the head reads.
     """
-    patches = config.grid.patches if kept is None else kept
+    patches = config.grid.patches if visible_patches is None else visible_patches
     tokens = config.prefix + patches
-    reads = None if whole or config.pool_blocks > 1 or not config.depth else config.pool_tokens
+    reads = None if all_tokens or config.pool_blocks > 1 or not config.depth else config.pool_tokens
     blocks = [*_block_products(config, tokens, config.depth if reads is None else config.depth - 1)]
     last = [] if reads is None else [*_block_products(config, tokens, 1, reads)]
     return [*_patch_products(config, patches), *blocks, *last, *_head_products(config, tokens)]
 
 
-def flops_by_part(config: ViTConfig, kept: int | None = None, whole: bool = False) -> dict[ModelPart, int]:
+def flops_by_part(
+    config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False
+) -> dict[ModelPart, int]:
     """Operations of one picture's forward pass by part of the model; sums of bias, norms and softmax are left out."""
-    found = list_matrix_products(config, kept, whole)
+    found = list_matrix_products(config, visible_patches, all_tokens)
     return {part: sum(product.flops for product in found if product.part == part) for part in MODEL_PARTS}
 
 
-def forward_flops(config: ViTConfig, kept: int | None = None, whole: bool = False) -> int:
+def forward_flops(config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False) -> int:
     """Operations of one picture's forward pass."""
-    return sum(flops_by_part(config, kept, whole).values())
+    return sum(flops_by_part(config, visible_patches, all_tokens).values())
 
 
-def training_flops(config: ViTConfig, kept: int | None = None) -> int:
+def training_flops(config: ViTConfig, visible_patches: int | None = None) -> int:
     """Operations of one picture's share of a training step.
 
     Blocks that are computed twice count once more, but for their last product, which only a layer scale asks for again.
     """
-    found = flops_by_part(config, kept)
+    found = flops_by_part(config, visible_patches)
     again = 0
-    if config.recompute and config.depth:
-        mlp = [product.flops for product in list_matrix_products(config, kept) if product.part == "mlp"]
+    if config.grad_checkpointing and config.depth:
+        mlp = [product.flops for product in list_matrix_products(config, visible_patches) if product.part == "mlp"]
         last = sum(mlp[1::2])  # in, out, in, out
         again = sum(found[part] for part in ("projections", "attention", "mlp"))
         again -= 0 if config.layer_scale is not None else last
@@ -98,10 +102,12 @@ def _soft_split_products(config: ViTConfig, patches: int) -> Iterator[MatrixProd
     yield MatrixProduct("patches", patches, 9 * W, config.width)
 
 
-def _block_products(config: ViTConfig, tokens: int, count: int, reads: int | None = None) -> Iterator[MatrixProduct]:
+def _block_products(
+    config: ViTConfig, tokens: int, count: int, num_queries: int | None = None
+) -> Iterator[MatrixProduct]:
     """So many blocks alike, for all tokens, or for the first ones that are read and look at all."""
     D, inner, M = config.width, config.attention_width, config.mlp_width
-    rows = tokens if reads is None else reads
+    rows = tokens if num_queries is None else num_queries
     looking = tokens if config.relative else rows  # relative positions are computed for all
     yield MatrixProduct("projections", tokens, D, 3 * inner, count)
     yield MatrixProduct("attention", looking, config.head_dim, tokens, count, config.heads, shared=False)

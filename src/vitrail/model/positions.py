@@ -337,14 +337,14 @@ def _source_positions(old: int, new: int, rule: Resample) -> Float[Tensor, " new
     return (i + 0.5) * step - 0.5
 
 
-def _interpolation_matrix(places: Float[Tensor, " new"], old: int, cubic: bool) -> Float[Tensor, "new old"]:
+def _interpolation_matrix(positions: Float[Tensor, " new"], old: int, cubic: bool) -> Float[Tensor, "new old"]:
     """Weights of the two or four neighbours of each place; a neighbour beyond the border gives its weight to it."""
-    below = places.floor()
+    below = positions.floor()
     j = torch.arange(old, dtype=torch.float64, device="cpu")
-    matrix = torch.zeros(len(places), old, dtype=torch.float64, device="cpu")
+    matrix = torch.zeros(len(positions), old, dtype=torch.float64, device="cpu")
     for step in (-1, 0, 1, 2) if cubic else (0, 1):
         neighbour = below + step
-        distance = (places - neighbour).abs()
+        distance = (positions - neighbour).abs()
         weight = _cubic_kernel(distance, -0.75) if cubic else _triangle_kernel(distance)
         matrix = matrix + weight[:, None] * (neighbour.clamp(0, old - 1)[:, None] == j)
     return matrix.float()

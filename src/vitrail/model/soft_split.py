@@ -55,9 +55,9 @@ class SoftSplit(nn.Module):
         return self.project(x)
 
 
-def _unfold_windows(picture: Float[Tensor, "B C H W"], side: int, step: int) -> Float[Tensor, "B n c"]:
+def _unfold_windows(image: Float[Tensor, "B C H W"], side: int, step: int) -> Float[Tensor, "B n c"]:
     """Overlapping square windows as tokens, zeros around the picture; channel, row, column inside a window."""
-    return F.unfold(picture, kernel_size=side, stride=step, padding=(side - step + 1) // 2).transpose(1, 2)
+    return F.unfold(image, kernel_size=side, stride=step, padding=(side - step + 1) // 2).transpose(1, 2)
 
 
 def _tokens_to_image(x: Float[Tensor, "B T D"], rows: int, columns: int) -> Float[Tensor, "B D h w"]:

@@ -84,12 +84,12 @@ def create_model(config: ViTConfig, seed: int = 0) -> ViT:
     return model
 
 
-def parameter_count(config: ViTConfig, fixed_tables: bool = False) -> int:
-    """Numbers that training moves; with `fixed_tables` also what is computed or drawn once. Nothing is allocated."""
+def parameter_count(config: ViTConfig, include_buffers: bool = False) -> int:
+    """Numbers that training moves; with `include_buffers` also what is computed or drawn once. Nothing is allocated."""
     with torch.device("meta"):
         model = ViT(config)
     counted = sum(parameter.numel() for parameter in model.parameters())
-    return counted + sum(buffer.numel() for buffer in model.buffers()) if fixed_tables else counted
+    return counted + sum(buffer.numel() for buffer in model.buffers()) if include_buffers else counted
 
 
 # The encoder: blocks of attention and MLP around a residual stream, and the norms before and after them.
@@ -100,7 +100,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.grad_checkpointing = config.recompute
+        self.grad_checkpointing = config.grad_checkpointing
         self.pool_every = config.pool_every
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
@@ -109,24 +109,28 @@ class Encoder(nn.Module):
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
 
     def forward(
-        self, x: Float[Tensor, "B T D"], places: TokenPositions, reach: int = 1, reads: int | None = None
+        self,
+        x: Float[Tensor, "B T D"],
+        token_positions: TokenPositions,
+        pool_span: int = 1,
+        num_queries: int | None = None,
     ) -> Float[Tensor, "B r P"]:
-        """The tokens after each `pool_every`-th of the last `reach` blocks, through the final norm and side by side.
+        """The tokens after each `pool_every`-th of the last `pool_span` blocks, through the final norm and side by side.
 
         Args:
-            reads: only so many of the first tokens are asked for; with `reach` 1 the last block computes no others.
+            num_queries: only so many of the first tokens are asked for; with `pool_span` 1 the last block computes no others.
         """
         x = self.prepare_tokens(x)
         last = [x]
         for i, block in enumerate(self.blocks):
-            alone = reach == 1 and i == len(self.blocks) - 1
-            x = self.run_block(block, x, places, reads if alone else None)
-            last = [*last, x][-reach:]
-        return self.apply_final_norm([x[:, :reads] for x in last])
+            alone = pool_span == 1 and i == len(self.blocks) - 1
+            x = self.run_block(block, x, token_positions, num_queries if alone else None)
+            last = [*last, x][-pool_span:]
+        return self.apply_final_norm([x[:, :num_queries] for x in last])
 
-    def apply_final_norm(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
+    def apply_final_norm(self, block_outputs: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
         """The tokens after the last blocks, of which each `pool_every`-th is read, normalised and side by side."""
-        tokens = [self.norm(x) for x in last[:: self.pool_every]]
+        tokens = [self.norm(x) for x in block_outputs[:: self.pool_every]]
         return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
     def prepare_tokens(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -134,12 +138,16 @@ class Encoder(nn.Module):
         return self.pre_norm(self.dropout(x))
 
     def run_block(
-        self, block: nn.Module, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+        self,
+        block: nn.Module,
+        x: Float[Tensor, "B T D"],
+        token_positions: TokenPositions,
+        num_queries: int | None = None,
     ) -> Float[Tensor, "B r D"]:
         """One block, its inner numbers kept for the backward pass or computed again there."""
         if self.grad_checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, x, places, reads, use_reentrant=False)
-        return block(x, places, reads)
+            return checkpoint(block, x, token_positions, num_queries, use_reentrant=False)
+        return block(x, token_positions, num_queries)
 
 
 class Block(nn.Module):
@@ -160,23 +168,29 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+        self, x: Float[Tensor, "B T D"], token_positions: TokenPositions, num_queries: int | None = None
     ) -> Float[Tensor, "B r D"]:
         normal = self.norm1(x)
-        return self._add_branches(x[:, :reads], normal[:, :reads], self.attention(normal, places, reads))
+        return self._add_branches(
+            x[:, :num_queries], normal[:, :num_queries], self.attention(normal, token_positions, num_queries)
+        )
 
     def forward_from_norm(
-        self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], places: TokenPositions
+        self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], token_positions: TokenPositions
     ) -> Float[Tensor, "B T D"]:
         """The same, from tokens that have been normalised already."""
-        return self._add_branches(x, normal, self.attention(normal, places))
+        return self._add_branches(x, normal, self.attention(normal, token_positions))
 
     def forward_with_attention(
-        self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
+        self,
+        x: Float[Tensor, "B T D"],
+        token_positions: TokenPositions,
+        heads: Sequence[int] | None,
+        rows: Sequence[int] | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same numbers, and the attention weights of the chosen heads and rows that went into them."""
         normal = self.norm1(x)
-        attended, weights = self.attention.forward_with_attention(normal, places, heads, rows)
+        attended, weights = self.attention.forward_with_attention(normal, token_positions, heads, rows)
         return self._add_branches(x, normal, attended), weights
 
     def _add_branches(
@@ -233,7 +247,9 @@ class Pooling(nn.Module):
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
         return self._apply_norm(self._pool(x))
 
-    def forward_with_attention(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
+    def forward_with_attention(
+        self, x: Float[Tensor, "B T D"]
+    ) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
         """The same from a learned probe, and its attention weights, through which gradients flow."""
         assert self.attention is not None
         pooled, weights = self.attention.forward_with_attention(x)
@@ -270,7 +286,9 @@ class ProbePooling(nn.Module):
         q, k, v = self._project_heads(x)
         return self._project_out(F.scaled_dot_product_attention(q, k, v))
 
-    def forward_with_attention(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
+    def forward_with_attention(
+        self, x: Float[Tensor, "B T D"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
         """The same, and how much the probe looks at each token, head by head."""
         q, k, v = self._project_heads(x)
         weights = attention_weights(q, k, q.shape[-1] ** -0.5)

@@ -27,7 +27,10 @@ class ImageName(NamedTuple):
 
 
 def prepare_batches(
-    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], PreparedT], skip_bad: bool
+    image_inputs: Sequence[ImageInput | bytes],
+    batch_size: int,
+    prepare: Callable[[ImageInput | bytes], PreparedT],
+    skip_bad: bool,
 ) -> Iterator[tuple[list[ImageName], list[PreparedT], list[tuple[str, str]]]]:
     """Batch by batch the names of the pictures that could be read, what was made of them, and what was left out.
 
@@ -38,9 +41,9 @@ def prepare_batches(
         DataError: a picture that cannot be read, by name.
         UsageError: batch below 1.
     """
-    if batch < 1:
-        raise UsageError(f"batch must be at least 1. Got {batch}.")
-    for rows in _prepare_ahead(pictures, batch, make):
+    if batch_size < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch_size}.")
+    for rows in _prepare_ahead(image_inputs, batch_size, prepare):
         names: list[ImageName] = []
         images: list[PreparedT] = []
         skipped: list[tuple[str, str]] = []
@@ -56,30 +59,30 @@ def prepare_batches(
 
 
 def _prepare_ahead(
-    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], PreparedT]
+    images: Sequence[ImageInput | bytes], batch_size: int, prepare: Callable[[ImageInput | bytes], PreparedT]
 ) -> Iterator[list[tuple[ImageName, PreparedT | DataError]]]:
     """Batches in order, one of them being made ready while the last one is answered."""
 
     def made(picture: ImageInput | bytes) -> PreparedT | DataError:
         try:
-            return make(picture)
+            return prepare(picture)
         except DataError as problem:
             return problem
 
     workers = Workers(NUM_READERS)
     ahead: deque[Callable[[], PreparedT | DataError]] = deque()
-    todo = iter(pictures)
+    todo = iter(images)
     try:
-        for start in range(0, len(pictures), batch):
-            ahead.extend(workers.begin(made, picture) for picture in islice(todo, 2 * batch - len(ahead)))
-            here = range(start, min(start + batch, len(pictures)))
-            yield [(_image_name(pictures[i], i), ahead.popleft()()) for i in here]
+        for start in range(0, len(images), batch_size):
+            ahead.extend(workers.begin(made, picture) for picture in islice(todo, 2 * batch_size - len(ahead)))
+            here = range(start, min(start + batch_size, len(images)))
+            yield [(_image_name(images[i], i), ahead.popleft()()) for i in here]
     finally:
         workers.close()
 
 
-def _image_name(picture: ImageInput | bytes, position: int) -> ImageName:
+def _image_name(image: ImageInput | bytes, position: int) -> ImageName:
     """A file is called by its name, an array by its place in what was asked."""
-    if isinstance(picture, np.ndarray | bytes):
+    if isinstance(image, np.ndarray | bytes):
         return ImageName("", str(position))
-    return ImageName(image_path(picture), picture.name)
+    return ImageName(image_path(image), image.name)

@@ -97,14 +97,14 @@ class ChunkContent:
     """The pictures as they were before they were answered, by `seen`."""
 
     @classmethod
-    def from_predictions(cls, answers: TaskPredictions, seen: str) -> ChunkContent:
+    def from_predictions(cls, predictions: TaskPredictions, file_stats: str) -> ChunkContent:
         """The content of a part that holds these answers."""
         return cls(
-            table=answers.csv_bytes(),
-            head=len(answers.csv_header_bytes()),
-            rows=len(answers),
-            skipped=answers.skipped,
-            seen=seen,
+            table=predictions.csv_bytes(),
+            header_bytes=len(predictions.csv_header_bytes()),
+            rows=len(predictions),
+            skipped=predictions.skipped,
+            file_stats=file_stats,
         )
 
 
@@ -124,61 +124,61 @@ class ChunkFolder:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
 
-    def __init__(self, folder: Path, job: ChunkJob, pictures: Sequence[Path]):
+    def __init__(self, folder: Path, job: ChunkJob, images: Sequence[Path]):
         self.folder, self.job = Path(folder), job
-        self._pictures = pictures
+        self._pictures = images
         self._began = time.time()
         if not (self.folder / JOB_FILE).is_file():
             _check_folder_is_ours(self.folder)
             atomic.write_json(self.folder / JOB_FILE, asdict(job))
         self._check_same_job()
 
-    def chunks_for_rank(self, rank: int, world: int) -> range:
+    def chunks_for_rank(self, rank: int, world_size: int) -> range:
         """The numbers of the parts that a process makes: every one of them, whatever was done before."""
-        return range(rank, self.job.num_chunks, world)
+        return range(rank, self.job.num_chunks, world_size)
 
-    def chunk_images(self, number: int) -> Sequence[Path]:
+    def chunk_images(self, index: int) -> Sequence[Path]:
         """The pictures of a part."""
-        return self._pictures[number * self.job.size : (number + 1) * self.job.size]
+        return self._pictures[index * self.job.size : (index + 1) * self.job.size]
 
-    def is_complete(self, number: int, unchanged: bool = True) -> bool:
+    def is_complete(self, index: int, check_images: bool = True) -> bool:
         """Whether a part is there, of this job, with the content that was written.
 
         Args:
-            unchanged: and its pictures still have the sizes and dates that they had.
+            check_images: and its pictures still have the sizes and dates that they had.
         """
-        facts = self._read_record(number)
+        facts = self._read_record(index)
         if facts.get("job") != self.job.digest:
             return False
-        table = self._table_path(number)
+        table = self._table_path(index)
         if not table.is_file() or sha256(table) != facts.get("sha256"):
             return False
-        return not unchanged or facts.get("seen") == hash_file_stats(self.chunk_images(number))
+        return not check_images or facts.get("seen") == hash_file_stats(self.chunk_images(index))
 
     def list_missing(self) -> list[int]:
         """The parts that are not whole yet; their content is looked at only when something lies in place of each."""
         numbers = range(self.job.num_chunks)
         absent = [number for number in numbers if not self._record_path(number).is_file()]
-        return absent or [number for number in numbers if not self.is_complete(number, unchanged=False)]
+        return absent or [number for number in numbers if not self.is_complete(number, check_images=False)]
 
-    def write_chunk(self, number: int, made: ChunkContent) -> None:
+    def write_chunk(self, index: int, content: ChunkContent) -> None:
         """Put a part into its place: the table, then what makes it count.
 
         Raises:
             ResourceError: the disk is full or read-only, or permission is missing.
         """
         facts = {
-            "part": number,
-            "first": number * self.job.size,
-            "rows": made.rows,
-            "skipped": made.skipped,
-            "head": made.header_bytes,
-            "sha256": hashlib.sha256(made.table).hexdigest(),
-            "seen": made.file_stats,
+            "part": index,
+            "first": index * self.job.size,
+            "rows": content.rows,
+            "skipped": content.skipped,
+            "head": content.header_bytes,
+            "sha256": hashlib.sha256(content.table).hexdigest(),
+            "seen": content.file_stats,
             "job": self.job.digest,
         }
-        atomic.write_bytes(self._table_path(number), made.table)
-        atomic.write_bytes(self._record_path(number), json.dumps(facts, indent=2).encode() + b"\n")
+        atomic.write_bytes(self._table_path(index), content.table)
+        atomic.write_bytes(self._record_path(index), json.dumps(facts, indent=2).encode() + b"\n")
 
     def join_chunks(self, out: Path, task: Task) -> JoinedChunks:
         """Write all parts as one file, the one that a single process would have written.
@@ -201,22 +201,22 @@ class ChunkFolder:
         skipped = tuple((path, reason) for facts in all_facts for path, reason in facts["skipped"])
         return JoinedChunks(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)
 
-    def _concatenate_tables(self, out: Path, heads: Sequence[int]) -> None:
+    def _concatenate_tables(self, out: Path, header_sizes: Sequence[int]) -> None:
         """The bytes of all tables, the first one with its header."""
         with atomic.write_file(out) as whole:
-            for number, head in enumerate(heads):
+            for number, head in enumerate(header_sizes):
                 with self._table_path(number).open("rb") as table:
                     table.seek(head if number else 0)
                     shutil.copyfileobj(table, whole)
 
-    def _table_path(self, number: int) -> Path:
-        return self.folder / f"part-{number:05d}.csv"
+    def _table_path(self, index: int) -> Path:
+        return self.folder / f"part-{index:05d}.csv"
 
-    def _record_path(self, number: int) -> Path:
-        return self.folder / f"part-{number:05d}.json"
+    def _record_path(self, index: int) -> Path:
+        return self.folder / f"part-{index:05d}.json"
 
-    def _read_record(self, number: int) -> dict[str, Any]:
-        return _read_json_object(self._record_path(number))
+    def _read_record(self, index: int) -> dict[str, Any]:
+        return _read_json_object(self._record_path(index))
 
     def _check_same_job(self) -> None:
         theirs, ours = _read_json_object(self.folder / JOB_FILE), asdict(self.job)
@@ -228,18 +228,18 @@ class ChunkFolder:
             )
 
 
-def hash_paths(pictures: Iterable[Path]) -> str:
+def hash_paths(images: Iterable[Path]) -> str:
     """SHA-256 of the paths of pictures, in their order."""
     digest = hashlib.sha256()
-    for picture in pictures:
+    for picture in images:
         digest.update(os.fsencode(picture) + b"\0")
     return digest.hexdigest()
 
 
-def hash_file_stats(pictures: Iterable[Path]) -> str:
+def hash_file_stats(images: Iterable[Path]) -> str:
     """SHA-256 of the sizes and dates of files; one that is not there counts too."""
     digest = hashlib.sha256()
-    for picture in pictures:
+    for picture in images:
         try:
             found = os.stat(picture)
             digest.update(f"{found.st_size} {found.st_mtime_ns};".encode())

@@ -53,7 +53,7 @@ class Embeddings:
                     "Pictures are compared by one vector each, and these features have one for each patch. Take "
                     "pooled, class or mean."
                 )
-        return find_nearest(self.vectors, (among or self).vectors, count, itself=among is not None)
+        return find_nearest(self.vectors, (among or self).vectors, count, include_self=among is not None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,16 +75,16 @@ class Embedder:
         UsageError: models that read pictures of different sizes.
     """
 
-    def __init__(self, eyes: Sequence[Backbone], device: str | torch.device = "cpu"):
-        first = eyes[0]
-        for eye in eyes:
+    def __init__(self, backbones: Sequence[Backbone], device: str | torch.device = "cpu"):
+        first = backbones[0]
+        for eye in backbones:
             if (eye.spec.size, eye.model.config.grid) != (first.spec.size, first.model.config.grid):
                 raise UsageError(
                     f"Models that look together must read pictures and patches of one size. Got {first.spec.size} in "
                     f"{tuple(first.model.config.grid)} patches and {eye.spec.size} in {tuple(eye.model.config.grid)}."
                 )
             eye.model.to(device)
-        self.backbones = tuple(eyes)
+        self.backbones = tuple(backbones)
         self.device = torch.device(device)
         self.spec = first.spec
         """How pictures are prepared."""
@@ -106,7 +106,7 @@ class Embedder:
         return own
 
     def embed(
-        self, pictures: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
     ) -> Embeddings:
         """The features of all pictures, in order.
 
@@ -114,13 +114,13 @@ class Embedder:
             DataError: no pictures, or one that cannot be read, by name (unless `skip_bad`).
             UsageError: as `parts`.
         """
-        return join_embeddings(list(self.embed_batches(pictures, features, skip_bad=skip_bad)))
+        return join_embeddings(list(self.embed_batches(images, features, skip_bad=skip_bad)))
 
     def embed_batches(
         self,
-        pictures: Sequence[ImageInput | bytes],
+        images: Sequence[ImageInput | bytes],
         features: FeatureKind = "pooled",
-        batch: int = BATCH_SIZE,
+        batch_size: int = BATCH_SIZE,
         skip_bad: bool = False,
     ) -> Iterator[Embeddings]:
         """The same batch by batch: for progress bars and for more pictures than memory.
@@ -131,7 +131,7 @@ class Embedder:
         if features == "class" and not all(eye.model.config.class_token for eye in self.backbones):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
         for names, made, skipped in prepare_batches(
-            pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
+            images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             vectors = np.zeros((0, 0), np.float32)
             if made:
@@ -160,15 +160,15 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def compute_features(
-    eye: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
+    backbone: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
     """What one model makes of prepared pictures: [B, D], or of patches [B, rows, columns, D].
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
-    dtype, model = DTYPES[eye.precision], eye.model
+    dtype, model = DTYPES[backbone.precision], backbone.model
     with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        x = normalize(images.to(device), eye.spec)  # [B, C, H, W]
+        x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
             found = model.dense(x).permute(0, 2, 3, 1)
         elif features == "pooled":
@@ -203,35 +203,37 @@ class Neighbours(NamedTuple):
 
 
 def find_nearest(
-    asked: Float32[np.ndarray, "m D"],
+    queries: Float32[np.ndarray, "m D"],
     among: Float32[np.ndarray, "n E"],
     count: int,
-    itself: bool = True,
+    include_self: bool = True,
 ) -> Neighbours:
     """The `count` nearest of a set, every pair compared; as many as there are, if there are fewer.
 
     Equally similar ones among them come in the order of the set.
 
     Args:
-        itself: False where both are the same set, and no vector shall find itself.
+        include_self: False where both are the same set, and no vector shall find itself.
 
     Raises:
         UsageError: a count below 1, nothing to find, or features of different models.
     """
-    others = len(among) - (not itself)
+    others = len(among) - (not include_self)
     if count < 1:
         raise UsageError(f"At least one nearest picture must be asked for. Got {count}.")
     if others < 1:
-        raise UsageError(f"There is nothing to find among {len(among)} pictures{'' if itself else ' but each itself'}.")
-    if asked.shape[1] != among.shape[1]:
         raise UsageError(
-            f"Only features of one model can be compared. Got {asked.shape[1]} numbers a picture and {among.shape[1]}."
+            f"There is nothing to find among {len(among)} pictures{'' if include_self else ' but each itself'}."
+        )
+    if queries.shape[1] != among.shape[1]:
+        raise UsageError(
+            f"Only features of one model can be compared. Got {queries.shape[1]} numbers a picture and {among.shape[1]}."
         )
     known = F.normalize(torch.from_numpy(among), dim=1)
     rows, similarities = [], []
-    for start in range(0, len(asked), lot := max(1, MAX_SIMILARITIES // len(among))):
-        part = F.normalize(torch.from_numpy(asked[start : start + lot]), dim=1) @ known.T  # [c, n]
-        if not itself:
+    for start in range(0, len(queries), lot := max(1, MAX_SIMILARITIES // len(among))):
+        part = F.normalize(torch.from_numpy(queries[start : start + lot]), dim=1) @ known.T  # [c, n]
+        if not include_self:
             part[torch.arange(len(part)), torch.arange(start, start + len(part))] = -torch.inf
         values, places = _stable_topk(part, min(count, others))
         rows.append(places)

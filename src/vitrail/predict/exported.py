@@ -54,14 +54,14 @@ class ExportMetadata:
         return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
 
 
-def list_output_names(task: str, distances: bool) -> tuple[str, ...]:
+def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
     """Names of the outputs of a file.
 
     Args:
-        distances: whether it knows how far pictures lie from those of the training.
+        has_distances: whether it knows how far pictures lie from those of the training.
     """
     answers = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
-    return (*answers, ABSTAINED, *((DISTANCES,) if distances else ()))
+    return (*answers, ABSTAINED, *((DISTANCES,) if has_distances else ()))
 
 
 def parse_metadata(notes: Mapping[str, str], where: str) -> ExportMetadata:

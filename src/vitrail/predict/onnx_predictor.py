@@ -50,29 +50,31 @@ class OnnxPredictor:
         return dict(zip(self.metadata.outputs, found, strict=True))
 
     def predict_batches(
-        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> Iterator[ExportedPredictions]:
         """One row per picture, batch by batch, as `Predictor.parts` gives them.
 
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad`.
         """
-        for names, made, skipped in prepare_batches(pictures, batch, self._preprocess, skip_bad):
+        for names, made, skipped in prepare_batches(images, batch_size, self._preprocess, skip_bad):
             yield self._make_predictions(names, made, skipped)
 
     def predict(
-        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> ExportedPredictions:
         """All rows at once.
 
         Raises:
             as `parts`.
         """
-        return join_exported_predictions(list(self.predict_batches(pictures, batch, skip_bad)) or [self._make_predictions([], [], [])])
+        return join_exported_predictions(
+            list(self.predict_batches(images, batch_size, skip_bad)) or [self._make_predictions([], [], [])]
+        )
 
-    def _preprocess(self, picture: ImageInput | bytes) -> np.ndarray:
+    def _preprocess(self, image: ImageInput | bytes) -> np.ndarray:
         """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
-        values = decode_image(picture, self.spec)
+        values = decode_image(image, self.spec)
         resized_again = self.metadata.size == "any" and self.spec.crop_fraction != 1
         return values if resized_again else fit_array(values, self.spec)
 
@@ -122,7 +124,7 @@ ExportedPredictions = ClassificationPredictions | MultilabelPredictions | Regres
 
 
 def predictions_from_outputs(
-    facts: ExportMetadata,
+    metadata: ExportMetadata,
     outputs: Mapping[str, np.ndarray],
     paths: tuple[str, ...],
     ids: tuple[str, ...],
@@ -131,20 +133,20 @@ def predictions_from_outputs(
     """The rows that the outputs of a file say, as every door gives them."""
     why = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
     abstained = why if any(why) else ()
-    if facts.task == "number":
+    if metadata.task == "number":
         values = outputs[exported.VALUES]
         return RegressionPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=facts.classes, values=values,
+            paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=metadata.classes, values=values,
             abstain_reasons=abstained,
         )  # fmt: skip
     probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
-    if facts.task == "labels":
+    if metadata.task == "labels":
         return MultilabelPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
+            paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
             probabilities=probabilities, predicted=decided.astype(bool), abstain_reasons=abstained,
         )  # fmt: skip
     return ClassificationPredictions(
-        paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
+        paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
         probabilities=probabilities, predicted=decided.astype(np.int64).reshape(len(paths)), abstain_reasons=abstained,
     )  # fmt: skip
 

@@ -66,11 +66,11 @@ class Predictor:
         """What turns outputs into answers, of all models together."""
 
     @classmethod
-    def open(cls, path: Path, device: str | torch.device = "cpu", number_format: str | None = None) -> Predictor:
+    def open(cls, path: Path, device: str | torch.device = "cpu", precision: str | None = None) -> Predictor:
         """The predictor of a bundle, an ensemble, or a run folder, in whose `model/` either lies.
 
         Args:
-            number_format: None takes the one the model was evaluated in where it is known, else float32.
+            precision: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
             UsageError: no bundle and no run folder at `path`.
@@ -78,16 +78,16 @@ class Predictor:
         """
         together = find_ensemble(path)
         if together is not None:
-            return cls([PredictorMember.from_bundle(folder, number_format) for folder in list_members(together)], device)
+            return cls([PredictorMember.from_bundle(folder, precision) for folder in list_members(together)], device)
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
-        return cls([PredictorMember.from_bundle(folder, number_format)], device)
+        return cls([PredictorMember.from_bundle(folder, precision)], device)
 
     def predict(
-        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> TaskPredictions:
         """One row per picture, in order.
 
@@ -98,15 +98,15 @@ class Predictor:
             DataError: a picture that cannot be read, by name.
             UsageError: batch below 1.
         """
-        parts = list(self.predict_batches(pictures, batch, skip_bad))
+        parts = list(self.predict_batches(images, batch_size, skip_bad))
         return concat_predictions(parts) if parts else self._predict_batch([], None, [])
 
     def predict_batches(
-        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         for names, made, skipped in prepare_batches(
-            pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
+            images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             yield self._predict_batch(names, torch.stack(made) if made else None, skipped)
 
@@ -149,7 +149,7 @@ class Predictor:
     def _combine_outputs(
         self,
         names: Sequence[ImageName],
-        found: Sequence[tuple[np.ndarray, np.ndarray | None]],
+        member_outputs: Sequence[tuple[np.ndarray, np.ndarray | None]],
         skipped: Sequence[tuple[str, str]],
     ) -> TaskPredictions:
         """The mean of the answers that follow from each model's outputs and distances."""
@@ -158,7 +158,7 @@ class Predictor:
                 self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decisions,
                 distances=distances,
             )
-            for member, (outputs, distances) in zip(self.members, found, strict=True)
+            for member, (outputs, distances) in zip(self.members, member_outputs, strict=True)
         ]  # fmt: skip
         return average_predictions(tables, self.decisions)
 
@@ -210,11 +210,11 @@ class PredictorMember:
             )
 
     @classmethod
-    def from_bundle(cls, folder: Path, number_format: str | None = None) -> PredictorMember:
+    def from_bundle(cls, folder: Path, precision: str | None = None) -> PredictorMember:
         """The model of a bundle.
 
         Args:
-            number_format: None takes the one the model was evaluated in where it is known, else float32.
+            precision: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
             DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
@@ -233,11 +233,13 @@ class PredictorMember:
             spec=found.spec,
             classes=found.classes,
             task=task,
-            number_format=number_format or str(found.info.get("number_format", "float32")),
+            precision=precision or str(found.info.get("number_format", "float32")),
             views=TtaViews.from_notes(found.info, str(folder / bundle.CONFIG_FILE)),
             scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decided=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
-            familiar=FeatureStats.from_tensors(found.feature_stats, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
+            decisions=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            feature_stats=FeatureStats.from_tensors(
+                found.feature_stats, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
+            ),
         )
 
     @cached_property
@@ -245,12 +247,14 @@ class PredictorMember:
         """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
         return cast_weights(self.model, self.precision)
 
-    def compute_outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
+    def compute_outputs(
+        self, images: UInt8[Tensor, "B C H W"], device: torch.device
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
         with inference_mode(self.inference_model):
             outputs, seen = forward_batch(
                 self.inference_model, images, self.spec, device, self.precision, self.views, self.task,
-                seen=self.feature_stats is not None,
+                with_features=self.feature_stats is not None,
             )  # fmt: skip
         if self.feature_stats is None or seen is None:
             return outputs.cpu().numpy(), None

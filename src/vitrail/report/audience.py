@@ -79,15 +79,17 @@ class FirstPage:
     @property
     def most_false_alarms(self) -> BinaryTarget | None:
         """What is seen most often where it is not."""
-        return _highest_rate([(thing.false_alarm_rate.value, thing) for thing in self.targets if thing.false_alarm_rate is not None])
+        return _highest_rate(
+            [(thing.false_alarm_rate.value, thing) for thing in self.targets if thing.false_alarm_rate is not None]
+        )
 
 
 def build_first_page(
-    known: ReportFacts,
-    figures: TaskMetrics,
-    answers: TaskPredictions,
+    facts: ReportFacts,
+    metrics: TaskMetrics,
+    predictions: TaskPredictions,
     folder: Path,
-    asked: AudienceRequest,
+    request: AudienceRequest,
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> FirstPage:
@@ -100,31 +102,31 @@ def build_first_page(
         UsageError: the run cannot be asked so.
         DamagedFileError: a stored file that cannot be read.
     """
-    names, groups = output_names(answers), provenance.load_groups(folder, len(answers))
-    asked.check_run(known.task, names)
-    if isinstance(answers, ClassificationPredictions):
-        names = tuple(names[place] for place in target_class_indices(answers, known.decisions, asked.positive))
-    stated = asked.parse_prevalences((asked.positive,) if asked.positive else names)
-    things = binary_targets(answers, known.decisions, asked.positive, stated, groups)
-    misses, alarms = find_worst_failures(things, answers, images, indices)
+    names, groups = output_names(predictions), provenance.load_groups(folder, len(predictions))
+    request.check_run(facts.task, names)
+    if isinstance(predictions, ClassificationPredictions):
+        names = tuple(names[place] for place in target_class_indices(predictions, facts.decisions, request.positive))
+    stated = request.parse_prevalences((request.positive,) if request.positive else names)
+    things = binary_targets(predictions, facts.decisions, request.positive, stated, groups)
+    misses, alarms = find_worst_failures(things, predictions, images, indices)
     return FirstPage(
-        request=asked,
+        request=request,
         targets=things,
-        target_guessed=_is_target_guessed(known, asked),
-        abstention=summarize_abstention(answers, known.decisions, groups),
+        target_guessed=_is_target_guessed(facts, request),
+        abstention=summarize_abstention(predictions, facts.decisions, groups),
         misses=misses,
         false_alarms=alarms,
-        limits=[*_describe_limits(known, figures, things, groups is not None), *_read_check_warnings(folder)],
-        provenance=read_provenance(folder, known),
+        limits=[*_describe_limits(facts, metrics, things, groups is not None), *_read_check_warnings(folder)],
+        provenance=read_provenance(folder, facts),
         extra_findings=extra_findings.read_extra_findings(folder),
-        num_train_copies=_count_train_copies(folder, answers),
+        num_train_copies=_count_train_copies(folder, predictions),
         has_maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
     )
 
 
-def _is_target_guessed(known: ReportFacts, asked: AudienceRequest) -> bool:
+def _is_target_guessed(facts: ReportFacts, request: AudienceRequest) -> bool:
     """Whether one of two classes is looked for without anybody having said so."""
-    return known.task == "classes" and len(known.classes) == 2 and not (asked.positive or known.decisions.positive)
+    return facts.task == "classes" and len(facts.classes) == 2 and not (request.positive or facts.decisions.positive)
 
 
 def _highest_rate(pairs: Sequence[tuple[float, BinaryTarget]]) -> BinaryTarget | None:
@@ -133,33 +135,33 @@ def _highest_rate(pairs: Sequence[tuple[float, BinaryTarget]]) -> BinaryTarget |
     return max(often, key=lambda pair: pair[0])[1] if often else None
 
 
-def _is_rare(thing: BinaryTarget) -> bool:
-    return min(thing.positives, thing.negatives) < MIN_PER_SIDE
+def _is_rare(target: BinaryTarget) -> bool:
+    return min(target.positives, target.negatives) < MIN_PER_SIDE
 
 
 def _describe_limits(
-    known: ReportFacts, figures: TaskMetrics, things: Sequence[BinaryTarget], grouped: bool
+    facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget], has_groups: bool
 ) -> list[str]:
     """What a reader must know before believing a figure."""
-    said = [f"All figures come from {figures.n:,} pictures of one source, {known.source}; no other was tested."]
-    if figures.groups is None:
+    said = [f"All figures come from {metrics.n:,} pictures of one source, {facts.source}; no other was tested."]
+    if metrics.groups is None:
         said.append(
             "Nobody said which pictures are of one patient, part or film (--group COLUMN). If some are, intervals are "
             "narrower than they should be."
         )
-    elif grouped:
-        said.append(f"The pictures come in {figures.groups:,} groups, such as patients, and intervals count groups.")
+    elif has_groups:
+        said.append(f"The pictures come in {metrics.groups:,} groups, such as patients, and intervals count groups.")
     else:
         said.append(
-            f"The pictures come in {figures.groups:,} groups, but this run has not stored which belong together, so "
+            f"The pictures come in {metrics.groups:,} groups, but this run has not stored which belong together, so "
             "the intervals of this page count pictures and are narrower than they should be."
         )
-    if rare := [thing.name for thing in things if _is_rare(thing)]:
+    if rare := [thing.name for thing in targets if _is_rare(thing)]:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         said.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
         )
-    if known.decisions.temperature:
+    if facts.decisions.temperature:
         said.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
     else:
         said.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
@@ -171,11 +173,11 @@ def _read_check_warnings(folder: Path) -> list[str]:
     return [str(one["text"]) for one in _read_issues(folder) if one.get("severity") == "warning"]
 
 
-def _count_train_copies(folder: Path, answers: TaskPredictions) -> int:
+def _count_train_copies(folder: Path, predictions: TaskPredictions) -> int:
     """How many pictures of the table the data doctor has found in the training pictures, too."""
-    codes = {f"{how}-copies-in-train-and-{answers.split}" for how in ("exact", "near")}
+    codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
     found = {name for one in _read_issues(folder) if one.get("code") in codes for name in one.get("pictures", [])}
-    return len(found & set(answers.ids))
+    return len(found & set(predictions.ids))
 
 
 def _read_issues(folder: Path) -> list[dict[str, Any]]:
@@ -215,36 +217,39 @@ class PartsLot(NamedTuple):
     words: str
     """Such as "a shift"."""
 
-    def expected_escapes(self, thing: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
+    def expected_escapes(self, target: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
         """Parts with it that pass."""
-        return _scale_to_parts(self.parts * thing.prevalence, missed)
+        return _scale_to_parts(self.parts * target.prevalence, missed)
 
-    def expected_rejects(self, thing: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
+    def expected_rejects(self, target: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
         """Parts without it that are rejected."""
-        return _scale_to_parts(self.parts * (1 - thing.prevalence), alarms)
+        return _scale_to_parts(self.parts * (1 - target.prevalence), alarms)
 
 
-def inspection_context(first: FirstPage, known: ReportFacts, figures: TaskMetrics, folder: Path) -> dict[str, Any]:
+def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskMetrics, folder: Path) -> dict[str, Any]:
     """What `inspection.html.j2` needs.
 
     Raises:
         DataError, DamagedFileError: a stored file that cannot be read.
     """
-    parts = first.request.parts_per_shift
+    parts = first_page.request.parts_per_shift
     lot = PartsLot(DEFAULT_PARTS, f"{DEFAULT_PARTS:,} parts") if parts is None else PartsLot(parts, "a shift")
-    defects = [ShiftDefect(one, lot.expected_escapes(one, one.miss_rate), lot.expected_rejects(one, one.false_alarm_rate)) for one in first.targets]
+    defects = [
+        ShiftDefect(one, lot.expected_escapes(one, one.miss_rate), lot.expected_rejects(one, one.false_alarm_rate))
+        for one in first_page.targets
+    ]
     order = sorted(defects, key=lambda one: -(one.escapes.value if one.escapes is not None else -1.0))
     shown = [one.target for one in order[:MAX_CHOICES]]
     return {
-        "first": first,
+        "first": first_page,
         "lot": lot,
         "defects": defects,
         "worst_defect": order[0] if order else None,
-        "choices": _all_operating_points(shown, first, known, folder),
+        "choices": _all_operating_points(shown, first_page, facts, folder),
         "left_out": len(defects) - len(shown),
-        "confusions": find_largest_confusions(figures, 8) if isinstance(figures, ClassificationMetrics) else [],
-        "pace": _seconds_per_image(known, folder),
-        "missing": _missing_for_inspection(first, known),
+        "confusions": find_largest_confusions(metrics, 8) if isinstance(metrics, ClassificationMetrics) else [],
+        "pace": _seconds_per_image(facts, folder),
+        "missing": _missing_for_inspection(first_page, facts),
     }
 
 
@@ -253,38 +258,38 @@ def _scale_to_parts(parts: float, share: Proportion | None) -> ExpectedCount | N
 
 
 def _all_operating_points(
-    things: Sequence[BinaryTarget], first: FirstPage, known: ReportFacts, folder: Path
+    targets: Sequence[BinaryTarget], first_page: FirstPage, facts: ReportFacts, folder: Path
 ) -> list[ThresholdChoices]:
     """By the validation pictures, where the run has stored its answers to them."""
     path = folder / "predictions" / "val.csv"
-    if known.held_out_split == "val" or not path.is_file():
-        return [compute_operating_points(thing, None) for thing in things]
-    answers = read_predictions_csv(path, known.task)
+    if facts.held_out_split == "val" or not path.is_file():
+        return [compute_operating_points(thing, None) for thing in targets]
+    answers = read_predictions_csv(path, facts.task)
     return [
-        compute_operating_points(thing, binary_targets(answers, known.decisions, thing.name)[0]) for thing in things
+        compute_operating_points(thing, binary_targets(answers, facts.decisions, thing.name)[0]) for thing in targets
     ]
 
 
-def _seconds_per_image(known: ReportFacts, folder: Path) -> float | None:
+def _seconds_per_image(facts: ReportFacts, folder: Path) -> float | None:
     """Seconds a picture took at most: those of the whole evaluation by the pictures that were answered."""
     actual = (provenance.read_json_table(folder / "cost.json") or {}).get("actual")
-    pictures = sum(count.n for count in known.counts if count.split in ("val", "test"))
+    pictures = sum(count.n for count in facts.counts if count.split in ("val", "test"))
     return actual["evaluation"] / pictures if isinstance(actual, dict) and pictures else None
 
 
-def _missing_for_inspection(first: FirstPage, known: ReportFacts) -> list[MissingItem]:
+def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[MissingItem]:
     found = [
         MissingItem("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
     ]
-    if not first.has_maps:
+    if not first_page.has_maps:
         found.insert(0, MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
-    if first.extra_findings.slices is None:
+    if first_page.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
         found.append(MissingItem("Failures by size, module, camera and date", because))
-    if first.extra_findings.suspects is None:
+    if first_page.extra_findings.suspects is None:
         because = "nobody has looked for any: vitrail evaluate RUN --suspects RUN/suspects.csv"
         found.append(MissingItem("Labels to look at again", because))
-    if known.task == "labels":
+    if facts.task == "labels":
         found.append(MissingItem("Which defect was taken for which", "each label is answered by itself"))
     return found
 
@@ -397,28 +402,28 @@ class RadiologyFinding(NamedTuple):
     """Of the pictures with a probability of each range those that have it."""
 
 
-def radiology_context(first: FirstPage) -> dict[str, Any]:
+def radiology_context(first_page: FirstPage) -> dict[str, Any]:
     """What `radiology.html.j2` needs."""
     return {
-        "first": first,
-        "findings": [_make_finding(thing, len(first.targets) <= MAX_ICON_ARRAYS) for thing in first.targets],
+        "first": first_page,
+        "findings": [_make_finding(thing, len(first_page.targets) <= MAX_ICON_ARRAYS) for thing in first_page.targets],
         "ranges": PROBABILITY_RANGES,
-        "missing": _missing_for_radiology(first),
+        "missing": _missing_for_radiology(first_page),
     }
 
 
-def _make_finding(thing: BinaryTarget, drawn: bool) -> RadiologyFinding:
-    some = charts.expected_counts(thing)
-    drawing = charts.draw_icon_array(some, thing.name) if some is not None and some.n == 100 and drawn else ""
-    return RadiologyFinding(thing, some, drawing, [_rate_in_range(thing, *span) for span in PROBABILITY_RANGES])
+def _make_finding(target: BinaryTarget, draw_icons: bool) -> RadiologyFinding:
+    some = charts.expected_counts(target)
+    drawing = charts.draw_icon_array(some, target.name) if some is not None and some.n == 100 and draw_icons else ""
+    return RadiologyFinding(target, some, drawing, [_rate_in_range(target, *span) for span in PROBABILITY_RANGES])
 
 
-def _rate_in_range(thing: BinaryTarget, low: float, high: float) -> Proportion | None:
-    inside = np.asarray((thing.probabilities >= low) & ((thing.probabilities < high) | (high == 1.0)))
-    return estimate_proportion(thing.present[inside], None if thing.groups is None else thing.groups[inside])
+def _rate_in_range(target: BinaryTarget, low: float, high: float) -> Proportion | None:
+    inside = np.asarray((target.probabilities >= low) & ((target.probabilities < high) | (high == 1.0)))
+    return estimate_proportion(target.present[inside], None if target.groups is None else target.groups[inside])
 
 
-def _missing_for_radiology(first: FirstPage) -> list[MissingItem]:
+def _missing_for_radiology(first_page: FirstPage) -> list[MissingItem]:
     found = [
         MissingItem(
             "Similar confirmed cases",
@@ -427,14 +432,14 @@ def _missing_for_radiology(first: FirstPage) -> list[MissingItem]:
         MissingItem(
             "A flag of its own for rotated, lateral, inverted or poor pictures",
             "they are not told apart: such a picture is left unanswered if it is unlike those of the training"
-            if first.abstention.can_be_unlike
+            if first_page.abstention.can_be_unlike
             else "no door of this model tells which pictures are unlike those of the training",
         ),
         MissingItem("Dates of the pictures", "no source states them"),
     ]
-    if not first.has_maps:
+    if not first_page.has_maps:
         found.insert(0, MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
-    if first.extra_findings.slices is None:
+    if first_page.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
         found.insert(0, MissingItem("Subgroups, such as age, sex, view and device", because))
     return found

@@ -29,9 +29,9 @@ class MetricLine(NamedTuple):
 
 
 def performance_section(
-    figures: TaskMetrics,
-    answers: TaskPredictions,
-    decided: Decisions,
+    metrics: TaskMetrics,
+    predictions: TaskPredictions,
+    decisions: Decisions,
     source: str,
     counts: Sequence[SplitCount],
     fingerprint: str,
@@ -39,23 +39,23 @@ def performance_section(
     """Figures with intervals, what is left unanswered, and the pictures, as the lines of a card.
 
     Args:
-        figures: of the held-out pictures.
-        answers: the table that they were measured on.
+        metrics: of the held-out pictures.
+        predictions: the table that they were measured on.
         counts: the splits of the source.
     """
-    what = SPLIT_DESCRIPTIONS.get(figures.split, f"{figures.split} pictures")
-    grouped = "" if figures.groups is None else f", in {figures.groups:,} groups such as patients"
-    fitted = "" if figures.split == "test" else " Temperature and thresholds were fitted on them too."
+    what = SPLIT_DESCRIPTIONS.get(metrics.split, f"{metrics.split} pictures")
+    grouped = "" if metrics.groups is None else f", in {metrics.groups:,} groups such as patients"
+    fitted = "" if metrics.split == "test" else " Temperature and thresholds were fitted on them too."
     return "\n".join(
         [
-            f"Measured on {figures.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
+            f"Measured on {metrics.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
             "",
             *_markdown_table(
-                ["Figure", "Value", "95 % interval"], [list(line) for line in overall_metric_lines(figures)]
+                ["Figure", "Value", "95 % interval"], [list(line) for line in overall_metric_lines(metrics)]
             ),
             "",
-            *_per_output_table(figures),
-            *_abstention_lines(answers, decided),
+            *_per_output_table(metrics),
+            *_abstention_lines(predictions, decisions),
             "",
             *_markdown_table(
                 ["Pictures", "Number", "Where they come from"],
@@ -68,29 +68,29 @@ def performance_section(
     )
 
 
-def overall_metric_lines(figures: TaskMetrics) -> list[MetricLine]:
+def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
     """The figures of all classes, labels or columns together."""
-    if isinstance(figures, ClassificationMetrics):
+    if isinstance(metrics, ClassificationMetrics):
         shares = [
-            _percent_line("Accuracy", figures.accuracy, figures.accuracy_interval),
-            _percent_line("Balanced accuracy", figures.balanced_accuracy, figures.balanced_accuracy_interval),
-            _percent_line("Macro F1", figures.macro_f1, figures.macro_f1_interval),
+            _percent_line("Accuracy", metrics.accuracy, metrics.accuracy_interval),
+            _percent_line("Balanced accuracy", metrics.balanced_accuracy, metrics.balanced_accuracy_interval),
+            _percent_line("Macro F1", metrics.macro_f1, metrics.macro_f1_interval),
         ]
         return [
             *shares,
-            _number_line("AUROC", figures.auroc, figures.auroc_interval),
-            _number_line("Log loss", figures.log_loss, figures.log_loss_interval),
-            _number_line("Brier score", figures.brier, figures.brier_interval),
-            _percent_line("Calibration error", figures.calibration_error, None),
+            _number_line("AUROC", metrics.auroc, metrics.auroc_interval),
+            _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
+            _number_line("Brier score", metrics.brier, metrics.brier_interval),
+            _percent_line("Calibration error", metrics.calibration_error, None),
         ]
-    if isinstance(figures, MultilabelMetrics):
+    if isinstance(metrics, MultilabelMetrics):
         return [
-            _number_line(f"AUROC, mean of {figures.counted} labels", figures.auroc, figures.auroc_interval),
-            _number_line("Average precision", figures.average_precision, figures.average_precision_interval),
-            _number_line("Macro F1", figures.f1, figures.f1_interval),
-            _number_line("Log loss", figures.log_loss, figures.log_loss_interval),
+            _number_line(f"AUROC, mean of {metrics.counted} labels", metrics.auroc, metrics.auroc_interval),
+            _number_line("Average precision", metrics.average_precision, metrics.average_precision_interval),
+            _number_line("Macro F1", metrics.f1, metrics.f1_interval),
+            _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
         ]
-    return [_number_line("R2, mean of the columns", figures.r2, None)]
+    return [_number_line("R2, mean of the columns", metrics.r2, None)]
 
 
 def format_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
@@ -102,57 +102,66 @@ def format_with_interval(value: float | None, interval: tuple[float, float] | No
     )
 
 
-def _per_output_table(figures: TaskMetrics) -> list[str]:
+def _per_output_table(metrics: TaskMetrics) -> list[str]:
     """A table of classes, labels or columns."""
-    if isinstance(figures, ClassificationMetrics):
+    if isinstance(metrics, ClassificationMetrics):
         heads = ["Class", "Pictures", "Recall", "Precision", "F1"]
-        rows = [_class_row(one) for one in figures.per_class[:MAX_CARD_ROWS]]
-    elif isinstance(figures, MultilabelMetrics):
+        rows = [_class_row(one) for one in metrics.per_class[:MAX_CARD_ROWS]]
+    elif isinstance(metrics, MultilabelMetrics):
         heads = ["Label", "With it", "AUROC", "Sensitivity", "Specificity"]
-        rows = [_label_row(one) for one in figures.per_label[:MAX_CARD_ROWS]]
+        rows = [_label_row(one) for one in metrics.per_label[:MAX_CARD_ROWS]]
     else:
-        assert isinstance(figures, RegressionMetrics)
+        assert isinstance(metrics, RegressionMetrics)
         heads = ["Column", "Pictures", "Mean absolute error", "RMSE", "R2"]
-        rows = [_column_row(one) for one in figures.per_column[:MAX_CARD_ROWS]]
+        rows = [_column_row(one) for one in metrics.per_column[:MAX_CARD_ROWS]]
     return [*_markdown_table(heads, rows), ""]
 
 
-def _class_row(one: PerClassMetrics) -> list[str]:
-    rates = (one.recall, one.recall_interval), (one.precision, one.precision_interval)
-    return [one.name, f"{one.n:,}", *(format_with_interval(*pair) for pair in rates), _format_percent(one.f1)]
+def _class_row(metrics: PerClassMetrics) -> list[str]:
+    rates = (metrics.recall, metrics.recall_interval), (metrics.precision, metrics.precision_interval)
+    return [
+        metrics.name,
+        f"{metrics.n:,}",
+        *(format_with_interval(*pair) for pair in rates),
+        _format_percent(metrics.f1),
+    ]
 
 
-def _label_row(one: PerLabelMetrics) -> list[str]:
-    rates = (one.sensitivity, one.sensitivity_interval), (one.specificity, one.specificity_interval)
+def _label_row(metrics: PerLabelMetrics) -> list[str]:
+    rates = (metrics.sensitivity, metrics.sensitivity_interval), (metrics.specificity, metrics.specificity_interval)
     found, left = (format_with_interval(*pair) for pair in rates)
     return [
-        one.name,
-        f"{one.positives:,} of {one.n:,}",
-        _format_number_with_interval(one.auroc, one.auroc_interval),
+        metrics.name,
+        f"{metrics.positives:,} of {metrics.n:,}",
+        _format_number_with_interval(metrics.auroc, metrics.auroc_interval),
         found,
         left,
     ]
 
 
-def _column_row(one: PerColumnMetrics) -> list[str]:
+def _column_row(metrics: PerColumnMetrics) -> list[str]:
     mae, rmse = (
-        _format_number_with_interval(one.mae, one.mae_interval),
-        _format_number_with_interval(one.rmse, one.rmse_interval),
+        _format_number_with_interval(metrics.mae, metrics.mae_interval),
+        _format_number_with_interval(metrics.rmse, metrics.rmse_interval),
     )
-    return [one.name, f"{one.n:,}", mae, rmse, _format_number_with_interval(one.r2, one.r2_interval)]
+    return [metrics.name, f"{metrics.n:,}", mae, rmse, _format_number_with_interval(metrics.r2, metrics.r2_interval)]
 
 
-def _abstention_lines(answers: TaskPredictions, decided: Decisions) -> list[str]:
+def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> list[str]:
     """What is left unanswered, and why."""
     rules = []
-    if decided.unlike is not None:
+    if decisions.unlike is not None:
         rules.append("pictures less like those of the training than 99 % of the validation pictures are (`unlike`)")
-    if decided.sure:
-        rules.append(f"pictures whose likeliest class has a probability below {decided.sure:.6g} (`unsure`)")
+    if decisions.sure:
+        rules.append(f"pictures whose likeliest class has a probability below {decisions.sure:.6g} (`unsure`)")
     if not rules:
         return ["Every picture is answered."]
-    counts = ", ".join(f"{sum(one == why for one in answers.abstain_reasons):,} `{why}`" for why in (UNLIKE, UNSURE))
-    return [f"Left unanswered are {' and '.join(rules)}: of {len(answers):,} pictures {counts}. The figures count all."]
+    counts = ", ".join(
+        f"{sum(one == why for one in predictions.abstain_reasons):,} `{why}`" for why in (UNLIKE, UNSURE)
+    )
+    return [
+        f"Left unanswered are {' and '.join(rules)}: of {len(predictions):,} pictures {counts}. The figures count all."
+    ]
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -244,7 +253,7 @@ class DataCard(NamedTuple):
     fingerprint: str
 
 
-def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> DataCard | None:
+def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> DataCard | None:
     """From check.json and data.json; None where the run has no check.json.
 
     A folder of several folds has those of its first one, whose splits count for nothing then.
@@ -273,7 +282,7 @@ def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> Da
         splits=splits,
         counts=counts[:MAX_CARD_CLASSES],
         left_out=max(0, len(counts) - MAX_CARD_CLASSES),
-        groups=figures.groups,
+        groups=metrics.groups,
         issues=[
             DataCardIssue(
                 word=SEVERITY_WORDS.get(one["severity"], one["severity"]),
@@ -284,7 +293,7 @@ def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> Da
             for one in found.get("concerns", [])
             if not folds or "in-train-and" not in one["code"]
         ],
-        notes=[note for note in found.get("notes", []) if note not in known.notes],
+        notes=[note for note in found.get("notes", []) if note not in facts.notes],
         fingerprint=str((provenance.read_json_table(folder / "data.json") or {}).get("fingerprint", "")),
     )
 
@@ -297,9 +306,9 @@ def _class_counts(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[
     return ([ALL_CLASSES], [(name, [sum(row)]) for name, row in rows]) if folds and splits else (splits, rows)
 
 
-def _format_examples(groups: Sequence[Sequence[str]], pictures: Sequence[str]) -> str:
+def _format_examples(groups: Sequence[Sequence[str]], images: Sequence[str]) -> str:
     """The first of the groups, or where there are none, of the pictures, and how many more there are."""
-    names = [" = ".join(group) for group in groups] or list(pictures)
+    names = [" = ".join(group) for group in groups] or list(images)
     more = f" and {len(names) - MAX_EXAMPLES:,} more, in check.json" if len(names) > MAX_EXAMPLES else ""
     return f"{', '.join(names[:MAX_EXAMPLES])}{more}"
 

@@ -79,10 +79,10 @@ def axis_range(values: Sequence[float], floor: float | None = None, ceiling: flo
     return (low if floor is None else max(low, floor)), (high if ceiling is None else min(high, ceiling))
 
 
-def axis_ticks(span: AxisRange, about: int) -> list[float]:
+def axis_ticks(span: AxisRange, target_count: int) -> list[float]:
     """Round numbers inside a range: steps of 1, 2 or 5 times a power of ten."""
     low, high = span
-    rough = (high - low) / about
+    rough = (high - low) / target_count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * k for k in (1, 2, 5, 10) if power * k >= rough)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -109,12 +109,12 @@ class _AxisTransform:
         )
 
 
-def _draw_curve(line: ChartLine, place: _AxisTransform) -> str:
-    points = [(place.x(x), place.y(y)) for x, y in line.points if math.isfinite(y)]
+def _draw_curve(line: ChartLine, transform: _AxisTransform) -> str:
+    points = [(transform.x(x), transform.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     bars = [
-        f'<line class="bar {line.style}" x1="{place.x(x):.1f}" x2="{place.x(x):.1f}" y1="{place.y(low):.1f}" '
-        f'y2="{place.y(high):.1f}"/>'
+        f'<line class="bar {line.style}" x1="{transform.x(x):.1f}" x2="{transform.x(x):.1f}" y1="{transform.y(low):.1f}" '
+        f'y2="{transform.y(high):.1f}"/>'
         for (x, _), (low, high) in zip(line.points, line.error_bars, strict=bool(line.error_bars))
     ]
     parts = (
@@ -230,33 +230,33 @@ class CalibrationChart(NamedTuple):
 
 
 def classification_calibration(
-    probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray, " n"], by: Decisions
+    probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray, " n"], fitted_decisions: Decisions
 ) -> CalibrationChart:
     """How often the likeliest class is right.
 
     The temperature is taken off again by what it does: it raises every probability to the power 1 / temperature.
     """
     plain, temperature = None, None
-    if by.temperature:
-        (temperature,) = by.temperature
+    if fitted_decisions.temperature:
+        (temperature,) = fitted_decisions.temperature
         plain = softmax(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
     title = "Accuracy of the answers by their confidence"
     return _make_calibration_chart("", probabilities.max(1), right, plain, temperature, ("confidence, %", title))
 
 
-def multilabel_calibration(answers: MultilabelPredictions, by: Decisions) -> list[CalibrationChart]:
+def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions: Decisions) -> list[CalibrationChart]:
     """How often each label is there, for labels with enough known pictures of either kind; the farthest off first."""
-    assert answers.targets is not None
+    assert predictions.targets is not None
     found = []
-    for k, name in enumerate(answers.classes):
-        known = answers.known[:, k]
+    for k, name in enumerate(predictions.classes):
+        known = predictions.known[:, k]
         chances, there = (
-            answers.probabilities[known, k].astype(np.float64),
-            answers.targets[known, k] >= LABEL_THRESHOLD,
+            predictions.probabilities[known, k].astype(np.float64),
+            predictions.targets[known, k] >= LABEL_THRESHOLD,
         )
         if len(there) < MIN_IMAGES or min(there.sum(), (~there).sum()) < MIN_IMAGES_PER_SIDE:
             continue
-        temperature = by.temperature[k] if by.temperature else None
+        temperature = fitted_decisions.temperature[k] if fitted_decisions.temperature else None
         temperature = None if temperature == 1 else temperature  # one that nobody fitted
         plain = None if temperature is None else _undo_temperature(chances, temperature)
         words = ("probability, %", f"Share of pictures with {name} by its probability")
@@ -264,16 +264,16 @@ def multilabel_calibration(answers: MultilabelPredictions, by: Decisions) -> lis
     return sorted(found, key=lambda one: -one.error)
 
 
-def _undo_temperature(chances: np.ndarray, temperature: float) -> np.ndarray:
+def _undo_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """The sigmoid of the logits as they were before they were divided."""
-    inside = np.clip(chances, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
+    inside = np.clip(probabilities, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
     return np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))
 
 
 def _make_calibration_chart(
     name: str,
-    chances: np.ndarray,
-    true: np.ndarray,
+    probabilities: np.ndarray,
+    outcomes: np.ndarray,
     plain: np.ndarray | None,
     temperature: float | None,
     words: tuple[str, str],
@@ -281,12 +281,13 @@ def _make_calibration_chart(
     """Args: words: below the axis, and for a screen reader."""
     lines, before = [], None
     if plain is not None:
-        before = calibration.debiased_calibration_error(plain, true)
+        before = calibration.debiased_calibration_error(plain, outcomes)
         points = [
-            (100 * one.mean_probability, 100 * one.observed_rate) for one in calibration.reliability_curve(plain, true, NUM_CHART_BINS)
+            (100 * one.mean_probability, 100 * one.observed_rate)
+            for one in calibration.reliability_curve(plain, outcomes, NUM_CHART_BINS)
         ]
         lines.append(ChartLine(name="before", points=points, style="faint", dots=True))
-    bins = calibration.reliability_curve(chances, true, NUM_CHART_BINS)
+    bins = calibration.reliability_curve(probabilities, outcomes, NUM_CHART_BINS)
     points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
     spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
     lines.append(ChartLine(name="measured", points=points, style="second", dots=True, error_bars=spans))
@@ -295,7 +296,9 @@ def _make_calibration_chart(
     guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
     span = (lowest, 102.0)
     drawing = draw_line_chart([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
-    return CalibrationChart(name, drawing, calibration.debiased_calibration_error(chances, true), before, temperature)
+    return CalibrationChart(
+        name, drawing, calibration.debiased_calibration_error(probabilities, outcomes), before, temperature
+    )
 
 
 # A chart of figures with their intervals, one line each, as SVG text; the page's style sheet gives the colours.
@@ -381,28 +384,33 @@ class IconArrayCounts(NamedTuple):
         return self.true_positives + self.false_positives
 
 
-def expected_counts(thing: BinaryTarget) -> IconArrayCounts | None:
+def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
     """What becomes of a hundred people, or of more where it is rare; None where a rate could not be measured."""
-    if thing.miss_rate is None or thing.false_alarm_rate is None:
+    if target.miss_rate is None or target.false_alarm_rate is None:
         return None
-    least = min(thing.prevalence, 1 - thing.prevalence)
+    least = min(target.prevalence, 1 - target.prevalence)
     n = next((lot for lot in POPULATION_SIZES if lot * least >= MIN_PRESENT), POPULATION_SIZES[-1])
-    present = round(n * thing.prevalence)
-    missed, alarmed = round(present * thing.miss_rate.value), round((n - present) * thing.false_alarm_rate.value)
+    present = round(n * target.prevalence)
+    missed, alarmed = round(present * target.miss_rate.value), round((n - present) * target.false_alarm_rate.value)
     return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
 
 
-def draw_icon_array(some: IconArrayCounts, name: str) -> str:
+def draw_icon_array(counts: IconArrayCounts, name: str) -> str:
     """An SVG element with a hundred panes in rows of twenty; the page's style sheet gives the colours."""
     step = PANE_SIDE + PANE_GAP
     width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
     says = (
-        f"Of 100, {some.present} have {name}: {some.true_positives} are found and {some.false_negatives} missed. "
-        f"Of the others {some.false_positives} get a false alarm and {some.true_negatives} are rightly left alone."
+        f"Of 100, {counts.present} have {name}: {counts.true_positives} are found and {counts.false_negatives} missed. "
+        f"Of the others {counts.false_positives} get a false alarm and {counts.true_negatives} are rightly left alone."
     )
     parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says)}">']
     start = 0
-    kinds = {"found": some.true_positives, "missed": some.false_negatives, "alarmed": some.false_positives, "left": some.true_negatives}
+    kinds = {
+        "found": counts.true_positives,
+        "missed": counts.false_negatives,
+        "alarmed": counts.false_positives,
+        "left": counts.true_negatives,
+    }
     for kind, count in kinds.items():
         places = [divmod(place, PANES_PER_ROW) for place in range(start, start + count)]
         path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)

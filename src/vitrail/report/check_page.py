@@ -104,12 +104,14 @@ class _ThumbnailCache:
         return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)
 
 
-def _make_section(concern: DataIssue, album: _ThumbnailCache) -> IssueSection:
-    groups = [[album.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]]
+def _make_section(concern: DataIssue, thumbnails: _ThumbnailCache) -> IssueSection:
+    groups = [
+        [thumbnails.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]
+    ]
     rows = () if groups else concern.rows[:MAX_IMAGES]
     more = len(concern.groups) - len(groups) if groups else len(concern.rows) - len(rows)
     return IssueSection(
-        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [album.get_tile(row) for row in rows], more
+        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [thumbnails.get_tile(row) for row in rows], more
     )
 
 

@@ -92,10 +92,10 @@ def _read_author_answers(folder: Path) -> Mapping[int, str]:
     return {int(name): " ".join(text.split()) for name, text in found.items() if text.strip()}
 
 
-def _format_item(item: ClaimItem, known: str, own: str) -> str:
+def _format_item(item: ClaimItem, run_answers: str, author_answers: str) -> str:
     """The run's answer, then the authors', or what they are asked."""
-    asked = f"*Open*: {item.question}" if item.question and not own else ""
-    cell = " ".join(text for text in (known, own, asked) if text).replace("|", "\\|")
+    asked = f"*Open*: {item.question}" if item.question and not author_answers else ""
+    cell = " ".join(text for text in (run_answers, author_answers, asked) if text).replace("|", "\\|")
     return f"| {item.number} | {item.topic} | {cell} |"
 
 
@@ -107,11 +107,31 @@ TASK_WORDS = {
     "number": "{n} for each image",
 }
 AUGMENTATION_SETTINGS = (
-    *("crop_padding", "crop_scale", "flip", "flip_vertical", "transpose", "turn", "stretch", "move", "augment"),
-    *("erase", "mixup", "cutmix", "smoothing", "repeats", "keep_patches", "small_size"),
+    *(
+        "crop_padding",
+        "crop_scale",
+        "flip",
+        "flip_vertical",
+        "transpose",
+        "rotate",
+        "scale",
+        "translate",
+        "auto_augment",
+    ),
+    *("random_erasing", "mixup", "cutmix", "label_smoothing", "repeated_augmentation", "patch_keep_rate"),
+    "progressive_size",
 )
-OPTIMIZER_SETTINGS = ("optimizer", "muon_rate", "momentum", "rate", "weight_decay", "warmup", "decay", "ema")
-NEUTRAL_VALUES = {"keep_patches": 1.0, "small_size": 1.0, "repeats": 1, "augment": "none"}
+OPTIMIZER_SETTINGS = (
+    "optimizer",
+    "muon_lr",
+    "muon_momentum",
+    "lr",
+    "weight_decay",
+    "warmup",
+    "lr_schedule",
+    "ema_decay",
+)
+NEUTRAL_VALUES = {"patch_keep_rate": 1.0, "progressive_size": 1.0, "repeated_augmentation": 1, "auto_augment": "none"}
 """Of the others nothing is at rest."""
 MAX_LISTED = 20
 """Classes or findings that an answer lists."""
@@ -169,19 +189,19 @@ def _load_run_record(folder: Path) -> RunRecord:
     )
 
 
-def _describe_method(told: RunRecord) -> str:
-    n = len(told.facts.classes)
-    what = TASK_WORDS[told.facts.task].format(n=format_count(n, "number") if told.facts.task == "number" else n)
-    return f"Deep learning: a plain Vision Transformer ({told.facts.model}), which answers with {what}."
+def _describe_method(record: RunRecord) -> str:
+    n = len(record.facts.classes)
+    what = TASK_WORDS[record.facts.task].format(n=format_count(n, "number") if record.facts.task == "number" else n)
+    return f"Deep learning: a plain Vision Transformer ({record.facts.model}), which answers with {what}."
 
 
-def _describe_source(told: RunRecord) -> str:
-    mark = f", fingerprint {told.card.fingerprint}" if told.card is not None and told.card.fingerprint else ""
-    return f"{told.facts.source}{mark}."
+def _describe_source(record: RunRecord) -> str:
+    mark = f", fingerprint {record.card.fingerprint}" if record.card is not None and record.card.fingerprint else ""
+    return f"{record.facts.source}{mark}."
 
 
-def _describe_preprocessing(told: RunRecord) -> str:
-    image = told.plan_section("image")
+def _describe_preprocessing(record: RunRecord) -> str:
+    image = record.plan_section("image")
     window = image.get("window", "none")
     windowed = "" if window == "none" else f" through the window {window}"
     return (
@@ -193,37 +213,39 @@ def _describe_preprocessing(told: RunRecord) -> str:
     )
 
 
-def _describe_subset(told: RunRecord) -> str:
-    data = told.plan_section("data")
+def _describe_subset(record: RunRecord) -> str:
+    data = record.plan_section("data")
     ways = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
     ways += ["those that cannot be read"] if data.get("skip_bad") else []
     return f"All images but {' and '.join(ways)}." if ways else "Every image of the source was used."
 
 
-def _describe_missing_data(told: RunRecord) -> str:
-    if told.facts.task == "classes":
+def _describe_missing_data(record: RunRecord) -> str:
+    if record.facts.task == "classes":
         return "An image without a class is in no partition."
-    cells = {"labels": "A label", "number": "A number"}[told.facts.task]
-    uncertain = told.plan_section("data").get("uncertain", "ignore")
-    also = f" Uncertain labels: {uncertain}." if told.facts.task == "labels" else ""
+    cells = {"labels": "A label", "number": "A number"}[record.facts.task]
+    uncertain = record.plan_section("data").get("uncertain", "ignore")
+    also = f" Uncertain labels: {uncertain}." if record.facts.task == "labels" else ""
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
 
 
-def _describe_sizes(told: RunRecord) -> str:
-    return f"{', '.join(f'{one.n:,} {one.split}' for one in told.facts.counts)}."
+def _describe_sizes(record: RunRecord) -> str:
+    return f"{', '.join(f'{one.n:,} {one.split}' for one in record.facts.counts)}."
 
 
-def _describe_partitions(told: RunRecord) -> str:
-    total = sum(one.n for one in told.facts.counts) or 1
+def _describe_partitions(record: RunRecord) -> str:
+    total = sum(one.n for one in record.facts.counts) or 1
     rows = [
         f"{one.split} {one.n:,} ({one.n / total:.1%}){f', {one.origin}' if one.origin else ''}"
-        for one in told.facts.counts
+        for one in record.facts.counts
     ]
-    return f"{'; '.join(rows)}. Random choices by seed {told.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
+    return (
+        f"{'; '.join(rows)}. Random choices by seed {record.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
+    )
 
 
-def _describe_split_level(told: RunRecord) -> str:
-    group = told.plan_section("data").get("group", "")
+def _describe_split_level(record: RunRecord) -> str:
+    group = record.plan_section("data").get("group", "")
     if group:
         return f"By {group}: no value of that column is in two partitions."
     return (
@@ -232,56 +254,56 @@ def _describe_split_level(told: RunRecord) -> str:
     )
 
 
-def _describe_model(told: RunRecord) -> str:
-    model = told.plan_section("model")
+def _describe_model(record: RunRecord) -> str:
+    model = record.plan_section("model")
     size, patch = ("x".join(map(str, model[name])) for name in ("image_size", "patch"))
     return (
         f"{size} pixels of {format_count(model['channels'], 'channel')} in patches of {patch}, "
         f"{format_count(model['depth'], 'block')} of width {model['width']} with "
         f"{format_count(model['heads'], 'head')}, pooling "
-        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {told.facts.parameters:,} parameters. "
+        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {record.facts.parameters:,} parameters. "
         "model/config.json has every field."
     )
 
 
-def _describe_software(told: RunRecord) -> str:
-    rows = {one.name: one.text for one in told.facts.environment if one.text and one.name != "command"}
+def _describe_software(record: RunRecord) -> str:
+    rows = {one.name: one.text for one in record.facts.environment if one.text and one.name != "command"}
     packages = json.loads(rows.pop("versions", "{}"))
     return f"{'; '.join(f'{name} {text}' for name, text in {**packages, **rows}.items())}."
 
 
-def _describe_initialization(told: RunRecord) -> str:
-    if told.facts.start != "from scratch":
-        return f"Transfer from {told.facts.start}."
-    init = told.plan_section("model")["init"]
+def _describe_initialization(record: RunRecord) -> str:
+    if record.facts.start != "from scratch":
+        return f"Transfer from {record.facts.start}."
+    init = record.plan_section("model")["init"]
     return (
         f"Random values (scheme {init}) from seed "
-        f"{told.plan.get('seed', 0)}{_describe_pretraining(told)}{_describe_distillation(told)}."
+        f"{record.plan.get('seed', 0)}{_describe_pretraining(record)}{_describe_distillation(record)}."
     )
 
 
-def _describe_pretraining(told: RunRecord) -> str:
-    settings = told.plan_section("pretrain")
+def _describe_pretraining(record: RunRecord) -> str:
+    settings = record.plan_section("pretrain")
     if not settings.get("steps"):
         return ""
-    further = f" and of {Path(settings['pictures']).name}" if settings.get("pictures") else ""
+    further = f" and of {Path(settings['extra_images']).name}" if settings.get("extra_images") else ""
     return (
         f", then {settings['steps']:,} steps of masked autoencoding of the training pictures{further}, without labels"
     )
 
 
-def _describe_distillation(told: RunRecord) -> str:
-    settings = told.plan_section("teacher")
-    if not settings.get("model"):
+def _describe_distillation(record: RunRecord) -> str:
+    settings = record.plan_section("distill")
+    if not settings.get("teacher"):
         return ""
-    whose = "a small CNN trained first on the same pictures" if settings["model"] == "cnn" else settings["model"]
+    whose = "a small CNN trained first on the same pictures" if settings["teacher"] == "cnn" else settings["teacher"]
     if settings.get("kind") == "features":
         return f", then {settings['steps']:,} steps of learning the features of {whose}"
-    return f"; in training, answers of {whose} are {settings['weight']:.0%} of the loss"
+    return f"; in training, answers of {whose} are {settings['alpha']:.0%} of the loss"
 
 
-def _describe_training(told: RunRecord) -> str:
-    recipe, known = told.plan_section("recipe"), told.facts
+def _describe_training(record: RunRecord) -> str:
+    recipe, known = record.plan_section("recipe"), record.facts
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
     moved = [
         name
@@ -289,47 +311,51 @@ def _describe_training(told: RunRecord) -> str:
         if recipe.get(name, NEUTRAL_VALUES.get(name, 0)) != NEUTRAL_VALUES.get(name, 0)
     ]
     varied = ", ".join(name if recipe[name] is True else f"{name} {recipe[name]}" for name in moved)
-    folds = told.plan_section("data").get("folds", 0)
+    folds = record.plan_section("data").get("folds", 0)
     models = f"{folds} models, one for each fold" if folds and known.held_out_split == "out-of-fold" else "one model"
     return (
-        f"{known.steps:,} steps of {recipe['batch']} images ({known.images_seen:,} in all, {known.seconds:,.0f} s), "
+        f"{known.steps:,} steps of {recipe['batch_size']} images ({known.images_seen:,} in all, {known.seconds:,.0f} s), "
         f"{models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with its reason."
     )
 
 
-def _describe_selection(told: RunRecord) -> str:
-    if told.facts.start != "from scratch":
+def _describe_selection(record: RunRecord) -> str:
+    if record.facts.start != "from scratch":
         return "The way of tuning was chosen on the validation images, never on the test images."
-    mean = " (their running mean)" if told.plan_section("recipe").get("ema") else ""
+    mean = " (their running mean)" if record.plan_section("recipe").get("ema_decay") else ""
     return f"The weights{mean} after the last step, whose number was fixed before the first; no figure chose it."
 
 
-def _describe_ensembling(told: RunRecord) -> str:
-    if told.facts.held_out_split == "out-of-fold":
+def _describe_ensembling(record: RunRecord) -> str:
+    if record.facts.held_out_split == "out-of-fold":
         return "The models of all folds answer together on new pictures; the figures here are of single ones."
-    views = [name for name in ("mirror", "shift") if told.plan_section("recipe").get(name)]
+    views = [
+        name
+        for name in ("mirror", "shift")
+        if record.plan_section("recipe").get({"mirror": "tta_flip", "shift": "tta_shift"}[name])
+    ]
     told_views = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
     return f"No: one model answers.{told_views}"
 
 
-def _describe_metrics(told: RunRecord) -> str:
-    names = [line.name for line in overall_metric_lines(told.metrics)]
-    decided = told.facts.decisions
+def _describe_metrics(record: RunRecord) -> str:
+    names = [line.name for line in overall_metric_lines(record.metrics)]
+    decided = record.facts.decisions
     rule = f" Thresholds by the rule {decided.rule}, fitted on validation images." if decided.thresholds else ""
     heat = " Probabilities calibrated by temperature on validation images." if decided.temperature else ""
     return f"{', '.join(names)}; and of each class or finding what item 36 lists.{rule}{heat}"
 
 
-def _describe_uncertainty(told: RunRecord) -> str:
-    drawn = "whole groups were drawn" if told.metrics.groups is not None else "images were drawn"
+def _describe_uncertainty(record: RunRecord) -> str:
+    drawn = "whole groups were drawn" if record.metrics.groups is not None else "images were drawn"
     return (
         "95 % intervals: Wilson's for shares, DeLong's for areas under the ROC curve, else the percentile bootstrap, "
         f"in which {drawn}."
     )
 
 
-def _describe_robustness(told: RunRecord) -> str:
-    found = told.extra_findings.robustness
+def _describe_robustness(record: RunRecord) -> str:
+    found = record.extra_findings.robustness
     if found is None:
         return ""
     worst = found.worst[0]
@@ -339,36 +365,36 @@ def _describe_robustness(told: RunRecord) -> str:
     )
 
 
-def _describe_explanations(told: RunRecord) -> str:
-    if not told.maps:
+def _describe_explanations(record: RunRecord) -> str:
+    if not record.maps:
         return ""
-    return f"Maps over the image by {told.maps}, shown in the report for mistakes and right answers alike."
+    return f"Maps over the image by {record.maps}, shown in the report for mistakes and right answers alike."
 
 
-def _describe_image_flow(told: RunRecord) -> str:
-    if told.card is None:
+def _describe_image_flow(record: RunRecord) -> str:
+    if record.card is None:
         return ""
-    left = sum(one.n for one in told.facts.counts)
+    left = sum(one.n for one in record.facts.counts)
     there, bad = (
-        format_count(told.card.num_images, "image"),
-        (f"{told.card.num_unreadable:,} of the {told.card.num_checked:,} looked at"),
+        format_count(record.card.num_images, "image"),
+        (f"{record.card.num_unreadable:,} of the {record.card.num_checked:,} looked at"),
     )
     return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
 
 
-def _describe_subgroups(told: RunRecord) -> str:
-    found = told.extra_findings.slices
+def _describe_subgroups(record: RunRecord) -> str:
+    found = record.extra_findings.slices
     if found is None:
         return ""
     return f"Figures by {', '.join(column.name for column in found.columns)} stand in the report and in slices.json."
 
 
-def _describe_partition_metrics(told: RunRecord) -> str:
-    return " ".join(f"{one.headline()}." for one in told.facts.all_metrics) or f"{told.metrics.headline()}."
+def _describe_partition_metrics(record: RunRecord) -> str:
+    return " ".join(f"{one.headline()}." for one in record.facts.all_metrics) or f"{record.metrics.headline()}."
 
 
-def _describe_accuracy(told: RunRecord) -> str:
-    figures = told.metrics
+def _describe_accuracy(record: RunRecord) -> str:
+    figures = record.metrics
     overall = "; ".join(_format_metric(*line) for line in overall_metric_lines(figures))
     each: list[str] = []
     if isinstance(figures, MultilabelMetrics):
@@ -395,34 +421,34 @@ def _describe_accuracy(told: RunRecord) -> str:
     )
 
 
-def _describe_failures(told: RunRecord) -> str:
-    wrong = _wrong_mask(told.predictions)
+def _describe_failures(record: RunRecord) -> str:
+    wrong = _wrong_mask(record.predictions)
     if wrong is None:
         return "The largest errors are shown in the report."
-    silent = int(told.predictions.abstained_mask.sum())
+    silent = int(record.predictions.abstained_mask.sum())
     return (
         f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {silent:,} are left "
         f"unanswered; "
-        f"the report shows the worst with their maps, and predictions/{told.metrics.split}.csv lists all."
+        f"the report shows the worst with their maps, and predictions/{record.metrics.split}.csv lists all."
     )
 
 
-def _wrong_mask(given: TaskPredictions) -> np.ndarray | None:
+def _wrong_mask(predictions: TaskPredictions) -> np.ndarray | None:
     """bool [n] of the images whose truth is known; None where answers are numbers."""
-    if isinstance(given, ClassificationPredictions) and given.targets is not None:
-        known = given.targets >= 0
-        return np.asarray(given.labels[known] != given.targets[known])
-    if isinstance(given, MultilabelPredictions) and given.targets is not None:
-        wrong = ((given.targets >= LABEL_THRESHOLD) != given.labels) & given.known  # [n, K]
-        return np.asarray(wrong[given.known.any(1)].any(1))
+    if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
+        known = predictions.targets >= 0
+        return np.asarray(predictions.labels[known] != predictions.targets[known])
+    if isinstance(predictions, MultilabelPredictions) and predictions.targets is not None:
+        wrong = ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels) & predictions.known  # [n, K]
+        return np.asarray(wrong[predictions.known.any(1)].any(1))
     return None
 
 
-def _describe_limitations(told: RunRecord) -> str:
-    found = [f"Measured on {format_count(told.metrics.n, 'image')} of one source; this run has tested no other"]
-    if isinstance(told.metrics, MultilabelMetrics) and told.metrics.rare:
-        found.append(f"too few known images, so in no mean: {', '.join(told.metrics.rare[:MAX_LISTED])}")
-    if told.metrics.groups is None:
+def _describe_limitations(record: RunRecord) -> str:
+    found = [f"Measured on {format_count(record.metrics.n, 'image')} of one source; this run has tested no other"]
+    if isinstance(record.metrics, MultilabelMetrics) and record.metrics.rare:
+        found.append(f"too few known images, so in no mean: {', '.join(record.metrics.rare[:MAX_LISTED])}")
+    if record.metrics.groups is None:
         found.append("images were taken as independent of each other")
     return f"{'; '.join(found)}."
 

@@ -62,20 +62,20 @@ def read_extra_findings(folder: Path) -> ExtraFindings:
 
 
 def save_extra_findings(
-    folder: Path, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]
+    folder: Path, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]
 ) -> list[Path]:
     """Write findings by their names, each into its file of a run folder, in the place of older ones.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    kept = [folder / FINDING_FILES[name] for name in found]
-    for path, (name, one) in zip(kept, found.items(), strict=True):
+    kept = [folder / FINDING_FILES[name] for name in findings]
+    for path, (name, one) in zip(kept, findings.items(), strict=True):
         atomic.write_json(path, {name: one.to_json()})
     return kept
 
 
-def _read_finding(folder: Path, name: str, kind: type[FindingT]) -> FindingT | None:
+def _read_finding(folder: Path, name: str, cls: type[FindingT]) -> FindingT | None:
     """One finding, also where it is what `vitrail evaluate --json` printed."""
     path = folder / FINDING_FILES[name]
     found = provenance.read_json_table(path)
@@ -84,7 +84,7 @@ def _read_finding(folder: Path, name: str, kind: type[FindingT]) -> FindingT | N
     part: Any = found.get(name)
     if not isinstance(part, dict):
         raise DamagedFileError(f"{path} must hold {name}, as vitrail evaluate --keep writes them. It does not.")
-    return config.read(kind, part, str(path))
+    return config.read(cls, part, str(path))
 
 
 def _read_suspects(path: Path) -> tuple[SuspectRow, ...] | None:

@@ -16,39 +16,39 @@ from . import operating_points, thumbnails
 from .operating_points import binary_targets
 
 
-def select_with_worst(answers: TaskPredictions, decided: Decisions, k: int) -> np.ndarray:
+def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int) -> np.ndarray:
     """`choose`, then the worst misses and false alarms of what is looked for, where they are not among those."""
-    rows = select_images(answers, k)
-    if isinstance(answers, RegressionPredictions) or answers.targets is None:
+    rows = select_images(predictions, k)
+    if isinstance(predictions, RegressionPredictions) or predictions.targets is None:
         return rows
-    more = operating_points.worst_rows(binary_targets(answers, decided))
+    more = operating_points.worst_rows(binary_targets(predictions, decisions))
     return np.concatenate([rows, more[~np.isin(more, rows)]]).astype(np.int64)
 
 
-def select_images(answers: TaskPredictions, k: int) -> np.ndarray:
+def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
     """Rows worth showing: the k worst answers, then up to k others; rows without a known target are never shown."""
-    if isinstance(answers, ClassificationPredictions):
-        return thumbnails.select_class_images(answers, k)
+    if isinstance(predictions, ClassificationPredictions):
+        return thumbnails.select_class_images(predictions, k)
     return (
-        select_multilabel_images(answers, k)
-        if isinstance(answers, MultilabelPredictions)
-        else select_regression_images(answers, k)
+        select_multilabel_images(predictions, k)
+        if isinstance(predictions, MultilabelPredictions)
+        else select_regression_images(predictions, k)
     )
 
 
-def select_multilabel_images(answers: MultilabelPredictions, k: int) -> np.ndarray:
+def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.ndarray:
     """The pictures with the most confidently wrong label, then some with none wrong.
 
     Those take turns by the first label that they have: the first picture of each in the table's order, then the second.
     """
-    wrong = wrong_label_mask(answers)  # [n, K]
-    if answers.targets is None or not len(answers):
+    wrong = wrong_label_mask(predictions)  # [n, K]
+    if predictions.targets is None or not len(predictions):
         return np.zeros(0, np.int64)
-    far = np.where(wrong, np.abs(answers.probabilities - (answers.targets >= LABEL_THRESHOLD)), -1).max(1)
+    far = np.where(wrong, np.abs(predictions.probabilities - (predictions.targets >= LABEL_THRESHOLD)), -1).max(1)
     worst = np.flatnonzero(wrong.any(1))
     worst = worst[np.argsort(-far[worst], kind="stable")]
-    right = np.flatnonzero(answers.known.any(1) & ~wrong.any(1))
-    present = answers.targets[right] >= LABEL_THRESHOLD
+    right = np.flatnonzero(predictions.known.any(1) & ~wrong.any(1))
+    present = predictions.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
     turns = np.zeros(len(right), np.int64)  # how many of its kind came before
     for number in np.unique(kind):
@@ -57,25 +57,25 @@ def select_multilabel_images(answers: MultilabelPredictions, k: int) -> np.ndarr
     return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
 
 
-def wrong_label_mask(answers: MultilabelPredictions) -> np.ndarray:
+def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
     """Whether each known label of each picture is answered wrongly, bool [n, K]."""
-    if answers.targets is None:
-        return np.zeros(answers.probabilities.shape, bool)
-    return np.asarray(answers.known & ((answers.targets >= LABEL_THRESHOLD) != answers.labels))
+    if predictions.targets is None:
+        return np.zeros(predictions.probabilities.shape, bool)
+    return np.asarray(predictions.known & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
 
 
-def select_regression_images(answers: RegressionPredictions, k: int) -> np.ndarray:
+def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:
     """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
-    known = np.asarray(answers.known.any(1))
-    if answers.targets is None or not known.any():
+    known = np.asarray(predictions.known.any(1))
+    if predictions.targets is None or not known.any():
         return np.zeros(0, np.int64)
-    spread = np.array([_std_or_one(column) for column in answers.targets.astype(np.float64).T])
-    errors = np.abs(answers.values.astype(np.float64) - answers.targets) / spread
-    far = np.where(answers.known, errors, -1).max(1)
+    spread = np.array([_std_or_one(column) for column in predictions.targets.astype(np.float64).T])
+    errors = np.abs(predictions.values.astype(np.float64) - predictions.targets) / spread
+    far = np.where(predictions.known, errors, -1).max(1)
     order = np.argsort(-far, kind="stable")
     worst, others = order[:k][known[order[:k]]], np.sort(order[k:])
     others = others[known[others]]
-    first = answers.targets[others, answers.known[others].argmax(1)]
+    first = predictions.targets[others, predictions.known[others].argmax(1)]
     others = others[np.argsort(first, kind="stable")]
     places = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
     return np.concatenate([worst, others[places]]).astype(np.int64)

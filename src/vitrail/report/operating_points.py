@@ -57,20 +57,22 @@ class BinaryTarget:
         """Of the pictures without it those that are answered so; None where all have it."""
         return self.proportion_of_negatives(self.predicted)
 
-    def proportion_of_positives(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+    def proportion_of_positives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
         """A share of the pictures with it."""
-        return estimate_proportion(which[self.present], None if self.groups is None else self.groups[self.present])
+        return estimate_proportion(mask[self.present], None if self.groups is None else self.groups[self.present])
 
-    def proportion_of_negatives(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+    def proportion_of_negatives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
         """A share of the pictures without it."""
-        return estimate_proportion(which[~self.present], None if self.groups is None else self.groups[~self.present])
+        return estimate_proportion(mask[~self.present], None if self.groups is None else self.groups[~self.present])
 
     @cached_property
     def predictive_values(self) -> PredictiveValues:
         """What its answers are worth at the prevalence."""
         if self.miss_rate is None or self.false_alarm_rate is None:
             return PredictiveValues(None, None)
-        return predictive_values(_complement_rate(self.miss_rate), _complement_rate(self.false_alarm_rate), self.prevalence)
+        return predictive_values(
+            _complement_rate(self.miss_rate), _complement_rate(self.false_alarm_rate), self.prevalence
+        )
 
     @property
     def positives(self) -> int:
@@ -84,8 +86,8 @@ class BinaryTarget:
 
 
 def binary_targets(
-    answers: TaskPredictions,
-    decided: Decisions,
+    predictions: TaskPredictions,
+    decisions: Decisions,
     positive: str = "",
     prevalences: Mapping[str, float] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
@@ -98,69 +100,69 @@ def binary_targets(
         groups: of each picture of the table.
     """
     stated = prevalences or {}
-    if isinstance(answers, MultilabelPredictions):
-        places = [answers.classes.index(positive)] if positive else list(range(len(answers.classes)))
-        return [_label_target(answers, decided, place, stated, groups) for place in places]
-    assert isinstance(answers, ClassificationPredictions)
+    if isinstance(predictions, MultilabelPredictions):
+        places = [predictions.classes.index(positive)] if positive else list(range(len(predictions.classes)))
+        return [_label_target(predictions, decisions, place, stated, groups) for place in places]
+    assert isinstance(predictions, ClassificationPredictions)
     return [
-        _class_target(answers, decided, place, stated, groups)
-        for place in target_class_indices(answers, decided, positive)
+        _class_target(predictions, decisions, place, stated, groups)
+        for place in target_class_indices(predictions, decisions, positive)
     ]
 
 
-def target_class_indices(answers: ClassificationPredictions, decided: Decisions, positive: str = "") -> list[int]:
+def target_class_indices(predictions: ClassificationPredictions, decisions: Decisions, positive: str = "") -> list[int]:
     """Which classes are looked for: one that is named, of two the rarer one, else each against all others."""
-    named = positive or decided.positive
+    named = positive or decisions.positive
     if named:
-        return [answers.classes.index(named)]
-    if len(answers.classes) != 2 or answers.targets is None:
-        return list(range(len(answers.classes)))
-    counts = [int((answers.targets == place).sum()) for place in range(2)]
+        return [predictions.classes.index(named)]
+    if len(predictions.classes) != 2 or predictions.targets is None:
+        return list(range(len(predictions.classes)))
+    counts = [int((predictions.targets == place).sum()) for place in range(2)]
     return [int(counts[1] < counts[0])]
 
 
 def _label_target(
-    answers: MultilabelPredictions,
-    decided: Decisions,
-    place: int,
-    stated: Mapping[str, float],
+    predictions: MultilabelPredictions,
+    decisions: Decisions,
+    index: int,
+    prevalences: Mapping[str, float],
     groups: np.ndarray | None,
 ) -> BinaryTarget:
-    rows = np.flatnonzero(answers.known[:, place])
-    targets = answers.targets if answers.targets is not None else np.zeros(answers.probabilities.shape)
+    rows = np.flatnonzero(predictions.known[:, index])
+    targets = predictions.targets if predictions.targets is not None else np.zeros(predictions.probabilities.shape)
     return _make_binary_target(
-        answers.classes[place],
+        predictions.classes[index],
         rows,
-        targets[rows, place] >= LABEL_THRESHOLD,
-        answers.probabilities[rows, place],
-        answers.labels[rows, place],
-        decided.thresholds[place] if decided.thresholds else LABEL_THRESHOLD,
+        targets[rows, index] >= LABEL_THRESHOLD,
+        predictions.probabilities[rows, index],
+        predictions.labels[rows, index],
+        decisions.thresholds[index] if decisions.thresholds else LABEL_THRESHOLD,
         "by each model's own",
-        stated,
+        prevalences,
         groups,
     )
 
 
 def _class_target(
-    answers: ClassificationPredictions,
-    decided: Decisions,
-    place: int,
-    stated: Mapping[str, float],
+    predictions: ClassificationPredictions,
+    decisions: Decisions,
+    index: int,
+    prevalences: Mapping[str, float],
     groups: np.ndarray | None,
 ) -> BinaryTarget:
-    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
-    rows, name = np.flatnonzero(targets != UNKNOWN_CLASS), answers.classes[place]
-    cut = decided.thresholds[0] if decided.thresholds else None
-    other = f"where not {decided.positive}" if cut is not None and name != decided.positive else ARGMAX_WORDS
+    targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
+    rows, name = np.flatnonzero(targets != UNKNOWN_CLASS), predictions.classes[index]
+    cut = decisions.thresholds[0] if decisions.thresholds else None
+    other = f"where not {decisions.positive}" if cut is not None and name != decisions.positive else ARGMAX_WORDS
     return _make_binary_target(
         name,
         rows,
-        targets[rows] == place,
-        answers.probabilities[rows, place],
-        answers.labels[rows] == place,
-        cut if name == decided.positive else None,
+        targets[rows] == index,
+        predictions.probabilities[rows, index],
+        predictions.labels[rows] == index,
+        cut if name == decisions.positive else None,
         other,
-        stated,
+        prevalences,
         groups,
     )
 
@@ -169,27 +171,27 @@ def _make_binary_target(
     name: str,
     rows: np.ndarray,
     present: np.ndarray,
-    chances: np.ndarray,
-    said: np.ndarray,
+    probabilities: np.ndarray,
+    predicted: np.ndarray,
     threshold: float | None,
-    otherwise: str,
-    stated: Mapping[str, float],
+    rule_words: str,
+    prevalences: Mapping[str, float],
     groups: np.ndarray | None,
 ) -> BinaryTarget:
-    exact, n, positives = chances.astype(np.float64), len(present), int(present.sum())
-    follows = threshold is not None and bool(((exact >= threshold) == said).all())
+    exact, n, positives = probabilities.astype(np.float64), len(present), int(present.sum())
+    follows = threshold is not None and bool(((exact >= threshold) == predicted).all())
     inside = positives / n if 0 < positives < n else (positives + 0.5) / (n + 1)  # never none, and never all
     return BinaryTarget(
         name=name,
         rows=rows,
         present=present.astype(bool),
         probabilities=exact,
-        predicted=said.astype(bool),
+        predicted=predicted.astype(bool),
         groups=None if groups is None else groups[rows],
         threshold=threshold if follows else None,
-        rule_words=otherwise,
-        prevalence=stated.get(name, inside),
-        prevalence_given=name in stated,
+        rule_words=rule_words,
+        prevalence=prevalences.get(name, inside),
+        prevalence_given=name in prevalences,
     )
 
 
@@ -215,7 +217,7 @@ class OperatingPoint(NamedTuple):
     aim: str
     """What it was chosen for, in words."""
     rule: str
-    """As `--answers.rule` takes it; empty for the threshold that the model has."""
+    """As `--decisions.threshold_rule` takes it; empty for the threshold that the model has."""
     threshold: float | None
     """None where the likeliest class is answered."""
     miss_rate: Proportion | None
@@ -256,78 +258,92 @@ class ThresholdChoices(NamedTuple):
     """The pictures that thresholds were chosen on; None where these are the same that they are measured on."""
 
 
-def compute_operating_points(thing: BinaryTarget, basis: BinaryTarget | None) -> ThresholdChoices:
+def compute_operating_points(binary_target: BinaryTarget, validation: BinaryTarget | None) -> ThresholdChoices:
     """Every threshold worth a look.
 
     Args:
-        basis: the same class or label on the validation pictures; None where there are none stored.
+        validation: the same class or label on the validation pictures; None where there are none stored.
     """
-    as_it_is = OperatingPoint("as the model answers", "", thing.threshold, thing.miss_rate, thing.false_alarm_rate)
-    chosen_on = thing if basis is None else basis
+    as_it_is = OperatingPoint(
+        "as the model answers", "", binary_target.threshold, binary_target.miss_rate, binary_target.false_alarm_rate
+    )
+    chosen_on = binary_target if validation is None else validation
     if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
         why = (
-            f"thresholds need {MIN_PER_SIDE} validation pictures with {thing.name} and {MIN_PER_SIDE} without it, "
+            f"thresholds need {MIN_PER_SIDE} validation pictures with {binary_target.name} and {MIN_PER_SIDE} without it, "
             f"and there are "
             f"{chosen_on.positives:,} and {chosen_on.negatives:,}"
         )
-        return ThresholdChoices(thing, [as_it_is], [], why, basis)
+        return ThresholdChoices(binary_target, [as_it_is], [], why, validation)
     rows = [as_it_is]
     for target in TARGET_ERROR_RATES:
         aim = f"false rejects at most {100 * target:g}\u202f%"
-        row = _measure_operating_point(aim, ThresholdRule("specificity", 1 - target), thing, chosen_on)
-        rows.append(row._replace(kept=row.false_alarm_rate is None or row.false_alarm_rate.value <= target))
+        row = _measure_operating_point(aim, ThresholdRule("specificity", 1 - target), binary_target, chosen_on)
+        rows.append(row._replace(aim_met=row.false_alarm_rate is None or row.false_alarm_rate.value <= target))
     for target in TARGET_ERROR_RATES:
         aim = f"escapes at most {100 * target:g}\u202f%"
-        row = _measure_operating_point(aim, ThresholdRule("sensitivity", 1 - target), thing, chosen_on)
-        rows.append(row._replace(kept=row.miss_rate is None or row.miss_rate.value <= target))
+        row = _measure_operating_point(aim, ThresholdRule("sensitivity", 1 - target), binary_target, chosen_on)
+        rows.append(row._replace(aim_met=row.miss_rate is None or row.miss_rate.value <= target))
     for cost in MISS_COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
         rows.append(
             _measure_operating_point(
                 aim,
-                ThresholdRule("cost", float(f"{cost * _prevalence_odds_ratio(thing, chosen_on):.3g}")),
-                thing,
+                ThresholdRule("cost", float(f"{cost * _prevalence_odds_ratio(binary_target, chosen_on):.3g}")),
+                binary_target,
                 chosen_on,
             )
         )
     return ThresholdChoices(
-        thing, rows, [_compute_gray_zone(target, thing, chosen_on) for target in TARGET_ERROR_RATES], "", basis
+        binary_target,
+        rows,
+        [_compute_gray_zone(target, binary_target, chosen_on) for target in TARGET_ERROR_RATES],
+        "",
+        validation,
     )
 
 
-def _measure_operating_point(aim: str, rule: ThresholdRule, thing: BinaryTarget, basis: BinaryTarget) -> OperatingPoint:
-    value = thresholds.choose_threshold(rule, basis.present, basis.probabilities).value
-    said = thing.probabilities >= value
-    return OperatingPoint(aim, str(rule), value, thing.proportion_of_positives(~said), thing.proportion_of_negatives(said))
+def _measure_operating_point(
+    aim: str, rule: ThresholdRule, target: BinaryTarget, validation: BinaryTarget
+) -> OperatingPoint:
+    value = thresholds.choose_threshold(rule, validation.present, validation.probabilities).value
+    said = target.probabilities >= value
+    return OperatingPoint(
+        aim, str(rule), value, target.proportion_of_positives(~said), target.proportion_of_negatives(said)
+    )
 
 
-def _compute_gray_zone(target: float, thing: BinaryTarget, basis: BinaryTarget) -> GrayZone:
-    low = thresholds.choose_threshold(ThresholdRule("sensitivity", 1 - target), basis.present, basis.probabilities).value
-    high = thresholds.choose_threshold(ThresholdRule("specificity", 1 - target), basis.present, basis.probabilities).value
-    passed, rejected = thing.probabilities < min(low, high), thing.probabilities >= high
+def _compute_gray_zone(error_rate: float, binary_target: BinaryTarget, validation: BinaryTarget) -> GrayZone:
+    low = thresholds.choose_threshold(
+        ThresholdRule("sensitivity", 1 - error_rate), validation.present, validation.probabilities
+    ).value
+    high = thresholds.choose_threshold(
+        ThresholdRule("specificity", 1 - error_rate), validation.present, validation.probabilities
+    ).value
+    passed, rejected = binary_target.probabilities < min(low, high), binary_target.probabilities >= high
     between = ~passed & ~rejected
     return GrayZone(
-        aim=target,
+        aim=error_rate,
         low=low,
         high=high,
-        miss_rate=thing.proportion_of_positives(passed),
-        false_alarm_rate=thing.proportion_of_negatives(rejected),
-        gray_share=thing.prevalence * _mean_or_zero(between[thing.present])
-        + (1 - thing.prevalence) * _mean_or_zero(between[~thing.present]),
+        miss_rate=binary_target.proportion_of_positives(passed),
+        false_alarm_rate=binary_target.proportion_of_negatives(rejected),
+        gray_share=binary_target.prevalence * _mean_or_zero(between[binary_target.present])
+        + (1 - binary_target.prevalence) * _mean_or_zero(between[~binary_target.present]),
     )
 
 
-def _prevalence_odds_ratio(thing: BinaryTarget, basis: BinaryTarget) -> float:
+def _prevalence_odds_ratio(target: BinaryTarget, validation: BinaryTarget) -> float:
     """What a miss among the pictures chosen on weighs where the stated share has it: odds by odds; 1 if none was
     stated. With one defect in a hundred parts an escape is rare, and false rejects are what costs.
     """
-    if not thing.prevalence_given:
+    if not target.prevalence_given:
         return 1.0
-    return thing.prevalence / (1 - thing.prevalence) * basis.negatives / basis.positives
+    return target.prevalence / (1 - target.prevalence) * validation.negatives / validation.positives
 
 
-def _mean_or_zero(which: np.ndarray) -> float:
-    return float(which.mean()) if len(which) else 0.0
+def _mean_or_zero(mask: np.ndarray) -> float:
+    return float(mask.mean()) if len(mask) else 0.0
 
 
 # The worst failures: what is looked for and was missed with the least doubt, and what was seen where it is not.
@@ -367,18 +383,18 @@ class WrongPrediction(NamedTuple):
         return f"{what or has}, probability of {self.name} {self.probability:.1%}"
 
 
-def worst_rows(things: Sequence[BinaryTarget], most: int = MAX_FAILURES) -> Int64[np.ndarray, " rows"]:
+def worst_rows(targets: Sequence[BinaryTarget], max_failures: int = MAX_FAILURES) -> Int64[np.ndarray, " rows"]:
     """Rows of the table with the worst misses, then those with the worst false alarms; each row once."""
-    pairs = [*_worst_misses(things, most), *_worst_false_alarms(things, most)]
+    pairs = [*_worst_misses(targets, max_failures), *_worst_false_alarms(targets, max_failures)]
     return np.array(list(dict.fromkeys(row for row, _ in pairs)), np.int64)
 
 
 def find_worst_failures(
-    things: Sequence[BinaryTarget],
-    answers: TaskPredictions,
+    targets: Sequence[BinaryTarget],
+    predictions: TaskPredictions,
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
-    most: int = MAX_FAILURES,
+    max_failures: int = MAX_FAILURES,
 ) -> tuple[list[WrongPrediction], list[WrongPrediction]]:
     """Misses, the lowest probability first, and false alarms, the highest first.
 
@@ -389,7 +405,7 @@ def find_worst_failures(
 
     def told(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
         image = images[places[row]] if row in places else None
-        label, said = _actual_and_predicted(answers, row)
+        label, said = _actual_and_predicted(predictions, row)
         return WrongPrediction(
             row=row,
             name=thing.name,
@@ -397,30 +413,38 @@ def find_worst_failures(
             threshold=thing.threshold,
             actual=label,
             predicted=said,
-            id=answers.ids[row],
+            id=predictions.ids[row],
             uri="" if image is None else image.uri,
             small=image is not None and image.small,
             is_miss=missed,
         )
 
-    misses = [told(row, thing, True) for row, thing in _worst_misses(things, most)]
-    return misses, [told(row, thing, False) for row, thing in _worst_false_alarms(things, most)]
+    misses = [told(row, thing, True) for row, thing in _worst_misses(targets, max_failures)]
+    return misses, [told(row, thing, False) for row, thing in _worst_false_alarms(targets, max_failures)]
 
 
-def _actual_and_predicted(answers: TaskPredictions, row: int) -> tuple[str, str]:
+def _actual_and_predicted(predictions: TaskPredictions, row: int) -> tuple[str, str]:
     """What a picture is and what was answered; nothing of labels."""
-    if not isinstance(answers, ClassificationPredictions) or answers.targets is None:
+    if not isinstance(predictions, ClassificationPredictions) or predictions.targets is None:
         return "", ""
-    return answers.classes[int(answers.targets[row])], answers.classes[int(answers.labels[row])]
+    return predictions.classes[int(predictions.targets[row])], predictions.classes[int(predictions.labels[row])]
 
 
-def _worst_misses(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
-    found = [(thing.probabilities[i], thing, i) for thing in things for i in np.flatnonzero(thing.present & ~thing.predicted)]
+def _worst_misses(targets: Sequence[BinaryTarget], max_failures: int) -> list[tuple[int, BinaryTarget]]:
+    found = [
+        (thing.probabilities[i], thing, i)
+        for thing in targets
+        for i in np.flatnonzero(thing.present & ~thing.predicted)
+    ]
     found.sort(key=lambda one: one[0])
-    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:max_failures]]
 
 
-def _worst_false_alarms(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
-    found = [(thing.probabilities[i], thing, i) for thing in things for i in np.flatnonzero(~thing.present & thing.predicted)]
+def _worst_false_alarms(targets: Sequence[BinaryTarget], max_failures: int) -> list[tuple[int, BinaryTarget]]:
+    found = [
+        (thing.probabilities[i], thing, i)
+        for thing in targets
+        for i in np.flatnonzero(~thing.present & thing.predicted)
+    ]
     found.sort(key=lambda one: -one[0])
-    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:max_failures]]

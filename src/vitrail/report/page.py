@@ -43,11 +43,11 @@ class SplitRow(NamedTuple):
     interval: str
 
 
-def build_report(run_folder: Path, asked: AudienceRequest | None = None) -> Path:
+def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Path:
     """Write report.html of a run folder in one step, from report.json, predictions/*.csv and what lies beside them.
 
     Args:
-        asked: for whom the first page is; none leaves it out.
+        request: for whom the first page is; none leaves it out.
 
     Raises:
         UsageError: no report.json, no predictions of its held-out split, or a run that cannot be asked so.
@@ -57,15 +57,17 @@ def build_report(run_folder: Path, asked: AudienceRequest | None = None) -> Path
     known = provenance.read_facts(folder)
     stored = folder / "predictions" / f"{known.held_out_split}.csv"
     if not stored.exists():
-        raise UsageError(f"The report speaks of the {known.held_out_split} split and needs {stored}. There is no such file.")
+        raise UsageError(
+            f"The report speaks of the {known.held_out_split} split and needs {stored}. There is no such file."
+        )
     path = folder / REPORT_FILE
-    text = render_report(known, read_predictions_csv(stored, known.task), folder, asked)
+    text = render_report(known, read_predictions_csv(stored, known.task), folder, request)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
 
 def render_report(
-    known: ReportFacts, answers: TaskPredictions, folder: Path, asked: AudienceRequest | None = None
+    facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None = None
 ) -> str:
     """The page as text. `folder` may lack all that it is asked for: curves, thumbnails, maps, what the check found."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -80,74 +82,74 @@ def render_report(
     room.filters.update(
         percent=format_percent, rate=format_rate, about=format_count, duration=format_duration, count="{:,}".format
     )
-    page = room.get_template(f"{known.task}.html.j2")
-    return page.render(**_page_context(known, answers, folder, asked))
+    page = room.get_template(f"{facts.task}.html.j2")
+    return page.render(**_page_context(facts, predictions, folder, request))
 
 
 def _page_context(
-    known: ReportFacts, answers: TaskPredictions, folder: Path, asked: AudienceRequest | None
+    facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None
 ) -> dict[str, Any]:
-    metrics = known.metrics_for_split(known.held_out_split) or compute_metrics(answers)
+    metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
     figures = charts.read_history(folder / "metrics.jsonl")
     images = thumbnails.load_thumbnails(folder)
-    name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[known.task]
-    rising = charts.draw_accuracy_chart(figures) if known.task == "classes" else charts.draw_score_chart(figures, name)
+    name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[facts.task]
+    rising = charts.draw_accuracy_chart(figures) if facts.task == "classes" else charts.draw_score_chart(figures, name)
     return {
         "first_page": None,
-        "facts": known,
+        "facts": facts,
         "metrics": metrics,
         "split": SPLIT_NAMES.get(metrics.split, metrics.split),
         "figure": name.replace("R2", "R²"),
-        "parts": [_split_row(known, count, metrics) for count in known.counts],
+        "parts": [_split_row(facts, count, metrics) for count in facts.counts],
         "loss": charts.draw_loss_chart(figures),
         "rising": rising,
         "rate": charts.draw_lr_chart(figures),
-        "decisions": known.decisions,
+        "decisions": facts.decisions,
         "most_charts": charts.MAX_LABEL_CHARTS,
         "trust": uncertainty.uncertainty_context(
-            answers, known.decisions, provenance.load_groups(folder, len(answers))
+            predictions, facts.decisions, provenance.load_groups(folder, len(predictions))
         ),
-        "card": read_data_card(folder, known, metrics),
-        "heat": saliency.build_saliency_section(saliency.load_explanations(folder), answers, *images),
+        "card": read_data_card(folder, facts, metrics),
+        "heat": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, *images),
         "beside": extra_findings.read_extra_findings(folder),
-        "values": _setting_values(known),
+        "values": _setting_values(facts),
         "sheet": CONTACT_SHEET_FILE if (folder / CONTACT_SHEET_FILE).is_file() else "",
-        **_task_context(metrics, answers, images),
-        **({} if asked is None else _first_page_context(known, metrics, answers, folder, asked, images)),
+        **_task_context(metrics, predictions, images),
+        **({} if request is None else _first_page_context(facts, metrics, predictions, folder, request, images)),
     }
 
 
 def _first_page_context(
-    known: ReportFacts,
+    facts: ReportFacts,
     metrics: TaskMetrics,
-    answers: TaskPredictions,
+    predictions: TaskPredictions,
     folder: Path,
-    asked: AudienceRequest,
+    request: AudienceRequest,
     images: tuple[list[StoredThumbnail], np.ndarray],
 ) -> dict[str, Any]:
     """What only the first page of this reader has."""
-    found = audience.build_first_page(known, metrics, answers, folder, asked, *images)
-    if asked.audience == "radiology":
+    found = audience.build_first_page(facts, metrics, predictions, folder, request, *images)
+    if request.audience == "radiology":
         return {"first_page": audience.RADIOLOGY_TEMPLATE, **audience.radiology_context(found)}
-    return {"first_page": audience.INSPECTION_TEMPLATE, **audience.inspection_context(found, known, metrics, folder)}
+    return {"first_page": audience.INSPECTION_TEMPLATE, **audience.inspection_context(found, facts, metrics, folder)}
 
 
 def _task_context(
-    metrics: TaskMetrics, answers: TaskPredictions, images: tuple[list[StoredThumbnail], np.ndarray]
+    metrics: TaskMetrics, predictions: TaskPredictions, images: tuple[list[StoredThumbnail], np.ndarray]
 ) -> dict[str, Any]:
     """What only the page of this task has."""
-    if isinstance(metrics, ClassificationMetrics) and isinstance(answers, ClassificationPredictions):
-        return task_sections.classification_context(metrics, answers, *images)
-    if isinstance(metrics, MultilabelMetrics) and isinstance(answers, MultilabelPredictions):
-        return task_sections.multilabel_context(metrics, answers, *images)
-    assert isinstance(metrics, RegressionMetrics) and isinstance(answers, RegressionPredictions)
-    return task_sections.regression_context(metrics, answers, *images)
+    if isinstance(metrics, ClassificationMetrics) and isinstance(predictions, ClassificationPredictions):
+        return task_sections.classification_context(metrics, predictions, *images)
+    if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
+        return task_sections.multilabel_context(metrics, predictions, *images)
+    assert isinstance(metrics, RegressionMetrics) and isinstance(predictions, RegressionPredictions)
+    return task_sections.regression_context(metrics, predictions, *images)
 
 
-def _setting_values(known: ReportFacts) -> dict[str, str]:
+def _setting_values(facts: ReportFacts) -> dict[str, str]:
     """The value of every setting that has a reason, as plan.toml has it; a dash for one that is not set."""
-    plan = tomllib.loads(known.plan)
-    places = {reason.name: reason.name.rpartition(".") for reason in known.reasons}
+    plan = tomllib.loads(facts.plan)
+    places = {reason.name: reason.name.rpartition(".") for reason in facts.reasons}
     return {
         whole: _format_setting((plan.get(table, {}) if table else plan).get(name))
         for whole, (table, _, name) in places.items()
@@ -162,9 +164,9 @@ def _format_setting(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str("\u2013" if value in (None, "") else value)
 
 
-def _split_row(known: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
+def _split_row(report_facts: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
     """A split with its most important figure."""
-    figures = headline if count.split == headline.split else known.metrics_for_split(count.split)
+    figures = headline if count.split == headline.split else report_facts.metrics_for_split(count.split)
     if isinstance(figures, ClassificationMetrics):
         low, high = figures.accuracy_interval
         return SplitRow(

@@ -20,22 +20,22 @@ class Proportion(NamedTuple):
 
 
 def estimate_proportion(
-    which: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None
+    mask: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None
 ) -> Proportion | None:
     """Of some pictures those that are so; None of no pictures.
 
     The interval is Wilson's; with groups, such as patients, that of a bootstrap that draws whole groups.
     """
-    if not len(which):
+    if not len(mask):
         return None
-    drawn = None if groups is None or which.all() or not which.any() else _bootstrap_proportion(which, groups)
-    interval = proportion_interval(which, groups, drawn)
+    drawn = None if groups is None or mask.all() or not mask.any() else _bootstrap_proportion(mask, groups)
+    interval = proportion_interval(mask, groups, drawn)
     assert interval is not None
-    return Proportion(float(which.mean()), interval, len(which))
+    return Proportion(float(mask.mean()), interval, len(mask))
 
 
-def _bootstrap_proportion(which: np.ndarray, groups: np.ndarray) -> Interval:
+def _bootstrap_proportion(mask: np.ndarray, groups: np.ndarray) -> Interval:
     """Of sums over groups, so that a sample is as cheap as there are groups."""
     _, places = np.unique(groups, return_inverse=True)
-    sums = np.stack([np.bincount(places, which), np.bincount(places)], 1)  # [groups, 2]
+    sums = np.stack([np.bincount(places, mask), np.bincount(places)], 1)  # [groups, 2]
     return bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)

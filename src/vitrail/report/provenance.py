@@ -197,7 +197,7 @@ class Provenance(NamedTuple):
     created: str
 
 
-def read_provenance(folder: Path, known: ReportFacts) -> Provenance:
+def read_provenance(folder: Path, facts: ReportFacts) -> Provenance:
     """Read from a run folder.
 
     Raises:
@@ -207,8 +207,8 @@ def read_provenance(folder: Path, known: ReportFacts) -> Provenance:
     return Provenance(
         models=_model_hashes(folder / "model" / MANIFEST),
         data=str(data.get("fingerprint", "")),
-        version=_vitrail_version(known),
-        created=known.created,
+        version=_vitrail_version(facts),
+        created=facts.created,
     )
 
 
@@ -218,8 +218,8 @@ def _model_hashes(path: Path) -> tuple[str, ...]:
     return tuple(str(files[name]["sha256"]) for name in names)
 
 
-def _vitrail_version(known: ReportFacts) -> str:
-    words = next((line.text for line in known.environment if line.name == "versions"), "{}")
+def _vitrail_version(facts: ReportFacts) -> str:
+    words = next((line.text for line in facts.environment if line.name == "versions"), "{}")
     try:
         versions = json.loads(words)
     except ValueError:

@@ -69,55 +69,55 @@ class StoredExplanations:
 
 
 def select_rows_to_explain(
-    answers: TaskPredictions, shown: Int64[np.ndarray, " n"], most: int = MAX_EXPLANATIONS
+    predictions: TaskPredictions, rows: Int64[np.ndarray, " n"], max_maps: int = MAX_EXPLANATIONS
 ) -> list[tuple[int, int]]:
     """Rows worth a map, each with the output to explain: worst answers and others in turn, the worst first.
 
     Args:
-        shown: rows that have a thumbnail, as `choice.choose` orders them.
-        most: of either kind.
+        rows: rows that have a thumbnail, as `choice.choose` orders them.
+        max_maps: of either kind.
     """
-    bad = wrong_row_mask(answers, shown)
-    worst, others = shown[bad][:most].tolist(), shown[~bad]
-    even = np.unique(np.linspace(0, len(others) - 1, min(most, len(others))).round().astype(np.int64))
+    bad = wrong_row_mask(predictions, rows)
+    worst, others = rows[bad][:max_maps].tolist(), rows[~bad]
+    even = np.unique(np.linspace(0, len(others) - 1, min(max_maps, len(others))).round().astype(np.int64))
     turns = zip_longest(worst, others[even].tolist())
-    return [(row, explained_output(answers, row)) for turn in turns for row in turn if row is not None]
+    return [(row, explained_output(predictions, row)) for turn in turns for row in turn if row is not None]
 
 
-def wrong_row_mask(answers: TaskPredictions, shown: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+def wrong_row_mask(predictions: TaskPredictions, rows: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
     """Which of the shown rows are answered wrongly; of numbers the first half, which are the largest errors."""
-    if isinstance(answers, RegressionPredictions):
-        return np.arange(len(shown)) < len(shown) - len(shown) // 2
-    if isinstance(answers, MultilabelPredictions):
-        return np.asarray(wrong_label_mask(answers)[shown].any(1))
-    assert answers.targets is not None
-    return np.asarray(answers.targets[shown] != answers.labels[shown])
+    if isinstance(predictions, RegressionPredictions):
+        return np.arange(len(rows)) < len(rows) - len(rows) // 2
+    if isinstance(predictions, MultilabelPredictions):
+        return np.asarray(wrong_label_mask(predictions)[rows].any(1))
+    assert predictions.targets is not None
+    return np.asarray(predictions.targets[rows] != predictions.labels[rows])
 
 
-def explained_output(answers: TaskPredictions, row: int) -> int:
+def explained_output(predictions: TaskPredictions, row: int) -> int:
     """The output of a row that a reader asks about.
 
     The class that was answered; the label that is most confidently wrong, or where none is, the most likely of those
     that are there; the first number that is known.
     """
-    if isinstance(answers, ClassificationPredictions):
-        return int(answers.labels[row])
-    if isinstance(answers, RegressionPredictions):
-        return int(answers.known[row].argmax())
-    assert answers.targets is not None
-    chances, there = answers.probabilities[row], answers.targets[row] >= LABEL_THRESHOLD
-    bad = wrong_label_mask(answers)[row]
+    if isinstance(predictions, ClassificationPredictions):
+        return int(predictions.labels[row])
+    if isinstance(predictions, RegressionPredictions):
+        return int(predictions.known[row].argmax())
+    assert predictions.targets is not None
+    chances, there = predictions.probabilities[row], predictions.targets[row] >= LABEL_THRESHOLD
+    bad = wrong_label_mask(predictions)[row]
     if bad.any():
         return int(np.where(bad, np.abs(chances - there), -1).argmax())
-    return int(np.where(there if there.any() else answers.known[row], chances, -1).argmax())
+    return int(np.where(there if there.any() else predictions.known[row], chances, -1).argmax())
 
 
-def save_explanations(folder: Path, found: StoredExplanations) -> Path:
+def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:
     """Write explanations.npz into a run folder in one step."""
     data = io.BytesIO()
     np.savez_compressed(
-        data, about=np.array(json.dumps(config.write(found.about))), rows=found.rows, of=found.targets,
-        values=found.values, artefacts=found.artifact_mask,
+        data, about=np.array(json.dumps(config.write(explanations.about))), rows=explanations.rows, of=explanations.targets,
+        values=explanations.values, artefacts=explanations.artifact_mask,
     )  # fmt: skip
     path = Path(folder) / EXPLANATIONS_FILE
     atomic.write_bytes(path, data.getvalue())
@@ -187,8 +187,8 @@ class SaliencySection(NamedTuple):
 
 
 def build_saliency_section(
-    found: StoredExplanations | None,
-    answers: TaskPredictions,
+    explanations: StoredExplanations | None,
+    predictions: TaskPredictions,
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> SaliencySection | None:
@@ -197,21 +197,21 @@ def build_saliency_section(
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
-    if found is None:
+    if explanations is None:
         return None
-    thumbnails.check_thumbnail_rows(indices, len(answers), answers.targets is not None)
+    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
     places = {row: place for place, row in enumerate(indices.tolist())}
-    bad = dict(zip(places, wrong_row_mask(answers, indices).tolist(), strict=True)) if len(indices) else {}
+    bad = dict(zip(places, wrong_row_mask(predictions, indices).tolist(), strict=True)) if len(indices) else {}
     worst: list[SaliencyPair] = []
     others: list[SaliencyPair] = []
     hidden = 0
-    for at, row in enumerate(found.rows.tolist()):
+    for at, row in enumerate(explanations.rows.tolist()):
         if row in places:
-            (worst if bad[row] else others).append(_make_pair(found, at, answers, row, images[places[row]]))
-            hidden += bool(found.artifact_mask[at].any())
-    if not (worst or others or found.about.nothing):
+            (worst if bad[row] else others).append(_make_pair(explanations, at, predictions, row, images[places[row]]))
+            hidden += bool(explanations.artifact_mask[at].any())
+    if not (worst or others or explanations.about.nothing):
         return None
-    return SaliencySection(found.about, worst, others, css_gradient(found.about.scale), hidden)
+    return SaliencySection(explanations.about, worst, others, css_gradient(explanations.about.scale), hidden)
 
 
 def describe_peak_location(values: Float32[np.ndarray, "rows columns"]) -> str:
@@ -232,50 +232,52 @@ def css_gradient(scale: MapScale) -> str:
 
 
 def _make_pair(
-    found: StoredExplanations, at: int, answers: TaskPredictions, row: int, kept: StoredThumbnail
+    explanations: StoredExplanations, index: int, predictions: TaskPredictions, row: int, thumbnail: StoredThumbnail
 ) -> SaliencyPair:
-    about, of = found.about, int(found.targets[at])
-    values, hidden = found.values[at], found.artifact_mask[at]
-    mixed = blend_map(kept.image, values, about.scale, about.patch, hidden, SALIENCY_SIDE)
-    name, value = output_names(answers)[of], _format_prediction(answers, row, of)
+    about, of = explanations.about, int(explanations.targets[index])
+    values, hidden = explanations.values[index], explanations.artifact_mask[index]
+    mixed = blend_map(thumbnail.image, values, about.scale, about.patch, hidden, SALIENCY_SIDE)
+    name, value = output_names(predictions)[of], _format_prediction(predictions, row, of)
     place = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
     return SaliencyPair(
-        image=kept.uri,
-        overlay=StoredThumbnail(mixed, kept.aspect).uri,
-        path=answers.paths[row] or answers.ids[row],
-        small=kept.small,
+        image=thumbnail.uri,
+        overlay=StoredThumbnail(mixed, thumbnail.aspect).uri,
+        path=predictions.paths[row] or predictions.ids[row],
+        small=thumbnail.small,
         lines=(
-            _format_truth(answers, row, of),
-            CaptionLine(f"{about.method} for", name, f", {value}", _is_output_wrong(answers, row, of)),
+            _format_truth(predictions, row, of),
+            CaptionLine(f"{about.method} for", name, f", {value}", _is_output_wrong(predictions, row, of)),
         ),
         alt=f"map by {about.method} of {name}, {value}, strongest {place}",
     )
 
 
-def _format_prediction(answers: TaskPredictions, row: int, of: int) -> str:
+def _format_prediction(predictions: TaskPredictions, row: int, target: int) -> str:
     """What was answered for the explained output."""
-    if isinstance(answers, RegressionPredictions):
-        return f"{answers.values[row, of]:.4g}"
-    return f"{100 * answers.probabilities[row, of]:.1f}\u202f%"
+    if isinstance(predictions, RegressionPredictions):
+        return f"{predictions.values[row, target]:.4g}"
+    return f"{100 * predictions.probabilities[row, target]:.1f}\u202f%"
 
 
-def _format_truth(answers: TaskPredictions, row: int, of: int) -> CaptionLine:
+def _format_truth(predictions: TaskPredictions, row: int, target: int) -> CaptionLine:
     """What is the case."""
-    assert answers.targets is not None
-    if isinstance(answers, RegressionPredictions):
-        return CaptionLine("is", f"{answers.targets[row, of]:.4g}")
-    if not isinstance(answers, MultilabelPredictions):
-        return CaptionLine("is", answers.classes[int(answers.targets[row])])
-    if np.isnan(answers.targets[row, of]):
-        return CaptionLine("not known:", answers.classes[of])
-    return CaptionLine("has" if answers.targets[row, of] >= LABEL_THRESHOLD else "has no", answers.classes[of])
+    assert predictions.targets is not None
+    if isinstance(predictions, RegressionPredictions):
+        return CaptionLine("is", f"{predictions.targets[row, target]:.4g}")
+    if not isinstance(predictions, MultilabelPredictions):
+        return CaptionLine("is", predictions.classes[int(predictions.targets[row])])
+    if np.isnan(predictions.targets[row, target]):
+        return CaptionLine("not known:", predictions.classes[target])
+    return CaptionLine(
+        "has" if predictions.targets[row, target] >= LABEL_THRESHOLD else "has no", predictions.classes[target]
+    )
 
 
-def _is_output_wrong(answers: TaskPredictions, row: int, of: int) -> bool:
+def _is_output_wrong(predictions: TaskPredictions, row: int, target: int) -> bool:
     """Whether what was answered for the explained output is not the case; numbers are more or less so."""
-    assert answers.targets is not None
-    if isinstance(answers, RegressionPredictions):
+    assert predictions.targets is not None
+    if isinstance(predictions, RegressionPredictions):
         return False
-    if not isinstance(answers, MultilabelPredictions):
-        return int(answers.targets[row]) != of
-    return bool(wrong_label_mask(answers)[row, of])
+    if not isinstance(predictions, MultilabelPredictions):
+        return int(predictions.targets[row]) != target
+    return bool(wrong_label_mask(predictions)[row, target])

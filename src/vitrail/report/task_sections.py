@@ -97,12 +97,12 @@ def classification_thumbnails(
     return found
 
 
-def find_largest_confusions(metrics: ClassificationMetrics, most: int) -> list[Confusion]:
+def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int) -> list[Confusion]:
     """The most frequent mistakes, largest first."""
     matrix = np.array(metrics.confusion)
     sums = matrix.sum(1)
     np.fill_diagonal(matrix, 0)
-    places = np.argsort(-matrix, axis=None, kind="stable")[:most]
+    places = np.argsort(-matrix, axis=None, kind="stable")[:max_confusions]
     names = [one.name for one in metrics.per_class]
     pairs = [divmod(int(place), len(names)) for place in places]
     return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
@@ -133,7 +133,7 @@ MAX_COLUMN_LINES = 3
 
 def regression_context(
     metrics: RegressionMetrics,
-    answers: RegressionPredictions,
+    predictions: RegressionPredictions,
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
@@ -142,18 +142,18 @@ def regression_context(
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
-    thumbnails.check_thumbnail_rows(indices, len(answers), answers.targets is not None)
+    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
     worst = len(indices) - len(indices) // 2  # `choice.of_numbers` gives as many of both, or all that there are
     pictures = [
-        caption_image(image, answers.paths[row] or answers.ids[row], _column_lines(answers, row))
+        caption_image(image, predictions.paths[row] or predictions.ids[row], _column_lines(predictions, row))
         for image, row in zip(images, indices.tolist(), strict=True)
     ]
-    rising = sorted(range(worst, len(indices)), key=lambda place: _first_known_target(answers, int(indices[place])))
+    rising = sorted(range(worst, len(indices)), key=lambda place: _first_known_target(predictions, int(indices[place])))
     return {
         "scatters": [
-            (name, draw_scatter(answers, k))
-            for k, name in enumerate(answers.columns[:MAX_SCATTER_COLUMNS])
-            if _has_known_targets(answers, k)
+            (name, draw_scatter(predictions, k))
+            for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS])
+            if _has_known_targets(predictions, k)
         ],
         "points": MAX_SCATTER_POINTS,
         "mistakes": pictures[:worst],
@@ -161,42 +161,44 @@ def regression_context(
     }
 
 
-def draw_scatter(answers: RegressionPredictions, column: int) -> str:
+def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
     """Answers by true values as an SVG element; on the dashed line they are equal."""
-    assert answers.targets is not None
-    rows = np.flatnonzero(answers.known[:, column])
+    assert predictions.targets is not None
+    rows = np.flatnonzero(predictions.known[:, column])
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(MAX_SCATTER_POINTS, len(rows))).astype(np.int64))]
-    pairs = list(zip(answers.targets[rows, column].tolist(), answers.values[rows, column].tolist(), strict=True))
+    pairs = list(
+        zip(predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist(), strict=True)
+    )
     span = charts.axis_range([number for pair in pairs for number in pair])
     lines = [
         charts.ChartLine(name="equal", points=[(span[0], span[0]), (span[1], span[1])], style="guide"),
         charts.ChartLine(name="pictures", points=pairs, style="points", dots=True),
     ]
-    name = answers.columns[column]
+    name = predictions.columns[column]
     return charts.draw_line_chart(lines, f"true {name}", "{:.6g}".format, span, span, f"Answered {name} by true {name}")
 
 
-def _has_known_targets(answers: RegressionPredictions, column: int) -> bool:
-    return bool(answers.known[:, column].any())
+def _has_known_targets(predictions: RegressionPredictions, column: int) -> bool:
+    return bool(predictions.known[:, column].any())
 
 
-def _first_known_target(answers: RegressionPredictions, row: int) -> float:
+def _first_known_target(predictions: RegressionPredictions, row: int) -> float:
     """The first known number of a picture."""
-    assert answers.targets is not None
-    return float(answers.targets[row][answers.known[row]][0])
+    assert predictions.targets is not None
+    return float(predictions.targets[row][predictions.known[row]][0])
 
 
-def _column_lines(answers: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
+def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
     """One line per known column."""
-    assert answers.targets is not None
-    several = len(answers.columns) > 1
+    assert predictions.targets is not None
+    several = len(predictions.columns) > 1
     return tuple(
         CaptionLine(
-            f"{answers.columns[k]} is" if several else "is",
-            f"{answers.targets[row, k]:.4g}",
-            f", said {answers.values[row, k]:.4g}",
+            f"{predictions.columns[k]} is" if several else "is",
+            f"{predictions.targets[row, k]:.4g}",
+            f", said {predictions.values[row, k]:.4g}",
         )
-        for k in np.flatnonzero(answers.known[row]).tolist()[:MAX_COLUMN_LINES]
+        for k in np.flatnonzero(predictions.known[row]).tolist()[:MAX_COLUMN_LINES]
     )
 
 
@@ -208,7 +210,7 @@ MAX_LABEL_LINES = 3
 
 def multilabel_context(
     metrics: MultilabelMetrics,
-    answers: MultilabelPredictions,
+    predictions: MultilabelPredictions,
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
@@ -217,7 +219,10 @@ def multilabel_context(
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
-    pictures, wrong = _multilabel_thumbnails(answers, images, indices), np.asarray(wrong_label_mask(answers).any(1))
+    pictures, wrong = (
+        _multilabel_thumbnails(predictions, images, indices),
+        np.asarray(wrong_label_mask(predictions).any(1)),
+    )
     ranked = [
         charts.DotPlotRow(one.name, one.auroc, one.auroc_interval) for one in metrics.per_label if one.auroc is not None
     ]  # fmt: skip
@@ -234,38 +239,41 @@ def multilabel_context(
 
 
 def _multilabel_thumbnails(
-    answers: MultilabelPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
+    predictions: MultilabelPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
 ) -> list[tuple[int, CaptionedImage]]:
     """Thumbnails with their rows, in their stored order."""
-    thumbnails.check_thumbnail_rows(indices, len(answers), answers.targets is not None)
+    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
     return [
-        (row, caption_image(image, answers.paths[row] or answers.ids[row], _label_lines(answers, row)))
+        (row, caption_image(image, predictions.paths[row] or predictions.ids[row], _label_lines(predictions, row)))
         for image, row in zip(images, indices.tolist(), strict=True)
     ]
 
 
-def _label_lines(answers: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
+def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
     """The wrong labels of a picture, or those that it rightly has and those that nobody knows."""
-    assert answers.targets is not None
-    targets, chances = answers.targets[row], answers.probabilities[row]
-    wrong = np.flatnonzero(wrong_label_mask(answers)[row])
+    assert predictions.targets is not None
+    targets, chances = predictions.targets[row], predictions.probabilities[row]
+    wrong = np.flatnonzero(wrong_label_mask(predictions)[row])
     if len(wrong):
         order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD)), kind="stable")][
             :MAX_LABEL_LINES
         ]
         return tuple(
             CaptionLine(
-                "has" if targets[k] >= LABEL_THRESHOLD else "no", answers.classes[k], f", said {chances[k]:.0%}", True
+                "has" if targets[k] >= LABEL_THRESHOLD else "no",
+                predictions.classes[k],
+                f", said {chances[k]:.0%}",
+                True,
             )
             for k in order.tolist()
         )
-    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), answers.known[row]
-    lines = [CaptionLine("", answers.classes[k], f" {chances[k]:.0%}") for k in there]
+    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known[row]
+    lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in there]
     if not lines:
         of = "the labels" if known.all() else "the known labels"
         lines = [CaptionLine("none of", of, f", highest {chances[known].max():.0%}")]
     lines += [
-        CaptionLine("not known:", answers.classes[k], f" {chances[k]:.0%}") for k in np.flatnonzero(~known).tolist()
+        CaptionLine("not known:", predictions.classes[k], f" {chances[k]:.0%}") for k in np.flatnonzero(~known).tolist()
     ]
     return tuple(lines[:MAX_LABEL_LINES])
 

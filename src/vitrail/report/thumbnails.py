@@ -150,15 +150,15 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 
-def _resize_to_aspect(picture: Image, aspect: float | None) -> Image:
+def _resize_to_aspect(image: Image, aspect: float | None) -> Image:
     """The same with its shorter-drawn side enlarged to `aspect`; a small picture's pixels stay sharp rectangles."""
     from PIL.Image import Resampling
 
-    width, height = picture.size
+    width, height = image.size
     if aspect is None or abs(aspect * height / width - 1) < ASPECT_TOLERANCE:
-        return picture
+        return image
     wide, tall = (height * aspect, height) if aspect * height > width else (width, width / aspect)
-    if max(picture.size) < MAX_SHARP_SIDE:
-        step = -(-2 * MAX_SHARP_SIDE // max(picture.size))
-        return picture.resize((round(step * wide), round(step * tall)), Resampling.NEAREST)
-    return picture.resize((round(wide), round(tall)), Resampling.BICUBIC)
+    if max(image.size) < MAX_SHARP_SIDE:
+        step = -(-2 * MAX_SHARP_SIDE // max(image.size))
+        return image.resize((round(step * wide), round(step * tall)), Resampling.NEAREST)
+    return image.resize((round(wide), round(tall)), Resampling.BICUBIC)

@@ -65,7 +65,7 @@ class ThresholdRow(NamedTuple):
 
 
 def uncertainty_context(
-    answers: TaskPredictions, decided: Decisions, groups: np.ndarray | None = None
+    predictions: TaskPredictions, decisions: Decisions, groups: np.ndarray | None = None
 ) -> dict[str, Any]:
     """What `trust.html.j2` needs; a part that cannot be shown is None.
 
@@ -74,23 +74,23 @@ def uncertainty_context(
     """
     found: dict[str, Any] = {
         "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
-        "unlike": estimate_proportion(_ood_mask(answers), groups) if answers.abstain_reasons else None,
-        "silent": estimate_proportion(answers.abstained_mask, groups) if answers.abstain_reasons else None,
+        "unlike": estimate_proportion(_ood_mask(predictions), groups) if predictions.abstain_reasons else None,
+        "silent": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
-    if answers.targets is None:
+    if predictions.targets is None:
         return found
-    if isinstance(answers, ClassificationPredictions):
-        return found | _classification_uncertainty(answers, decided, groups)
-    if isinstance(answers, MultilabelPredictions):
+    if isinstance(predictions, ClassificationPredictions):
+        return found | _classification_uncertainty(predictions, decisions, groups)
+    if isinstance(predictions, MultilabelPredictions):
         return found | {
-            "cuts": _label_threshold_rows(answers, decided, groups),
-            "by_label": charts.multilabel_calibration(answers, decided),
+            "cuts": _label_threshold_rows(predictions, decisions, groups),
+            "by_label": charts.multilabel_calibration(predictions, decisions),
         }
-    return found | _regression_uncertainty(answers, decided, groups)
+    return found | _regression_uncertainty(predictions, decisions, groups)
 
 
-def _ood_mask(answers: TaskPredictions) -> np.ndarray:
-    return np.array([why == UNLIKE for why in answers.abstain_reasons], bool)
+def _ood_mask(predictions: TaskPredictions) -> np.ndarray:
+    return np.array([why == UNLIKE for why in predictions.abstain_reasons], bool)
 
 
 def _select_groups(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
@@ -98,20 +98,22 @@ def _select_groups(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | 
 
 
 def _classification_uncertainty(
-    answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None
+    predictions: ClassificationPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> dict[str, Any]:
-    assert answers.targets is not None
-    known = answers.targets != UNKNOWN_CLASS
-    probabilities, targets = answers.probabilities[known].astype(np.float64), answers.targets[known]
+    assert predictions.targets is not None
+    known = predictions.targets != UNKNOWN_CLASS
+    probabilities, targets = predictions.probabilities[known].astype(np.float64), predictions.targets[known]
     if not len(targets):
         return {}
     wrong = probabilities.argmax(1) != targets
-    many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decided.positive and decided.thresholds)
+    many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decisions.positive and decisions.thresholds)
     return {
-        "calibrated": charts.classification_calibration(probabilities, ~wrong, decided) if many else None,
+        "calibrated": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
         "answering": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
-        "held": _set_coverage(probabilities, targets, decided, _select_groups(groups, known)) if decided.cuts else None,
-        "cuts": [_binary_threshold_row(answers, decided, groups)] if by_threshold else [],
+        "held": _set_coverage(probabilities, targets, decisions, _select_groups(groups, known))
+        if decisions.cuts
+        else None,
+        "cuts": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
     }
 
 
@@ -127,45 +129,45 @@ def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk
     return SelectiveRisk(drawing, [(coverage, _error_at_coverage(found, coverage)) for coverage in COVERAGES])
 
 
-def _error_at_coverage(found: RiskCoverageCurve, coverage: float) -> Proportion:
-    n = math.ceil(coverage * len(found.risk) - 1e-9)
-    wrong = round(found.risk_at(coverage) * n)
+def _error_at_coverage(curve: RiskCoverageCurve, coverage: float) -> Proportion:
+    n = math.ceil(coverage * len(curve.risk) - 1e-9)
+    wrong = round(curve.risk_at(coverage) * n)
     return Proportion(wrong / n, wilson_interval(wrong, n), n)
 
 
 def _set_coverage(
-    probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None
+    probabilities: np.ndarray, targets: np.ndarray, decisions: Decisions, groups: np.ndarray | None
 ) -> SetCoverage:
-    held = ConformalSets(decided.miss, decided.cuts, ()).predict_sets(probabilities.astype(np.float32))
+    held = ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(probabilities.astype(np.float32))
     sizes = held.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
     counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))
     right = held[np.arange(len(targets)), targets]
     kept = estimate_proportion(right, groups)
     assert kept is not None
-    return SetCoverage(1 - decided.miss, kept, float(sizes.mean()), counts)
+    return SetCoverage(1 - decisions.miss, kept, float(sizes.mean()), counts)
 
 
 def _binary_threshold_row(
-    answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None
+    predictions: ClassificationPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> ThresholdRow:
-    assert answers.targets is not None
-    known, positive = answers.targets != UNKNOWN_CLASS, answers.classes.index(decided.positive)
-    is_so, said_so = answers.targets[known] == positive, answers.labels[known] == positive
+    assert predictions.targets is not None
+    known, positive = predictions.targets != UNKNOWN_CLASS, predictions.classes.index(decisions.positive)
+    is_so, said_so = predictions.targets[known] == positive, predictions.labels[known] == positive
     own = _select_groups(groups, known)
-    return _make_threshold_row(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so, own)
+    return _make_threshold_row(decisions.positive, decisions.thresholds[0], all(decisions.chosen), is_so, said_so, own)
 
 
 def _label_threshold_rows(
-    answers: MultilabelPredictions, decided: Decisions, groups: np.ndarray | None
+    predictions: MultilabelPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> list[ThresholdRow]:
-    assert answers.targets is not None
-    values = decided.thresholds or (thresholds.DEFAULT_THRESHOLD,) * len(answers.classes)
-    chosen = decided.chosen or (False,) * len(values)
+    assert predictions.targets is not None
+    values = decisions.thresholds or (thresholds.DEFAULT_THRESHOLD,) * len(predictions.classes)
+    chosen = decisions.chosen or (False,) * len(values)
     found = []
-    for k, name in enumerate(answers.classes):
-        known = answers.known[:, k]
-        has_it, said_so = answers.targets[known, k] >= LABEL_THRESHOLD, answers.labels[known, k]
+    for k, name in enumerate(predictions.classes):
+        known = predictions.known[:, k]
+        has_it, said_so = predictions.targets[known, k] >= LABEL_THRESHOLD, predictions.labels[known, k]
         found.append(_make_threshold_row(name, values[k], chosen[k], has_it, said_so, _select_groups(groups, known)))
     return found
 
@@ -173,36 +175,44 @@ def _label_threshold_rows(
 def _make_threshold_row(
     name: str,
     threshold: float,
-    chosen: bool,
+    is_fitted: bool,
     positive: np.ndarray,
-    answered: np.ndarray,
+    predicted: np.ndarray,
     groups: np.ndarray | None,
 ) -> ThresholdRow:
     return ThresholdRow(
         name=name,
         threshold=threshold,
-        is_fitted=chosen,
-        sensitivity=estimate_proportion(answered[positive], _select_groups(groups, positive)),
-        specificity=estimate_proportion(~answered[~positive], _select_groups(groups, ~positive)),
-        precision=estimate_proportion(positive[answered], _select_groups(groups, answered)),
+        is_fitted=is_fitted,
+        sensitivity=estimate_proportion(predicted[positive], _select_groups(groups, positive)),
+        specificity=estimate_proportion(~predicted[~positive], _select_groups(groups, ~positive)),
+        precision=estimate_proportion(positive[predicted], _select_groups(groups, predicted)),
     )
 
 
 def _regression_uncertainty(
-    answers: RegressionPredictions, decided: Decisions, groups: np.ndarray | None
+    predictions: RegressionPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> dict[str, Any]:
     """Ranges and, for each column, differences by means (Bland and Altman)."""
-    assert answers.targets is not None
+    assert predictions.targets is not None
     ranges, drawings = [], []
-    for k, name in enumerate(answers.columns[:MAX_SCATTER_COLUMNS]):
-        known = answers.known[:, k]
-        targets, values = answers.targets[known, k].astype(np.float64), answers.values[known, k].astype(np.float64)
+    for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS]):
+        known = predictions.known[:, k]
+        targets, values = (
+            predictions.targets[known, k].astype(np.float64),
+            predictions.values[known, k].astype(np.float64),
+        )
         if not len(targets):
             continue
-        if decided.reach:
-            inside = np.abs(values - targets) <= decided.reach[k]
+        if decisions.reach:
+            inside = np.abs(values - targets) <= decisions.reach[k]
             ranges.append(
-                (name, decided.reach[k], 1 - decided.miss, estimate_proportion(inside, _select_groups(groups, known)))
+                (
+                    name,
+                    decisions.reach[k],
+                    1 - decisions.miss,
+                    estimate_proportion(inside, _select_groups(groups, known)),
+                )
             )
         if len(targets) > 1:
             drawings.append((name, _draw_bland_altman(name, targets, values)))
@@ -251,39 +261,39 @@ class AbstentionSummary(NamedTuple):
 
 
 def summarize_abstention(
-    answers: TaskPredictions, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
+    predictions: TaskPredictions, decisions: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> AbstentionSummary:
     """Of one table of classes or labels, which has at least one row."""
-    silent, wrong, known = answers.abstained_mask, *_wrong_and_known_masks(answers)
+    silent, wrong, known = predictions.abstained_mask, *_wrong_and_known_masks(predictions)
 
     def of(rows: np.ndarray) -> Proportion | None:
         return estimate_proportion(wrong[rows], None if groups is None else groups[rows])
 
     def some(reason: str) -> tuple[str, ...]:
-        found = [name for name, why in zip(answers.ids, answers.abstain_reasons, strict=False) if why == reason]
+        found = [name for name, why in zip(predictions.ids, predictions.abstain_reasons, strict=False) if why == reason]
         return tuple(found[:MAX_NAMED])
 
     share = estimate_proportion(silent, groups)
     assert share is not None
     return AbstentionSummary(
         share=share,
-        unsure=sum(why == UNSURE for why in answers.abstain_reasons),
-        unlike=sum(why == UNLIKE for why in answers.abstain_reasons),
+        unsure=sum(why == UNSURE for why in predictions.abstain_reasons),
+        unlike=sum(why == UNLIKE for why in predictions.abstain_reasons),
         unsure_examples=some(UNSURE),
         unlike_examples=some(UNLIKE),
-        table=f"predictions/{answers.split}.csv",
+        table=f"predictions/{predictions.split}.csv",
         wrong_abstained=of(silent & known),
         wrong_answered=of(~silent & known),
-        wrong="wrong in some label" if isinstance(answers, MultilabelPredictions) else "wrong",
-        can_be_unsure=decided.sure > 0 or UNSURE in answers.abstain_reasons,
-        can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstain_reasons,
+        wrong="wrong in some label" if isinstance(predictions, MultilabelPredictions) else "wrong",
+        can_be_unsure=decisions.sure > 0 or UNSURE in predictions.abstain_reasons,
+        can_be_unlike=decisions.unlike is not None or UNLIKE in predictions.abstain_reasons,
     )
 
 
-def _wrong_and_known_masks(answers: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
+def _wrong_and_known_masks(predictions: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
     """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
-    if isinstance(answers, MultilabelPredictions):
-        return np.asarray(wrong_label_mask(answers).any(1)), np.asarray(answers.known.any(1))
-    assert isinstance(answers, ClassificationPredictions)
-    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
-    return np.asarray(answers.labels != targets), np.asarray(targets != UNKNOWN_CLASS)
+    if isinstance(predictions, MultilabelPredictions):
+        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known.any(1))
+    assert isinstance(predictions, ClassificationPredictions)
+    targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
+    return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)

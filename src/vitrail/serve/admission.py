@@ -21,8 +21,8 @@ class AdmissionControl:
         seconds: how long the model takes for a picture at the moment.
     """
 
-    def __init__(self, limits: ServerLimits, seconds: Callable[[], float]):
-        self._limits, self._seconds_per_image = limits, seconds
+    def __init__(self, limits: ServerLimits, seconds_per_image: Callable[[], float]):
+        self._limits, self._seconds_per_image = limits, seconds_per_image
         self._clients: Counter[str] = Counter()
         self.num_images = 0
         """Pictures that are decoded, wait or are answered."""
@@ -63,7 +63,7 @@ class AdmissionControl:
         if self._clients[address] >= self._limits.max_requests_per_client:
             raise HttpError(
                 429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for one of them.",
-                again=self._retry_after(),
+                retry_after=self._retry_after(),
             )  # fmt: skip
 
     @contextmanager
@@ -76,7 +76,7 @@ class AdmissionControl:
         if self.num_images + count > self._limits.max_waiting_images:
             raise HttpError(
                 503, f"{self.num_images} pictures wait for the model, and it takes {self._limits.max_waiting_images} at most. Try "
-                "again.", again=self._retry_after(),
+                "again.", retry_after=self._retry_after(),
             )  # fmt: skip
         self.num_images += count
         try:
@@ -93,7 +93,9 @@ class AdmissionControl:
         """
         if self.num_tasks >= self._limits.max_tasks:
             raise HttpError(
-                503, f"{self.num_tasks} explanations and embeddings wait for the model. Try again.", again=self._retry_after()
+                503,
+                f"{self.num_tasks} explanations and embeddings wait for the model. Try again.",
+                retry_after=self._retry_after(),
             )
         self.num_tasks += 1
         try:
@@ -110,7 +112,7 @@ class AdmissionControl:
         if self.body_bytes + count > self._limits.max_total_body_bytes:
             raise HttpError(
                 503, f"the requests that are being read hold {self.body_bytes:,} bytes, and together they may hold "
-                f"{self._limits.max_total_body_bytes:,}. Try again.", again=self._retry_after(),
+                f"{self._limits.max_total_body_bytes:,}. Try again.", retry_after=self._retry_after(),
             )  # fmt: skip
         self.body_bytes += count
 

@@ -117,7 +117,9 @@ def _add_protocol_routes(app: FastAPI, service: Service) -> None:
     @app.get(f"{model}/ready", tags=["Open Inference Protocol"])
     async def ready() -> Response:
         """200 if the model answers, else 503."""
-        return _json_response({"name": service.name, "ready": not service.not_ready_reason}, 503 if service.not_ready_reason else 200)
+        return _json_response(
+            {"name": service.name, "ready": not service.not_ready_reason}, 503 if service.not_ready_reason else 200
+        )
 
     @app.post(f"{model}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
     async def infer(request: Request) -> Response:
@@ -189,28 +191,28 @@ def _json_response(value: object, status: int = 200) -> Response:
     return Response(encode_json(value), status, NOSNIFF_HEADERS, media_type="application/json")
 
 
-async def _handle_http_error(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HttpError)
-    headers = {name.decode(): value.decode() for name, value in problem.headers}
-    return Response(problem.body, problem.status, headers, media_type="application/json")
+async def _handle_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    headers = {name.decode(): value.decode() for name, value in error.headers}
+    return Response(error.body, error.status, headers, media_type="application/json")
 
 
-async def _handle_http_exception(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, HTTPException)
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
     words = {404: "There is nothing at this path. See /docs.", 405: "This path knows another method. See /docs."}
-    said = words.get(problem.status_code, str(problem.detail))
-    headers = {**(problem.headers or {}), **NOSNIFF_HEADERS}
-    return Response(encode_json({"error": said}), problem.status_code, headers, media_type="application/json")
+    said = words.get(error.status_code, str(error.detail))
+    headers = {**(error.headers or {}), **NOSNIFF_HEADERS}
+    return Response(encode_json({"error": said}), error.status_code, headers, media_type="application/json")
 
 
-async def _handle_validation_error(request: Request, problem: Exception) -> Response:
-    assert isinstance(problem, RequestValidationError)
-    first = problem.errors()[0]
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
     where = " ".join(map(str, first.get("loc", ())))
     return _json_response({"error": f"{where}: {first.get('msg', 'wrong')}."}, 422)
 
 
-async def _handle_unexpected_error(request: Request, problem: Exception) -> Response:
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
     return _json_response({"error": UNEXPECTED_ERROR}, 500)
 
 
@@ -319,22 +321,25 @@ def image_name_from_path(path: str) -> ImageName:
     return ImageName(short, short.replace("\\", "/").rpartition("/")[2])
 
 
-def add_notes(row: Mapping[str, object], decided: Decisions, said: Sequence[str]) -> dict[str, object]:
+def add_notes(row: Mapping[str, object], decisions: Decisions, file_remarks: Sequence[str]) -> dict[str, object]:
     """A row and its notes.
 
     Args:
-        said: remarks about the file.
+        file_remarks: remarks about the file.
     """
     return {
         **row,
-        "notes": [*_explain_abstention(row, decided), *(FILE_REMARKS[one] for one in said if one in FILE_REMARKS)],
+        "notes": [
+            *_explain_abstention(row, decisions),
+            *(FILE_REMARKS[one] for one in file_remarks if one in FILE_REMARKS),
+        ],
     }
 
 
-def _explain_abstention(row: Mapping[str, object], decided: Decisions) -> list[str]:
+def _explain_abstention(row: Mapping[str, object], decisions: Decisions) -> list[str]:
     """Why nothing is answered."""
     if row.get("abstain") == UNSURE:
-        return [f"No class is likely enough: an answer needs a probability of at least {decided.sure:.1%}."]
+        return [f"No class is likely enough: an answer needs a probability of at least {decisions.sure:.1%}."]
     if row.get("abstain") == UNLIKE:
         return ["This picture is unlike those that the model was trained on, so its answer is not to be relied on."]
     return []

@@ -93,11 +93,16 @@ class Batcher:
     def __init__(
         self,
         open_model: Callable[[], BatchModel],
-        opened: Callable[[Any, BaseException | None], None],
-        batched: Callable[[int, float], None],
-        most: int,
+        on_opened: Callable[[Any, BaseException | None], None],
+        on_batch: Callable[[int, float], None],
+        max_batch_size: int,
     ):
-        self._open_model, self._on_opened, self._on_batch, self._max_batch_size = open_model, opened, batched, most
+        self._open_model, self._on_opened, self._on_batch, self._max_batch_size = (
+            open_model,
+            on_opened,
+            on_batch,
+            max_batch_size,
+        )
         self._loop = asyncio.get_running_loop()
         self._change = threading.Condition()
         self._pending: list[_PendingRequest] = []
@@ -121,23 +126,23 @@ class Batcher:
             self._change.notify_all()
         return await asked.future
 
-    async def run_exclusive(self, errand: Callable[[], ResultT]) -> ResultT:
+    async def run_exclusive(self, function: Callable[[], ResultT]) -> ResultT:
         """Run something else in the model's first thread, while no other computes."""
-        asked = _ExclusiveTask(function=errand, future=self._loop.create_future())
+        asked = _ExclusiveTask(function=function, future=self._loop.create_future())
         with self._change:
             self._tasks.append(asked)
             self._change.notify_all()
         found: ResultT = await asked.future
         return found
 
-    async def close(self, patience: float = 5.0) -> bool:
+    async def close(self, timeout: float = 5.0) -> bool:
         """End the threads after what they are doing; False if that takes longer than a moment."""
         with self._change:
             self._closed = True
             self._change.notify_all()
         running = [thread for thread in self._threads if thread.ident is not None]
         for thread in running:
-            await asyncio.to_thread(thread.join, patience)
+            await asyncio.to_thread(thread.join, timeout)
         return not any(thread.is_alive() for thread in running)
 
     def _run_first_thread(self) -> None:
@@ -148,7 +153,9 @@ class Batcher:
             self._call_in_loop(self._on_opened, None, problem)
             return
         if model.threads > 1:
-            second = threading.Thread(target=self._run_second_thread, args=(model,), name="vitrail-model-2", daemon=True)
+            second = threading.Thread(
+                target=self._run_second_thread, args=(model,), name="vitrail-model-2", daemon=True
+            )
             self._threads.append(second)
             second.start()
         self._call_in_loop(self._on_opened, model, None)
@@ -163,23 +170,23 @@ class Batcher:
         while self._wait_until(lambda: bool(self._pending and self._num_running and not self._tasks)):
             self._compute_batch(model)
 
-    def _wait_until(self, fit: Callable[[], bool]) -> bool:
+    def _wait_until(self, condition: Callable[[], bool]) -> bool:
         """Until it is so; False if the server is closed."""
         with self._change:
-            self._change.wait_for(lambda: self._closed or fit())
+            self._change.wait_for(lambda: self._closed or condition())
             return not self._closed
 
-    def _next_batch(self, two: bool) -> tuple[list[_PendingRequest], bool]:
+    def _next_batch(self, has_second_thread: bool) -> tuple[list[_PendingRequest], bool]:
         """Who has waited longest, as many as fit, and whether another batch is computed beside it.
 
         Whoever has given up is left out before anything is computed.
 
         Args:
-            two: there are two threads, so half of those who wait are left to the other, unless one waits alone.
+            has_second_thread: there are two threads, so half of those who wait are left to the other, unless one waits alone.
         """
         with self._change:
             waiting = [asked for asked in self._pending if not asked.future.cancelled()]
-            beside = two and (self._num_running > 0 or (len(waiting) > 1 and not self._tasks))
+            beside = has_second_thread and (self._num_running > 0 or (len(waiting) > 1 and not self._tasks))
             ends = list(accumulate(len(asked.images) for asked in waiting))
             most = min(self._max_batch_size, math.ceil(ends[-1] / 2)) if beside and ends else self._max_batch_size
             count = max(bisect_right(ends, most), min(1, len(ends)))
@@ -214,22 +221,26 @@ class Batcher:
             self._change.notify_all()
         self._call_in_loop(told)
 
-    def _run_task(self, errand: _ExclusiveTask) -> None:
+    def _run_task(self, task: _ExclusiveTask) -> None:
         try:
-            found = errand.function()
+            found = task.function()
         except Exception as problem:
-            self._call_in_loop(_set_exception, [errand.future], problem)
+            self._call_in_loop(_set_exception, [task.future], problem)
             return
-        self._call_in_loop(_set_result, errand.future, found)
+        self._call_in_loop(_set_result, task.future, found)
 
-    def _deliver_batch(self, batch: list[_PendingRequest], found: PredictionBatch, seconds: float, beside: bool) -> None:
+    def _deliver_batch(
+        self, batch: list[_PendingRequest], predictions: PredictionBatch, seconds: float, is_parallel: bool
+    ) -> None:
         start = 0
         for asked in batch:
-            _set_result(asked.future, found.slice_rows(start, start + len(asked.images)))
+            _set_result(asked.future, predictions.slice_rows(start, start + len(asked.images)))
             start += len(asked.images)
-        each = seconds / start / (2 if beside else 1)
+        each = seconds / start / (2 if is_parallel else 1)
         self.seconds_per_image = (
-            each if not self.seconds_per_image else (1 - MOVING_AVERAGE_WEIGHT) * self.seconds_per_image + MOVING_AVERAGE_WEIGHT * each
+            each
+            if not self.seconds_per_image
+            else (1 - MOVING_AVERAGE_WEIGHT) * self.seconds_per_image + MOVING_AVERAGE_WEIGHT * each
         )
         self._on_batch(start, seconds)
 
@@ -241,21 +252,21 @@ class Batcher:
             return
 
 
-def _set_result(future: asyncio.Future[Any], found: object) -> None:
+def _set_result(future: asyncio.Future[Any], result: object) -> None:
     if not future.done():
-        future.set_result(found)
+        future.set_result(result)
 
 
-def _set_exception(futures: Sequence[asyncio.Future[Any]], problem: Exception) -> None:
+def _set_exception(futures: Sequence[asyncio.Future[Any]], error: Exception) -> None:
     for future in futures:
         if not future.done():
-            future.set_exception(problem if len(futures) == 1 else _copy_exception(problem))
+            future.set_exception(error if len(futures) == 1 else _copy_exception(error))
 
 
-def _copy_exception(problem: Exception) -> Exception:
+def _copy_exception(error: Exception) -> Exception:
     """One for each request: raising the same object in several tasks would grow its traceback with each."""
-    if isinstance(problem, HttpError):
-        return HttpError(problem.status, problem.message, problem.retry_after, problem.close)
-    copy = RuntimeError(f"{type(problem).__name__}: {problem}")
-    copy.__cause__ = problem
+    if isinstance(error, HttpError):
+        return HttpError(error.status, error.message, error.retry_after, error.close)
+    copy = RuntimeError(f"{type(error).__name__}: {error}")
+    copy.__cause__ = error
     return copy

@@ -86,7 +86,7 @@ class DecodePool:
         # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.
         reply = await asyncio.shield(self._keep_task(asyncio.create_task(self._send_request(process, kind, body))))
         if reply.status != 200:
-            raise HttpError(reply.status, reply.text, again=int(reply.status == 503))
+            raise HttpError(reply.status, reply.text, retry_after=int(reply.status == 503))
         spec = self._spec
         pixels = np.frombuffer(bytearray(reply.pixels), np.uint8)  # a copy that may be written to
         images = torch.from_numpy(pixels.reshape(-1, spec.channels, spec.height, spec.width))
@@ -103,11 +103,13 @@ class DecodePool:
             await asyncio.wait(self._tasks, timeout=1)
         self._all.clear()
 
-    async def _send_request(self, one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
+    async def _send_request(
+        self, process: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview
+    ) -> DecodeReply:
         """One request and its reply; a process that fails is replaced, any other is free again."""
         try:
             async with asyncio.timeout(self._limits.decode_timeout):
-                reply = await _exchange_messages(one, kind, body)
+                reply = await _exchange_messages(process, kind, body)
         except TimeoutError:
             self.num_stopped += 1
             reply = DecodeReply(413, f"the picture took longer than {self._limits.decode_timeout:g} s to decode.", b"")
@@ -116,10 +118,10 @@ class DecodePool:
             self._deaths.append(time.monotonic())
             reply = DecodeReply(503, "the process that decoded this picture died; a new one is there. Try again.", b"")
         else:
-            self._idle.put_nowait(one)
+            self._idle.put_nowait(process)
             return reply
-        one.writer.close()
-        self._keep_task(asyncio.create_task(self._replace_process(one.process)))
+        process.writer.close()
+        self._keep_task(asyncio.create_task(self._replace_process(process.process)))
         return reply
 
     async def _replace_process(self, process: ForkServerProcess) -> None:
@@ -165,13 +167,15 @@ class DecodePool:
         return task
 
 
-async def _exchange_messages(one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
-    one.writer.write(REQUEST_HEADER.pack(INPUT_KINDS.index(kind), len(body)))
-    one.writer.write(body)
-    await one.writer.drain()
-    status, words, pixels = REPLY_HEADER.unpack(await one.reader.readexactly(REPLY_HEADER.size))
-    said = await one.reader.readexactly(words)
-    return DecodeReply(status, said.decode("utf-8"), await one.reader.readexactly(pixels))
+async def _exchange_messages(
+    process: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview
+) -> DecodeReply:
+    process.writer.write(REQUEST_HEADER.pack(INPUT_KINDS.index(kind), len(body)))
+    process.writer.write(body)
+    await process.writer.drain()
+    status, words, pixels = REPLY_HEADER.unpack(await process.reader.readexactly(REPLY_HEADER.size))
+    said = await process.reader.readexactly(words)
+    return DecodeReply(status, said.decode("utf-8"), await process.reader.readexactly(pixels))
 
 
 def _stop_process(process: ForkServerProcess) -> None:

@@ -45,29 +45,29 @@ class DecodeReply(NamedTuple):
     """uint8 [n, C, h, w]."""
 
 
-def run_worker(channel: socket.socket, spec: ImageSpec, memory: int, pictures: int) -> None:
+def run_worker(channel: socket.socket, spec: ImageSpec, max_memory: int, max_images: int) -> None:
     """Answer request after request until the other end closes; what runs in the process."""
     for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its pictures are done
     torch.set_num_threads(1)
-    _limit_memory(memory)
+    _limit_memory(max_memory)
     while (asked := _receive_request(channel)) is not None:
         kind, body = asked
-        reply = handle_request(kind, body, spec, pictures)
+        reply = handle_request(kind, body, spec, max_images)
         words = reply.text.encode("utf-8", "replace")
         channel.sendall(REPLY_HEADER.pack(reply.status, len(words), len(reply.pixels)) + words)
         channel.sendall(reply.pixels)
 
 
-def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, pictures: int) -> DecodeReply:
+def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, max_images: int) -> DecodeReply:
     """One picture, or the tensor of an inference request.
 
     Args:
-        pictures: how many one tensor may hold.
+        max_images: how many one tensor may hold.
     """
     try:
         if kind == "tensor":
-            images, asked = read_tensor(body, spec, pictures)
+            images, asked = read_tensor(body, spec, max_images)
             return DecodeReply(200, json.dumps(asked), images.tobytes())
         image, said = read_image(body, spec)
         return DecodeReply(200, json.dumps(said), image.numpy().tobytes())
@@ -98,7 +98,7 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], di
     }
 
 
-def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
+def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
     """The pictures of an Open Inference Protocol request in JSON, uint8 [B, H, W, C] at the model's size.
 
     Returns:
@@ -125,8 +125,8 @@ def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.n
             f"The one input is {INPUT_NAME}, UINT8 [B, {', '.join(map(str, expected))}]. Got {name[:40]}, {kind[:20]} "
             f"{str(shape)[:60]}."
         )
-    if shape[0] > pictures:
-        raise TooLargeError(f"One request may hold {pictures} pictures. Got {shape[0]:,}.")
+    if shape[0] > max_images:
+        raise TooLargeError(f"One request may hold {max_images} pictures. Got {shape[0]:,}.")
     outputs = asked.get("outputs", [])
     if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
         raise DataError('outputs must be a list such as [{"name": "probabilities"}].')
@@ -154,14 +154,14 @@ def _http_status(problem: DataError) -> int:
     return 413 if isinstance(problem, TooLargeError) else 422
 
 
-def _limit_memory(room: int) -> None:
+def _limit_memory(num_bytes: int) -> None:
     """So many bytes more of address space than now, where the system can say how many those are."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         import resource
 
         now = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_AS, (now + room, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_AS, (now + num_bytes, resource.RLIM_INFINITY))
 
 
 def _receive_request(channel: socket.socket) -> tuple[InputKind, bytes] | None:

@@ -36,7 +36,7 @@ class Gate:
         except HttpError as refused:
             await said.send_error(refused)
         except asyncio.CancelledError:  # the server ends and waits no longer
-            await said.send_error(HttpError(503, "The server is stopping.", again=1, close=True))
+            await said.send_error(HttpError(503, "The server is stopping.", retry_after=1, close=True))
         except Exception:
             LOGGER.exception(
                 "A request ended in an error that nobody foresaw."
@@ -45,10 +45,10 @@ class Gate:
         finally:
             self._service.record_request(scope["path"], said.status, time.perf_counter() - began)
 
-    async def _admit(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, response: _ResponseTracker) -> None:
         headers = _check_headers(scope)
         if scope["method"] != "POST" or scope["path"] not in self._service.work_paths:
-            await self._app(scope, receive, said)
+            await self._app(scope, receive, response)
             return
         service, limits = self._service, self._service.limits
         address = scope["client"][0] if scope.get("client") else ""
@@ -64,7 +64,7 @@ class Gate:
                 await self._read_body(body, receive)
                 state["body"] = body
                 with service.admission.admit_client(address):
-                    await self._respond(scope, receive, said)
+                    await self._respond(scope, receive, response)
             except _ClientDisconnectedError:
                 return
             finally:
@@ -96,19 +96,19 @@ class Gate:
                 408, f"The body came too slowly: {len(body):,} bytes in {loop.time() - began:.0f} s.", close=True
             ) from late
 
-    async def _respond(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, response: _ResponseTracker) -> None:
         """Let the framework answer, until the deadline or until the client has left."""
-        work = asyncio.ensure_future(self._app(scope, _receive_empty_body, said))
+        work = asyncio.ensure_future(self._app(scope, _receive_empty_body, response))
         gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         deadline = self._service.limits.deadline
         try:
             await asyncio.wait((work, gone), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
-            if work.done() or said.is_complete:
+            if work.done() or response.is_complete:
                 await work
                 return
             if gone.done():
                 raise _ClientDisconnectedError
-            raise HttpError(504, f"There was no answer within {deadline:g} s. Try again later.", again=1)
+            raise HttpError(504, f"There was no answer within {deadline:g} s. Try again later.", retry_after=1)
         finally:
             for task in (work, gone):
                 task.cancel()

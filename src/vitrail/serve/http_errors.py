@@ -15,12 +15,12 @@ NOSNIFF_HEADERS = {"x-content-type-options": "nosniff"}
 class HttpError(Exception):
     """A request that is not answered, and why."""
 
-    def __init__(self, status: int, sentence: str, again: int = 0, close: bool = False):
-        super().__init__(sentence)
+    def __init__(self, status: int, message: str, retry_after: int = 0, close: bool = False):
+        super().__init__(message)
         self.status = status
         """Of HTTP."""
-        self.message = sentence
-        self.retry_after = again
+        self.message = message
+        self.retry_after = retry_after
         """Seconds after which it is worth trying again; 0 says nothing of it."""
         self.close = close
         """Whether the connection ends, too."""
@@ -49,9 +49,9 @@ def encode_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-async def send_http_error(send: Send, refused: HttpError) -> None:
+async def send_http_error(send: Send, error: HttpError) -> None:
     """Say it by hand, where no framework has been asked yet."""
-    body = refused.body
-    headers = [(b"content-type", JSON_MEDIA_TYPE), (b"content-length", str(len(body)).encode()), *refused.headers]
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    body = error.body
+    headers = [(b"content-type", JSON_MEDIA_TYPE), (b"content-length", str(len(body)).encode()), *error.headers]
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

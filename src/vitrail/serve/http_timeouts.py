@@ -57,14 +57,14 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
     def __init__(
         self,
-        patience: ConnectionLimits,
+        limits: ConnectionLimits,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ):
         super().__init__(config, server_state, app_state, _loop)
-        self._limits = patience
+        self._limits = limits
         self._message_part: Literal["", "head", "body"] = ""
         self._framing_bytes = 0
         self._final_response = b""
@@ -163,13 +163,13 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         """Whether nothing is owed to the client."""
         return self.cycle is None or self.cycle.response_complete
 
-    def _close_after(self, words: bytes) -> None:
+    def _close_after(self, response: bytes) -> None:
         """Close the connection with these words, after the answers to what was asked before."""
-        self._final_response = words
+        self._final_response = response
         if self._message_part != "body" and not self._has_responded:
             self.flow.pause_reading()
         elif not self.transport.is_closing():
-            self.transport.write(words)
+            self.transport.write(response)
             self.transport.close()
 
     def _update_timer(self) -> None:

@@ -64,18 +64,18 @@ class ServerMetrics:
         self._seconds[known].observe(seconds)
         return known
 
-    def count_batch(self, pictures: int, seconds: float) -> None:
+    def count_batch(self, num_images: int, seconds: float) -> None:
         """The model has answered so many pictures at once."""
-        self._batches.observe(pictures)
+        self._batches.observe(num_images)
         self._model_seconds += seconds
 
-    def format_text(self, now: Mapping[str, tuple[str, float]]) -> str:
+    def format_text(self, gauges: Mapping[str, tuple[str, float]]) -> str:
         """Everything.
 
         Args:
-            now: what is so at the moment: name -> (help, value).
+            gauges: what is so at the moment: name -> (help, value).
         """
-        return "\n".join((*self._format_counters(), *_format_gauges(now), ""))
+        return "\n".join((*self._format_counters(), *_format_gauges(gauges), ""))
 
     def _format_counters(self) -> Iterator[str]:
         yield from _format_header(
@@ -98,8 +98,8 @@ class ServerMetrics:
         yield f"vitrail_model_seconds_total {self._model_seconds:.9g}"
 
 
-def _format_gauges(now: Mapping[str, tuple[str, float]]) -> Iterator[str]:
-    for name, (words, value) in now.items():
+def _format_gauges(gauges: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+    for name, (words, value) in gauges.items():
         yield from _format_header(name, "counter" if name.endswith("_total") else "gauge", words)
         yield f"{name} {value:.9g}"
 

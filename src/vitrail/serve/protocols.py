@@ -59,7 +59,7 @@ def make_palette() -> list[str]:
 def explain_prepared_image(
     explainer: Explainer,
     image: UInt8[Tensor, "C h w"],
-    seen: tuple[float, float],
+    visible_size: tuple[float, float],
     method: str | None,
     target: str | None,
 ) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def explain_prepared_image(
 
     Args:
         explainer: for pictures that have been prepared already.
-        seen: rows and columns of the picture's own pixels that it shows.
+        visible_size: rows and columns of the picture's own pixels that it shows.
         target: a class, label or column; None takes the answer.
 
     Raises:
@@ -77,27 +77,29 @@ def explain_prepared_image(
     asked = ExplainRequest(method=method or default_method(explainer.model.config), target=target)
     (found,) = explain_images(explainer, [picture], asked)
     assert isinstance(found, Explanation)
-    return explanation_to_json(found, seen[1] / seen[0])
+    return explanation_to_json(found, visible_size[1] / visible_size[0])
 
 
-def explanation_to_json(found: Explanation, aspect: float) -> dict[str, Any]:
+def explanation_to_json(explanation: Explanation, aspect: float) -> dict[str, Any]:
     """What the page draws.
 
     Args:
         aspect: width over height of what is seen, as the picture itself has it.
     """
-    heat = found.heatmap.values[0]
-    shown = heat[~found.artefacts] if (~found.artefacts).any() else heat
-    height, width, _ = found.image.shape
-    number = found.task == "number"
+    heat = explanation.heatmap.values[0]
+    shown = heat[~explanation.artefacts] if (~explanation.artefacts).any() else heat
+    height, width, _ = explanation.image.shape
+    number = explanation.task == "number"
     return {
-        "method": found.heatmap.method,
-        "title": found.title,
-        "caption": " ".join((f"{found.heatmap.method} · {found.heatmap.layer}.", *found.caption.below[1:])),
-        "target": found.target or None,
-        "probability": None if number else found.value,
-        "value": found.value if number else None,
-        "scale": found.heatmap.scale,
+        "method": explanation.heatmap.method,
+        "title": explanation.title,
+        "caption": " ".join(
+            (f"{explanation.heatmap.method} · {explanation.heatmap.layer}.", *explanation.caption.below[1:])
+        ),
+        "target": explanation.target or None,
+        "probability": None if number else explanation.value,
+        "value": explanation.value if number else None,
+        "scale": explanation.heatmap.scale,
         "rows": heat.shape[0],
         "columns": heat.shape[1],
         "values": heat.tolist(),
@@ -106,10 +108,10 @@ def explanation_to_json(found: Explanation, aspect: float) -> dict[str, Any]:
         "height": height,
         "width": width,
         "aspect": aspect,
-        "unit": found.heatmap.unit,
-        "patch": list(found.patch),
-        "picture": f"data:image/png;base64,{base64.b64encode(_encode_png(found.image)).decode('ascii')}",
-        "artefacts": np.argwhere(found.artefacts).tolist(),
+        "unit": explanation.heatmap.unit,
+        "patch": list(explanation.patch),
+        "picture": f"data:image/png;base64,{base64.b64encode(_encode_png(explanation.image)).decode('ascii')}",
+        "artefacts": np.argwhere(explanation.artefacts).tolist(),
     }
 
 
@@ -141,11 +143,11 @@ def is_form(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() == b"multipart/form-data"
 
 
-def parse_form_files(body: bytearray, content_type: bytes, most: int) -> list[FormFile]:
+def parse_form_files(body: bytearray, content_type: bytes, max_parts: int) -> list[FormFile]:
     """Every part with a file name, in order; other fields are left out.
 
     Args:
-        most: parts that a form may have.
+        max_parts: parts that a form may have.
 
     Raises:
         RefusedError: 400, no form by RFC 7578; 413, too many parts.
@@ -158,7 +160,7 @@ def parse_form_files(body: bytearray, content_type: bytes, most: int) -> list[Fo
     found: list[FormFile] = []
     view, edge = memoryview(body), b"\r\n--" + boundary
     start = _find_first_part(body, b"--" + boundary)
-    for _ in range(most + 1):
+    for _ in range(max_parts + 1):
         if bytes(body[start : start + 2]) == b"--":
             return found
         head, end = body.find(b"\r\n\r\n", start, start + MAX_PART_HEADER_BYTES), body.find(edge, start)
@@ -168,7 +170,7 @@ def parse_form_files(body: bytearray, content_type: bytes, most: int) -> list[Fo
         if name is not None:
             found.append(FormFile(name, view[head + 4 : max(head + 4, end)]))
         start = end + len(edge)
-    raise HttpError(413, f"One form may have {most} parts. Send the others in another one.")
+    raise HttpError(413, f"One form may have {max_parts} parts. Send the others in another one.")
 
 
 def _find_first_part(body: bytearray, edge: bytes) -> int:
@@ -205,22 +207,26 @@ def describe_server() -> dict[str, Any]:
     return {"name": "vitrail", "version": version("vitrail"), "extensions": []}
 
 
-def describe_model(name: str, task: Task, outputs: int, alone: bool, spec: ImageSpec) -> dict[str, Any]:
+def describe_model(name: str, task: Task, num_outputs: int, is_single_model: bool, spec: ImageSpec) -> dict[str, Any]:
     """`GET /v2/models/NAME`.
 
     Args:
-        outputs: K.
-        alone: one model; several together have no logits.
+        num_outputs: K.
+        is_single_model: one model; several together have no logits.
     """
-    of_labels = [-1, outputs] if task == "labels" else [-1]
+    of_labels = [-1, num_outputs] if task == "labels" else [-1]
     shapes = {
-        exported.PROBABILITIES: ("FP32", [-1, outputs]),
-        exported.VALUES: ("FP32", [-1, outputs]),
-        exported.LOGITS: ("FP32", [-1, outputs]),
+        exported.PROBABILITIES: ("FP32", [-1, num_outputs]),
+        exported.VALUES: ("FP32", [-1, num_outputs]),
+        exported.LOGITS: ("FP32", [-1, num_outputs]),
         exported.DECISIONS: ("INT64", of_labels),
         exported.ABSTAINED: ("INT64", [-1]),
     }
-    names = [one for one in exported.list_output_names(task, distances=False) if alone or one != exported.LOGITS]
+    names = [
+        one
+        for one in exported.list_output_names(task, has_distances=False)
+        if is_single_model or one != exported.LOGITS
+    ]
     images = {"name": exported.INPUT_NAME, "datatype": "UINT8", "shape": [-1, spec.height, spec.width, spec.channels]}
     return {
         "name": name,
@@ -232,23 +238,23 @@ def describe_model(name: str, task: Task, outputs: int, alone: bool, spec: Image
 
 
 def format_inference_response(
-    name: str, id: str, outputs: dict[str, np.ndarray], asked: Sequence[str]
+    name: str, request_id: str, outputs: dict[str, np.ndarray], requested: Sequence[str]
 ) -> dict[str, Any]:
     """`POST /v2/models/NAME/infer`.
 
     Args:
-        asked: names of outputs; none asks for all.
+        requested: names of outputs; none asks for all.
 
     Raises:
         RefusedError: 422, an output that the model does not have.
     """
-    if unknown := [one for one in asked if one not in outputs]:
+    if unknown := [one for one in requested if one not in outputs]:
         raise HttpError(422, f"The model has no output {unknown[0]!r}. Its outputs are {', '.join(outputs)}.")
-    found = {one: outputs[one] for one in (asked or outputs)}
+    found = {one: outputs[one] for one in (requested or outputs)}
     return {
         "model_name": name,
         "model_version": MODEL_VERSION,
-        **({"id": id} if id else {}),
+        **({"id": request_id} if request_id else {}),
         "outputs": [
             {
                 "name": one,

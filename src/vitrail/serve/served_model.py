@@ -48,8 +48,10 @@ class ServedModel:
         broken: called when the model gives numbers that are not finite.
     """
 
-    def __init__(self, predictor: Predictor, name: str, licence: str = "", broken: Callable[[], None] = lambda: None):
-        self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, broken
+    def __init__(
+        self, predictor: Predictor, name: str, licence: str = "", on_broken: Callable[[], None] = lambda: None
+    ):
+        self.predictor, self.name, self.licence, self._on_broken = predictor, name, licence, on_broken
         self.spec = predictor.spec
         self.threads = 1
         """Of the CPU that answers are computed with; 1 where another device does."""
@@ -83,7 +85,9 @@ class ServedModel:
         """What the head reads of a picture."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
-        seen = [compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.backbones]
+        seen = [
+            compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.backbones
+        ]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():
             self._on_broken()
@@ -119,7 +123,7 @@ class ServedModel:
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
         return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
 
-    def describe(self, limits: ServerLimits, token: bool) -> dict[str, Any]:
+    def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""
         predictor, decided, spec = self.predictor, self.predictor.decisions, self.spec
         number = predictor.task == "number"
@@ -137,14 +141,14 @@ class ServedModel:
             "methods": self._methods,
             "palette": self._palette,
             "limits": {"bytes": limits.max_body_bytes, "pictures": limits.max_images, "pixels": spec.max_pixels},
-            "token": token,
+            "token": needs_token,
             "version": version("vitrail"),
             "licence": self.licence,
         }
 
 
 def load_served_model(
-    given: str, name: str, device: str, threads: int, changes: Mapping[str, str], broken: Callable[[], None]
+    model_name: str, name: str, device: str, threads: int, changes: Mapping[str, str], on_broken: Callable[[], None]
 ) -> ServedModel:
     """Read a model in the thread that will run it, and try it.
 
@@ -154,8 +158,8 @@ def load_served_model(
     Raises:
         UsageError, DamagedFileError: as `doors.predicting.open_predictor`, and `Opened.warm_up`.
     """
-    predictor = apply_image_options(open_predictor(given, device), changes)
-    opened = ServedModel(predictor, name, _read_licence(Path(given)), broken)
+    predictor = apply_image_options(open_predictor(model_name, device), changes)
+    opened = ServedModel(predictor, name, _read_licence(Path(model_name)), on_broken)
     if threads:
         set_thread_count(threads)
     if predictor.device.type == "cpu":
@@ -204,24 +208,24 @@ NUM_REPEATS = 5
 """That each is timed, in turns."""
 
 
-def choose_threads(work: Callable[[], object], pictures: int, most: int) -> int:
-    """1 or `most`, whichever serves more; torch is left with it in the calling thread.
+def choose_threads(work: Callable[[], object], num_images: int, max_threads: int) -> int:
+    """1 or `max_threads`, whichever serves more; torch is left with it in the calling thread.
 
     A small model is hardly faster with two threads, or is not what clients wait for; and its second thread, which spins
     between one operation and the next, takes the core that decodes and speaks HTTP.
 
     Args:
-        work: answers so many `pictures`.
+        work: answers so many `num_images`.
     """
-    seconds = dict.fromkeys((1, most), math.inf)
+    seconds = dict.fromkeys((1, max_threads), math.inf)
     for turn in range(1 + NUM_REPEATS):
         for threads in seconds:
             torch.set_num_threads(threads)
             took = _time_call(work)
             if turn:  # not what is slow only once
                 seconds[threads] = min(seconds[threads], took)
-    awaited = seconds[1] > OVERHEAD_SECONDS_PER_IMAGE * pictures
-    chosen = most if awaited and seconds[1] > MIN_SPEEDUP * seconds[most] else 1
+    awaited = seconds[1] > OVERHEAD_SECONDS_PER_IMAGE * num_images
+    chosen = max_threads if awaited and seconds[1] > MIN_SPEEDUP * seconds[max_threads] else 1
     torch.set_num_threads(chosen)
     return chosen
 

@@ -52,32 +52,32 @@ class ServeRequest:
     """As of `Service`."""
 
 
-def choose_model_name(model: str, wish: str) -> str:
+def choose_model_name(model: str, name: str) -> str:
     """What a model is called in paths: as it was wished, else as its folder, in letters that need no escaping.
 
     Raises:
         UsageError: a wish that would need some.
     """
-    if wish:
-        if not re.fullmatch(NAME_PATTERN, wish):
-            raise UsageError(f"--name may hold letters, digits, dots, dashes and underscores. Got {wish!r}.")
-        return wish
+    if name:
+        if not re.fullmatch(NAME_PATTERN, name):
+            raise UsageError(f"--name may hold letters, digits, dots, dashes and underscores. Got {name!r}.")
+        return name
     path = Path(model.rstrip("/")).absolute() if not model.startswith("hf:") else Path(model[3:].partition("@")[0])
     own = path.parent.name if path.name == "model" else path.stem if path.is_file() else path.name
     return re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-._")[:100] or "model"
 
 
 def run_server(
-    asked: ServeRequest,
+    request: ServeRequest,
     tokens: BearerTokens,
-    listening: Callable[[socket.socket], None],
-    ready: Callable[[ServedModel], None],
+    on_listening: Callable[[socket.socket], None],
+    on_ready: Callable[[ServedModel], None],
 ) -> int:
     """Serve until somebody says stop.
 
     Args:
-        listening: told of the socket, before the model is read.
-        ready: told of the model, when pictures are answered.
+        on_listening: told of the socket, before the model is read.
+        on_ready: told of the model, when pictures are answered.
 
     Returns:
         The exit code: 0 when it was asked to stop, also while the model was being read.
@@ -85,9 +85,9 @@ def run_server(
     Raises:
         VitrailError: the port is taken, or there is no such model.
     """
-    listener = bind_socket(asked.host, asked.port)
+    listener = bind_socket(request.host, request.port)
     _raise_file_limit()
-    whole, problem = asyncio.run(_run_until_stopped(asked, tokens, listener, listening, ready))
+    whole, problem = asyncio.run(_run_until_stopped(request, tokens, listener, on_listening, on_ready))
     if problem is not None:
         raise problem
     if not whole:  # torch still computes in its thread, and an interpreter that ends under it would crash
@@ -115,11 +115,11 @@ class StoppableServer(uvicorn.Server):
 
 
 async def _run_until_stopped(
-    asked: ServeRequest,
+    request: ServeRequest,
     tokens: BearerTokens,
     listener: socket.socket,
-    listening: Callable[[socket.socket], None],
-    ready: Callable[[ServedModel], None],
+    on_listening: Callable[[socket.socket], None],
+    on_ready: Callable[[ServedModel], None],
 ) -> tuple[bool, BaseException | None]:
     """Until the end; whether all threads have ended, and why there was no model, if there was none."""
     loop = asyncio.get_running_loop()
@@ -136,10 +136,10 @@ async def _run_until_stopped(
     def drain() -> None:
         loop.call_soon_threadsafe(begin)
 
-    opening = partial(load_served_model, asked.model, asked.name, asked.device, asked.threads, asked.changes)
-    service = Service(asked.name, asked.limits, tokens, opening, ready, failed, asked.log)
-    server = StoppableServer(_make_uvicorn_config(asked, service), drain)
-    tasks.append(loop.create_task(_announce_listening(server, partial(listening, listener))))
+    opening = partial(load_served_model, request.model, request.name, request.device, request.threads, request.changes)
+    service = Service(request.name, request.limits, tokens, opening, on_ready, failed, request.log)
+    server = StoppableServer(_make_uvicorn_config(request, service), drain)
+    tasks.append(loop.create_task(_announce_listening(server, partial(on_listening, listener))))
     service.batcher.start()
     try:
         await server.serve([listener])
@@ -148,11 +148,11 @@ async def _run_until_stopped(
     return whole, problems[0] if problems else None
 
 
-async def _announce_listening(server: uvicorn.Server, listening: Callable[[], None]) -> None:
+async def _announce_listening(server: uvicorn.Server, on_listening: Callable[[], None]) -> None:
     """Say that it listens, once it does and signals are heard."""
     while not server.started:
         await asyncio.sleep(0.005)
-    listening()
+    on_listening()
 
 
 async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
@@ -165,8 +165,8 @@ async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def _make_uvicorn_config(asked: ServeRequest, service: Service) -> uvicorn.Config:
-    patience = ConnectionLimits(head_timeout=asked.limits.read_timeout, max_connections=_max_connections())
+def _make_uvicorn_config(request: ServeRequest, service: Service) -> uvicorn.Config:
+    patience = ConnectionLimits(head_timeout=request.limits.read_timeout, max_connections=_max_connections())
     return uvicorn.Config(
         create_app(service),
         loop="asyncio",
@@ -178,8 +178,8 @@ def _make_uvicorn_config(asked: ServeRequest, service: Service) -> uvicorn.Confi
         log_level="error",
         access_log=False,
         server_header=False,
-        proxy_headers=bool(asked.proxy),
-        forwarded_allow_ips=asked.proxy or None,
+        proxy_headers=bool(request.proxy),
+        forwarded_allow_ips=request.proxy or None,
         timeout_graceful_shutdown=CLOSE_TIMEOUT,
     )
 

@@ -36,9 +36,9 @@ class Service:
         limits: ServerLimits,
         tokens: BearerTokens,
         open_model: Callable[[Callable[[], None]], ServedModel],
-        ready: Callable[[ServedModel], None],
-        failed: Callable[[BaseException], None],
-        log: RequestLog | None = None,
+        on_ready: Callable[[ServedModel], None],
+        on_failed: Callable[[BaseException], None],
+        log_request: RequestLog | None = None,
     ):
         self.name, self.limits, self.tokens = name, limits, tokens
         self.infer_path = f"/v2/models/{name}/infer"
@@ -46,13 +46,18 @@ class Service:
         self.metrics = ServerMetrics(
             (*WORK_PATHS, self.infer_path, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/")
         )
-        self.batcher = Batcher(partial(open_model, self._mark_broken), self._on_model_opened, self.metrics.count_batch, limits.max_batch_size)
+        self.batcher = Batcher(
+            partial(open_model, self._mark_broken),
+            self._on_model_opened,
+            self.metrics.count_batch,
+            limits.max_batch_size,
+        )
         self.admission = AdmissionControl(limits, lambda: self.batcher.seconds_per_image)
         self.served_model: ServedModel | None = None
         self.decode_pool: DecodePool | None = None
         self.is_draining = False
         self.is_broken = False
-        self._on_ready, self._on_failed, self._log_request = ready, failed, log
+        self._on_ready, self._on_failed, self._log_request = on_ready, on_failed, log_request
         self._start_task: asyncio.Task[None] | None = None
         self._starting_pool: DecodePool | None = None
 
@@ -74,22 +79,22 @@ class Service:
     def check_available(self) -> None:
         """Raise RefusedError (503) while nothing is answered."""
         if why := self.unavailable_reason:
-            raise HttpError(503, why, again=1, close=self.is_draining)
+            raise HttpError(503, why, retry_after=1, close=self.is_draining)
 
     def get_model(self) -> ServedModel:
         """The model; RefusedError (503) while it is being read."""
         if self.served_model is None:
-            raise HttpError(503, "The model is being read.", again=1)
+            raise HttpError(503, "The model is being read.", retry_after=1)
         return self.served_model
 
-    async def start_decoding(self, opened: ServedModel) -> None:
+    async def start_decoding(self, served_model: ServedModel) -> None:
         """The decoding processes, which need to know what the model reads; then it is ready."""
-        self._starting_pool = DecodePool(opened.spec, self.limits)
+        self._starting_pool = DecodePool(served_model.spec, self.limits)
         await self._starting_pool.start()
         self.decode_pool = self._starting_pool
         gc.collect()
         gc.freeze()  # what is there now stays; to look through it while clients wait stops everybody
-        self._on_ready(opened)
+        self._on_ready(served_model)
 
     async def close(self) -> bool:
         """End every process and the model's threads; False if one is in the middle of something long."""
@@ -138,15 +143,15 @@ class Service:
     def _mark_broken(self) -> None:
         self.is_broken = True
 
-    def _on_model_opened(self, opened: ServedModel | None, problem: BaseException | None) -> None:
-        if opened is None or problem is not None:
+    def _on_model_opened(self, served_model: ServedModel | None, problem: BaseException | None) -> None:
+        if served_model is None or problem is not None:
             assert problem is not None
             self._on_failed(problem)
             return
         if self.is_draining:
             return
-        self.served_model = opened
-        self._start_task = asyncio.get_running_loop().create_task(self.start_decoding(opened))
+        self.served_model = served_model
+        self._start_task = asyncio.get_running_loop().create_task(self.start_decoding(served_model))
         self._start_task.add_done_callback(self._on_started)
 
     def _on_started(self, task: asyncio.Task[None]) -> None:

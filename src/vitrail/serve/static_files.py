@@ -38,9 +38,9 @@ class StaticFile(NamedTuple):
     etag: str
 
 
-def make_static_file(body: bytes, kind: str) -> StaticFile:
+def make_static_file(body: bytes, media_type: str) -> StaticFile:
     """Bytes with their entity tag."""
-    return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
 def load_static_files(folder: Path = PAGE_FOLDER) -> Mapping[str, StaticFile]:

@@ -51,23 +51,23 @@ class ModelBenchmark:
         UsageError: no such model, device or thing to measure, a batch or a number of rounds below 1.
     """
 
-    def __init__(self, given: str, asked: BenchRequest):
-        _check_bench_request(asked)
-        self.model_name = given
-        self.kinds = select_benchmarks(asked.only)
-        self.model_info = find_model(given)
-        self.runtime = configure_runtime(asked)
+    def __init__(self, model_name: str, request: BenchRequest):
+        _check_bench_request(request)
+        self.model_name = model_name
+        self.kinds = select_benchmarks(request.only)
+        self.model_info = find_model(model_name)
+        self.runtime = configure_runtime(request)
         kind = self.runtime.device.partition(":")[0]
         self.sweep = SweepSettings(
             kinds=self.kinds,
-            batch_sizes=tuple(sorted(set(asked.batch_sizes))) or DEFAULT_BATCH_SIZES[kind],
+            batch_sizes=tuple(sorted(set(request.batch_sizes))) or DEFAULT_BATCH_SIZES[kind],
             device=self.runtime.device,
-            precision=self.runtime.number_format,
-            num_workers=self.runtime.workers,
-            optimizer=asked.optimizer,
-            compile=asked.compile,
-            rounds=asked.rounds,
-            min_seconds=asked.min_seconds,
+            precision=self.runtime.precision,
+            num_workers=self.runtime.num_workers,
+            optimizer=request.optimizer,
+            compile=request.compile,
+            rounds=request.rounds,
+            min_seconds=request.min_seconds,
         )
         self.facts: dict[str, Any] = {}
         self._rows: list[SweepRow] = []
@@ -87,9 +87,17 @@ class ModelBenchmark:
             "compiled": sweep.compile,
             "optimizer": sweep.optimizer,
             "workers": sweep.num_workers,
-            "files": {"count": sweep.num_files, "height": sweep.image_size[0], "width": sweep.image_size[1], "kind": "JPEG"},
+            "files": {
+                "count": sweep.num_files,
+                "height": sweep.image_size[0],
+                "width": sweep.image_size[1],
+                "kind": "JPEG",
+            },
             "warm_up": "three calls of each",
-            "limits": {"large_product_flops": measurement.matmul_flops_per_second, "copied_bytes_per_second": measurement.copy_bytes_per_second},
+            "limits": {
+                "large_product_flops": measurement.matmul_flops_per_second,
+                "copied_bytes_per_second": measurement.copy_bytes_per_second,
+            },
             "rows": [_row_to_json(row) for row in measurement.rows],
             "excluded": {what: EXCLUDED_WORK[what] for what in self.kinds},
             "left_out": measurement.skip_reasons,
@@ -123,22 +131,22 @@ TABLE_HEADER = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of 
 
 
 def benchmark_attention(
-    asked: BenchRequest, tokens: Sequence[int] = attention_table.TOKEN_COUNTS
+    request: BenchRequest, token_counts: Sequence[int] = attention_table.TOKEN_COUNTS
 ) -> tuple[list[AttentionTiming], list[TableProposal]]:
     """Both paths of attention measured here, and what the table of `model/attention.py` should say instead.
 
     Raises:
         UsageError: a device that is not here, a number of rounds below 1.
     """
-    _check_bench_request(asked)
-    here = configure_runtime(asked)
-    formats = ("float32", "bfloat16") if asked.precision == "auto" else (here.number_format,)
-    found = list(attention_table.compare_paths(here.device, formats, tokens, asked.rounds, asked.min_seconds))
+    _check_bench_request(request)
+    here = configure_runtime(request)
+    formats = ("float32", "bfloat16") if request.precision == "auto" else (here.precision,)
+    found = list(attention_table.compare_paths(here.device, formats, token_counts, request.rounds, request.min_seconds))
     return found, attention_table.propose_changes(found, here.device)
 
 
 def attention_to_json(
-    found: Sequence[AttentionTiming], proposed: Sequence[TableProposal], asked: BenchRequest
+    timings: Sequence[AttentionTiming], proposals: Sequence[TableProposal], request: BenchRequest
 ) -> dict[str, Any]:
     """Both as plain values."""
     rows = [
@@ -146,13 +154,13 @@ def attention_to_json(
             "number_format": row.precision, "gradients": row.gradients, "tokens": row.tokens,
             "fused": timing_to_json(row.fused), "open": timing_to_json(row.open), "ratio": row.ratio,
         }
-        for row in found
+        for row in timings
     ]  # fmt: skip
-    changes = [{"key": list(row.key), "now": row.now, "better": row.better} for row in proposed]
-    return {"machine": measure.describe_machine(configure_runtime(asked).device), "rows": rows, "changes": changes}
+    changes = [{"key": list(row.key), "now": row.now, "better": row.better} for row in proposals]
+    return {"machine": measure.describe_machine(configure_runtime(request).device), "rows": rows, "changes": changes}
 
 
-def format_attention_results(found: Sequence[AttentionTiming], proposed: Sequence[TableProposal]) -> str:
+def format_attention_results(timings: Sequence[AttentionTiming], proposals: Sequence[TableProposal]) -> str:
     """Both for people; the changes as lines of Python."""
     head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
     cells = [
@@ -160,23 +168,23 @@ def format_attention_results(found: Sequence[AttentionTiming], proposed: Sequenc
             row.precision, "yes" if row.gradients else "no", str(row.tokens),
             f"{row.fused.median * 1e3:.2f}", f"{row.open.median * 1e3:.2f}", f"{row.ratio:.2f}",
         )
-        for row in found
+        for row in timings
     ]  # fmt: skip
     lines = _align_columns([head, *cells])
-    if not proposed:
+    if not proposals:
         return "\n".join([*lines, "", "The table MEASURED in model/attention.py says the same."])
-    told = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposed]
+    told = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposals]
     return "\n".join([*lines, "", "Changes for the table MEASURED in model/attention.py:", *told])
 
 
-def configure_runtime(asked: BenchRequest) -> runtime.Runtime:
+def configure_runtime(request: BenchRequest) -> runtime.Runtime:
     """What the machine will compute with; torch is told of the threads.
 
     Raises:
         UsageError: a device or number format that is not here.
     """
     wanted = runtime.RuntimeSettings(
-        device=asked.device, number_format=asked.precision, threads=asked.threads, compile=asked.compile
+        device=request.device, precision=request.precision, threads=request.threads, compile=request.compile
     )
     here = runtime.choose(wanted)
     runtime.apply(here)
@@ -188,11 +196,11 @@ def save_results(path: Path, facts: Mapping[str, Any]) -> None:
     write_json(path, dict(facts))
 
 
-def _check_bench_request(asked: BenchRequest) -> None:
-    if asked.rounds < 1:
-        raise UsageError(f"--rounds must be at least 1. Got {asked.rounds}.")
-    if asked.batch_sizes and min(asked.batch_sizes) < 1:
-        raise UsageError(f"--batches must be 1 or more. Got {min(asked.batch_sizes)}.")
+def _check_bench_request(request: BenchRequest) -> None:
+    if request.rounds < 1:
+        raise UsageError(f"--rounds must be at least 1. Got {request.rounds}.")
+    if request.batch_sizes and min(request.batch_sizes) < 1:
+        raise UsageError(f"--batches must be 1 or more. Got {min(request.batch_sizes)}.")
 
 
 def _row_to_json(row: SweepRow) -> dict[str, Any]:

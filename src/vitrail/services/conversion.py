@@ -57,11 +57,11 @@ class ConversionResult:
     """What the target cannot say, without effect on pictures of the model's size."""
 
 
-def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
+def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
     """Write a model for another library, read it back, compare the outputs, and keep it if they are equal.
 
     Args:
-        found: a trained model; one that is only a name has nothing to write.
+        model_info: a trained model; one that is only a name has nothing to write.
         out: the folder to make, or for torchvision and google-npz the file.
 
     Raises:
@@ -69,17 +69,19 @@ def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> Conversi
         DamagedFileError: what was read back answers otherwise; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    if found.trained_model is None:
+    if model_info.trained_model is None:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
-    info = _bundle_info(found)
+    info = _bundle_info(model_info)
     if to != "bundle":
-        found, info = _move_scaling_into_head(found, info)
+        model_info, info = _move_scaling_into_head(model_info, info)
     with make_draft(out) as place:
-        familiar = bundle.load_feature_stats(found.bundle) if found.bundle is not None else None
-        writing.save_model(place, found.model, found.spec, _output_names(found, to), to, found.task, info, familiar)
-        again = find_model(str(place), _read_back_options(found.config, to))
-        difference = _verify_read_back(found, again, to)
+        familiar = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
+        writing.save_model(
+            place, model_info.model, model_info.spec, _output_names(model_info, to), to, model_info.task, info, familiar
+        )
+        again = find_model(str(place), _read_back_options(model_info.config, to))
+        difference = _verify_read_back(model_info, again, to)
         commit_draft(place, out)
     assert again.audit is not None
     return ConversionResult(
@@ -89,11 +91,11 @@ def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> Conversi
         num_images=NUM_TEST_IMAGES,
         audit=again.audit,
         notes=(
-            *_note_unnamed_outputs(found, to),
+            *_note_unnamed_outputs(model_info, to),
             *_note_tta(info, to),
-            *_note_lost_decisions(found, info, to),
-            *_note_activation(found, to),
-            *_note_position_resampling(found, again, to),
+            *_note_lost_decisions(model_info, info, to),
+            *_note_activation(model_info, to),
+            *_note_position_resampling(model_info, again, to),
         ),
     )
 
@@ -112,14 +114,14 @@ def parse_conversion_target(word: str) -> ConversionTarget:
     )
 
 
-def default_conversion_path(given: str, to: ConversionTarget) -> Path:
+def default_conversion_path(model_name: str, to: ConversionTarget) -> Path:
     """Where a converted model goes when nobody says: beside the file, called after it and the target.
 
     A name on the Hub, hf:OWNER/NAME, goes to NAME in the current folder.
     """
-    if given.startswith(hub.HUB_PREFIX):
-        return Path(add_extension(f"{Path(given.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
-    path = Path(given) if Path(given).name else Path(given).resolve()
+    if model_name.startswith(hub.HUB_PREFIX):
+        return Path(add_extension(f"{Path(model_name.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
+    path = Path(model_name) if Path(model_name).name else Path(model_name).resolve()
     stem = path.name if path.is_dir() else path.name.partition(".")[0] or path.name
     return path.with_name(add_extension(f"{stem}-{to}", to))
 
@@ -141,12 +143,12 @@ def check_conversion_path(out: Path, to: ConversionTarget) -> None:
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
 
 
-def max_output_difference(first: ViT, second: ViT, pictures: int = NUM_TEST_IMAGES) -> tuple[float, float]:
+def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IMAGES) -> tuple[float, float]:
     """The largest difference of two models' answers on random pictures, and the largest answer.
 
     Answers are the outputs, or the pooled features of a model whose outputs are all zero because its head is new.
     """
-    shape = (pictures, first.config.channels, *first.config.image_size)
+    shape = (num_images, first.config.channels, *first.config.image_size)
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.inference_mode():
         both = [model.eval().features(images, keep=("outputs", "pooled")) for model in (first, second)]
@@ -168,7 +170,7 @@ def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> ModelOptions:
     return replace(said, match="timm") if to == "google-npz" and shape.activation == "GELU" else said
 
 
-def _verify_read_back(found: ModelInfo, again: ModelInfo, to: ConversionTarget) -> float:
+def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> float:
     """The largest difference between a model and what was read back of it.
 
     Raises:
@@ -176,13 +178,13 @@ def _verify_read_back(found: ModelInfo, again: ModelInfo, to: ConversionTarget) 
         DamagedFileError: the two are not the same function.
     """
     for name in NUMERICS_FIELDS:
-        ours, theirs = getattr(found.config, name), getattr(again.config, name)
+        ours, theirs = getattr(model_info.config, name), getattr(read_back.config, name)
         if ours != theirs:
             raise UsageError(
                 f"A {to} reader would take {name}={theirs!r} where the model has {name}={ours!r}. Nothing is kept; "
                 "convert it to a bundle instead."
             )
-    difference, largest = max_output_difference(found.model, again.model)
+    difference, largest = max_output_difference(model_info.model, read_back.model)
     if not difference <= TOLERANCE * max(1.0, largest):
         raise DamagedFileError(
             f"What was written as {to} and read back answers otherwise: the outputs differ by up to {difference:.3g} "
@@ -192,27 +194,27 @@ def _verify_read_back(found: ModelInfo, again: ModelInfo, to: ConversionTarget) 
     return difference
 
 
-def _output_names(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+def _output_names(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
     """Names of the outputs; a bundle cannot be without, so that unnamed ones are called by their numbers there."""
-    if found.classes or to != "bundle":
-        return found.classes
-    return tuple(map(str, range(found.config.outputs)))
+    if model_info.classes or to != "bundle":
+        return model_info.classes
+    return tuple(map(str, range(model_info.config.outputs)))
 
 
-def _bundle_info(found: ModelInfo) -> dict[str, object]:
+def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
     """What a bundle keeps: all that another bundle has noted, where foreign weights came from, how they were read."""
-    noted = dict(bundle.read_bundle_info(found.bundle).info) if found.bundle is not None else {}
-    origin = {"licence": found.licence, "repository": found.repository}
-    layout = {"layout": found.audit.layout} if found.bundle is None and found.audit is not None else {}
-    notes = list(dict.fromkeys((*noted.get("notes", ()), *found.notes)))
+    noted = dict(bundle.read_bundle_info(model_info.bundle).info) if model_info.bundle is not None else {}
+    origin = {"licence": model_info.licence, "repository": model_info.repository}
+    layout = {"layout": model_info.audit.layout} if model_info.bundle is None and model_info.audit is not None else {}
+    notes = list(dict.fromkeys((*noted.get("notes", ()), *model_info.notes)))
     more = {**layout, **origin, "notes": notes}
     return {**noted, **{name: value for name, value in more.items() if value}}
 
 
-def _note_unnamed_outputs(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    if found.classes or to != "bundle" or not found.config.outputs:
+def _note_unnamed_outputs(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+    if model_info.classes or to != "bundle" or not model_info.config.outputs:
         return ()
-    return (f"nobody has named the outputs; the bundle calls them 0 to {found.config.outputs - 1}",)
+    return (f"nobody has named the outputs; the bundle calls them 0 to {model_info.config.outputs - 1}",)
 
 
 def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
@@ -224,9 +226,9 @@ def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ..
     return (f"vitrail predict averages over every picture and {' and '.join(others)} here, and {to} does not",)
 
 
-def _note_lost_decisions(found: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
+def _note_lost_decisions(model_info: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
     """What a run has fitted on its validation pictures stays in the bundle."""
-    decided = read_decisions(info, parse_task(found.task), found.classes, "the bundle")
+    decided = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
     parts = {
         "a temperature": bool(decided.temperature),
         "thresholds": bool(decided.thresholds),
@@ -238,28 +240,28 @@ def _note_lost_decisions(found: ModelInfo, info: Mapping[str, object], to: Conve
     return (f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not",)
 
 
-def _move_scaling_into_head(found: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object]]:
+def _move_scaling_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object]]:
     """A model of numbers with its scale in its head, where no other library would look for it."""
-    scaling = read_scaling(info, len(found.classes), "the bundle") if found.task == "number" else None
+    scaling = read_scaling(info, len(model_info.classes), "the bundle") if model_info.task == "number" else None
     if scaling is None:
-        return found, info
-    return replace(found, trained=fold_scaling_into_head(found.model, scaling)), {
+        return model_info, info
+    return replace(model_info, trained_model=fold_scaling_into_head(model_info.model, scaling)), {
         k: v for k, v in info.items() if k != SCALING_KEY
     }
 
 
-def _note_activation(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+def _note_activation(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
     """The activation, which a file of Google's layout does not say and its readers do not agree about."""
     if to != "google-npz":
         return ()
-    exact = found.config.activation == "GELU"
+    exact = model_info.config.activation == "GELU"
     who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
-    return (f"the file cannot say its activation; this model has {found.config.activation}, as {who}",)
+    return (f"the file cannot say its activation; this model has {model_info.config.activation}, as {who}",)
 
 
-def _note_position_resampling(found: ModelInfo, again: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+def _note_position_resampling(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
     """What the target cannot say, without effect on pictures of the model's size."""
-    ours, theirs = found.config, again.config
+    ours, theirs = model_info.config, read_back.config
     if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
         return ()
     rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"

@@ -69,14 +69,14 @@ class CostRequest:
             raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.utilization:g}.")
 
 
-def estimate_cost(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> dict[str, Any]:
+def estimate_cost(config: ViTConfig, spec: ImageSpec, request: CostRequest) -> dict[str, Any]:
     """Everything as plain values; on this machine two shallow copies of the model are timed for some seconds.
 
     Raises:
         UsageError: no such device, or a batch that does not part evenly.
     """
     wanted, seconds, room, where, assumed = (
-        _measure_here(config, spec, asked) if asked.device == THIS_MACHINE else _estimate_elsewhere(config, asked)
+        _measure_here(config, spec, request) if request.device == THIS_MACHINE else _estimate_elsewhere(config, request)
     )
     found = estimate_workload_cost(wanted, seconds, room)
     return {
@@ -87,7 +87,7 @@ def estimate_cost(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> dic
         "optimizer": wanted.optimizer,
         **asdict(found),
         "parts": flops.flops_by_part(config),
-        "run": _summarize_run(found, asked, wanted.num_devices),
+        "run": _summarize_run(found, request, wanted.num_devices),
         "data": {
             "training": _estimate_data_rate(found.training_rate),
             "answers": _estimate_data_rate(found.inference_rate),
@@ -127,11 +127,11 @@ def count_plan_flops(plan: Plan) -> int:
     for phase in recipe.progressive_stages():
         step = math.ceil(phase.begin * recipe.steps)
         shown = recipe.tokens_at(step, plan.model.grid)
-        total += phase.fraction * recipe.steps * recipe.batch * flops.training_flops(plan.model, shown)
+        total += phase.fraction * recipe.steps * recipe.batch_size * flops.training_flops(plan.model, shown)
     return round(total)
 
 
-def estimate_plan_cost(planned: PlanEvent, count: int | None) -> dict[str, Any]:
+def estimate_plan_cost(planned: PlanEvent, num_devices: int | None) -> dict[str, Any]:
     """Operations of a planned run, and what it takes on several devices like this machine's where they are counted.
 
     Raises:
@@ -143,34 +143,34 @@ def estimate_plan_cost(planned: PlanEvent, count: int | None) -> dict[str, Any]:
         "training_flops": flops.training_flops(plan.model),
         "run_flops": count_plan_flops(plan),
     }
-    if count is None or planned.cost is None:
+    if num_devices is None or planned.cost is None:
         return facts
     wanted = Workload(
-        config=plan.model, batch_size=plan.recipe.batch, num_devices=count, precision=plan.compute.number_format,
+        config=plan.model, batch_size=plan.recipe.batch_size, num_devices=num_devices, precision=plan.compute.precision,
         optimizer=plan.recipe.optimizer,
     )  # fmt: skip
-    each = planned.cost.training / max(plan.recipe.steps, 1) / count
+    each = planned.cost.training / max(plan.recipe.steps, 1) / num_devices
     room = _describe_hardware(plan.compute.device, plan.compute.threads)
     found = estimate_workload_cost(wanted, cost_model.StepSeconds(forward=each, step=each), room)
     training = found.step * plan.recipe.steps
     together = planned.cost.preparation + training + planned.cost.evaluation
     facts["on_devices"] = {
-        "devices": count, "engine": found.engine, "training_seconds": training, "seconds": together,
+        "devices": num_devices, "engine": found.engine, "training_seconds": training, "seconds": together,
         "waiting": found.waiting, "memory": found.training_memory, "pictures_per_second": found.training_rate,
         "assumed": _format_link(room),
     }  # fmt: skip
     return facts
 
 
-def format_plan_cost(planned: PlanEvent, count: int | None) -> list[str]:
+def format_plan_cost(planned: PlanEvent, num_devices: int | None) -> list[str]:
     """The same as sentences; as `plan_facts`."""
-    facts = estimate_plan_cost(planned, count)
+    facts = estimate_plan_cost(planned, num_devices)
     forward, training, run = (format_flops(facts[f"{name}_flops"]) for name in ("forward", "training", "run"))
     told = [f"Operations: {forward} a picture forward, {training} in training, {run} in the whole run."]
     if "on_devices" in facts:
         many = facts["on_devices"]
         told.append(
-            f"On {count} devices like this one: {format_duration(many['seconds'])}, "
+            f"On {num_devices} devices like this one: {format_duration(many['seconds'])}, "
             f"training {format_duration(many['training_seconds'])} at {many['pictures_per_second']:,.0f} pictures/s, "
             f"{format_bytes(many['memory'])} each ({many['engine']}); assumed {many['assumed']}."
         )
@@ -180,14 +180,14 @@ def format_plan_cost(planned: PlanEvent, count: int | None) -> list[str]:
 _EstimateInputs = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[str]]
 
 
-def _measure_here(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> _EstimateInputs:
-    machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.precision))
+def _measure_here(config: ViTConfig, spec: ImageSpec, request: CostRequest) -> _EstimateInputs:
+    machine = runtime.choose(runtime.RuntimeSettings(precision=request.precision))
     runtime.apply(machine)
     wanted = _make_workload(
-        config, asked, machine.number_format, DEFAULT_BATCH_PER_DEVICE.get(machine.device.partition(":")[0], 256)
+        config, request, machine.precision, DEFAULT_BATCH_PER_DEVICE.get(machine.device.partition(":")[0], 256)
     )
     seconds = cost_model.measure_step_seconds(
-        config, spec, wanted.batch_per_device, machine.device, machine.number_format, wanted.optimizer
+        config, spec, wanted.batch_per_device, machine.device, machine.precision, wanted.optimizer
     )
     room = _describe_hardware(machine.device, machine.threads)
     where = f"this machine ({runtime.cpu_name()}, {format_count(machine.threads, 'thread')})"
@@ -195,20 +195,24 @@ def _measure_here(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> _Es
     return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
 
 
-def _estimate_elsewhere(config: ViTConfig, asked: CostRequest) -> _EstimateInputs:
-    device = cost_model.get_device_spec(asked.device)
-    number_format: Precision = "bfloat16" if asked.precision == "auto" else asked.precision
-    wanted = _make_workload(config, asked, number_format, 256)
-    reached = cost_model.DEFAULT_UTILIZATION if asked.utilization is None else asked.utilization
-    seconds = cost_model.estimate_step_seconds(config, wanted.batch_per_device, device, number_format, wanted.optimizer, reached)
-    room = Hardware(capability="cuda", memory_bytes=device.memory_bytes, link_bandwidth=device.link_bandwidth(wanted.num_devices))
-    return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, asked)]
+def _estimate_elsewhere(config: ViTConfig, request: CostRequest) -> _EstimateInputs:
+    device = cost_model.get_device_spec(request.device)
+    number_format: Precision = "bfloat16" if request.precision == "auto" else request.precision
+    wanted = _make_workload(config, request, number_format, 256)
+    reached = cost_model.DEFAULT_UTILIZATION if request.utilization is None else request.utilization
+    seconds = cost_model.estimate_step_seconds(
+        config, wanted.batch_per_device, device, number_format, wanted.optimizer, reached
+    )
+    room = Hardware(
+        capability="cuda", memory_bytes=device.memory_bytes, link_bandwidth=device.link_bandwidth(wanted.num_devices)
+    )
+    return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, request)]
 
 
-def _make_workload(config: ViTConfig, asked: CostRequest, number_format: Precision, each: int) -> Workload:
+def _make_workload(config: ViTConfig, request: CostRequest, precision: Precision, batch_per_device: int) -> Workload:
     return Workload(
-        config=config, batch_size=asked.batch_size or each * asked.devices, num_devices=asked.devices, precision=number_format,
-        optimizer=asked.optimizer,
+        config=config, batch_size=request.batch_size or batch_per_device * request.devices, num_devices=request.devices, precision=precision,
+        optimizer=request.optimizer,
     )  # fmt: skip
 
 
@@ -231,24 +235,26 @@ def _format_link(room: Hardware) -> str:
     return f"{room.link_bandwidth / 1e9:g} GB/s from each device to the next"
 
 
-def _format_utilization(device: DeviceSpec, number_format: Precision, reached: float, asked: CostRequest) -> str:
-    rate = device.flops_per_second[number_format] / 1e12
-    said = "as --reached says" if asked.utilization is not None else "not measured: see docs/scale.md"
-    return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
+def _format_utilization(device: DeviceSpec, precision: Precision, utilization: float, request: CostRequest) -> str:
+    rate = device.flops_per_second[precision] / 1e12
+    said = "as --reached says" if request.utilization is not None else "not measured: see docs/scale.md"
+    return f"{utilization:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
 
 
-def _summarize_run(found: CostEstimate, asked: CostRequest, count: int) -> dict[str, float]:
+def _summarize_run(estimate: CostEstimate, request: CostRequest, num_devices: int) -> dict[str, float]:
     """Seconds of the training, or of the answers to all pictures."""
-    if not asked.num_images:
+    if not request.num_images:
         return {}
-    shown = asked.num_images * (asked.epochs or 1)
+    shown = request.num_images * (request.epochs or 1)
     rate, flops = (
-        (found.training_rate, found.training_flops) if asked.epochs else (found.inference_rate, found.forward_flops)
+        (estimate.training_rate, estimate.training_flops)
+        if request.epochs
+        else (estimate.inference_rate, estimate.forward_flops)
     )
     return {
-        "pictures": asked.num_images, "epochs": asked.epochs, "seconds": shown / rate,
-        "device_hours": shown / rate * count / 3600, "flops": float(shown * flops),
-        "bytes_of_the_set": float(asked.num_images * IMAGE_FILE_BYTES),
+        "pictures": request.num_images, "epochs": request.epochs, "seconds": shown / rate,
+        "device_hours": shown / rate * num_devices / 3600, "flops": float(shown * flops),
+        "bytes_of_the_set": float(request.num_images * IMAGE_FILE_BYTES),
     }  # fmt: skip
 
 

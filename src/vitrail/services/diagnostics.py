@@ -66,28 +66,30 @@ def evaluate_corruptions(
     predictor: Predictor,
     labelled: LabelledImages,
     suite: str,
-    most: int = DEFAULT_NUM_IMAGES,
+    max_images: int = DEFAULT_NUM_IMAGES,
     skip_bad: bool = False,
     seed: int = 0,
-    counted: ProgressWrapper | None = None,
+    progress: ProgressWrapper | None = None,
 ) -> RobustnessResult:
     """Answer pictures as they are and in every disturbance of a suite.
 
     Args:
         suite: imagenet-c or films.
-        most: of more pictures, so many are drawn, the same for the same seed.
+        max_images: of more pictures, so many are drawn, the same for the same seed.
 
     Raises:
-        UsageError: no such suite, or `most` below 1.
+        UsageError: no such suite, or `max_images` below 1.
         DataError: a picture cannot be read (unless `skip_bad`) or all of them, the source does not fit the model, or
             nothing can be measured.
     """
     corruption_kinds(suite)
     predictor.single_member()
-    if most < 1:
-        raise UsageError(f"At least 1 picture must be disturbed. Got {most}.")
+    if max_images < 1:
+        raise UsageError(f"At least 1 picture must be disturbed. Got {max_images}.")
     numbers, source = match_source_to_model(predictor, labelled), labelled.source
-    images, rows, skipped = _preprocess_rows(source, _sample_rows(labelled.rows, most, seed), predictor.spec, skip_bad)
+    images, rows, skipped = _preprocess_rows(
+        source, _sample_rows(labelled.rows, max_images, seed), predictor.spec, skip_bad
+    )
     targets = map_targets(source, rows, numbers, len(predictor.classes))
     names = [("", source.ids[row]) for row in rows.tolist()]
 
@@ -98,13 +100,13 @@ def evaluate_corruptions(
         )  # fmt: skip
 
     groups = None if source.groups is None else source.groups[rows]
-    found = measure_robustness(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, counted)
+    found = measure_robustness(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, progress)
     return RobustnessResult(found, source.name, skipped)
 
 
-def _sample_rows(rows: NDArray[np.int64], most: int, seed: int) -> NDArray[np.int64]:
+def _sample_rows(rows: NDArray[np.int64], max_rows: int, seed: int) -> NDArray[np.int64]:
     """At most so many of the rows, in their order."""
-    return np.sort(rows[permutation(seed, "disturbed", 0, len(rows))[:most]])
+    return np.sort(rows[permutation(seed, "disturbed", 0, len(rows))[:max_rows]])
 
 
 def _preprocess_rows(
@@ -136,7 +138,7 @@ def find_label_errors(
     predictor: Predictor,
     labelled: LabelledImages,
     skip_bad: bool = False,
-    counted: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
     seed: int = 0,
 ) -> LabelErrorReport:
     """Fit probes to what the model's head reads, fold by fold, and list what they contradict.
@@ -147,7 +149,7 @@ def find_label_errors(
         UsageError: the model is not a ViT of ours.
         DataError: a picture cannot be read (unless `skip_bad`), or there are too few to part into folds.
     """
-    features, rows = extract_features(predictor, labelled, skip_bad, counted)
+    features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
     groups = None if source.groups is None else source.groups[rows]
@@ -199,7 +201,7 @@ def evaluate_ood(
     own: LabelledImages,
     other: LabelledImages,
     skip_bad: bool = False,
-    counted: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> OodComparison:
     """Let the model look at both, and compare how far they lie from its training pictures.
 
@@ -213,8 +215,8 @@ def evaluate_ood(
             "Only a bundle that a training has made knows what familiar pictures look like (familiar.safetensors). "
             "This model does not; train one with vitrail train."
         )
-    features, rows = extract_features(predictor, own, skip_bad, counted)
-    others, theirs = extract_features(predictor, other, skip_bad, counted)
+    features, rows = extract_features(predictor, own, skip_bad, progress)
+    others, theirs = extract_features(predictor, other, skip_bad, progress)
     groups = tuple(
         None if one.source.groups is None else one.source.groups[kept] for one, kept in ((own, rows), (other, theirs))
     )
@@ -266,7 +268,7 @@ def _source_from_folder(folder: Path) -> Source:
 
 
 def extract_features(
-    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, counted: ProgressCallback | None = None
+    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> tuple[Float32[np.ndarray, "n D"], NDArray[np.int64]]:
     """What the model's head reads of each picture, and the rows of those that could be read.
 
@@ -290,7 +292,7 @@ def extract_features(
     reader = Predictor([own], predictor.device)
     reader.spec = predictor.spec
     parts = (part for _, part in predict_labelled_batches(reader, labelled, skip_bad))
-    read = concat_predictions(list(counted(parts, len(labelled.rows)) if counted else parts))
+    read = concat_predictions(list(progress(parts, len(labelled.rows)) if progress else parts))
     assert isinstance(read, RegressionPredictions)
     require_finite(read.values)
     return read.values, find_predicted_rows(labelled, read)

@@ -39,18 +39,18 @@ class EmbeddingResult:
     """All features, if they were to stay in memory."""
 
 
-def parse_feature_kind(features: str) -> FeatureKind:
+def parse_feature_kind(word: str) -> FeatureKind:
     """A word as a kind of features.
 
     Raises:
         UsageError: another word.
     """
-    if features not in get_args(FeatureKind):
-        raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {features!r}.")
-    return cast("FeatureKind", features)
+    if word not in get_args(FeatureKind):
+        raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {word!r}.")
+    return cast("FeatureKind", word)
 
 
-def open_embedder(given: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
+def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
     """The features of a MODEL: a run folder, a bundle, an ensemble, or weights of any known layout.
 
     Args:
@@ -60,11 +60,11 @@ def open_embedder(given: str | Path, device: str = "auto", changes: Mapping[str,
         UsageError: nothing at the path, or a device that is not here.
         DamagedFileError: the files cannot be trusted.
     """
-    place = locate_model(str(given))
+    place = locate_model(str(model_name))
     if place is None:
         raise UsageError(
-            f"Features need trained weights: a run folder, a bundle, or a weights file. {given} does not exist."
-            f"{suggest_path(str(given))}"
+            f"Features need trained weights: a run folder, a bundle, or a weights file. {model_name} does not exist."
+            f"{suggest_path(str(model_name))}"
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
@@ -104,7 +104,7 @@ def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool)
     )
 
 
-def find_similar_images(asked: Embeddings, count: int, among: Embeddings | None = None) -> list[dict[str, Any]]:
+def find_similar_images(queries: Embeddings, count: int, among: Embeddings | None = None) -> list[dict[str, Any]]:
     """One row per picture and neighbour, nearest first.
 
     Args:
@@ -113,11 +113,18 @@ def find_similar_images(asked: Embeddings, count: int, among: Embeddings | None 
     Raises:
         UsageError: as `Embeddings.nearest`.
     """
-    found, others = asked.nearest(count, among), among or asked
+    found, others = queries.nearest(count, among), among or queries
     rows = []
     for place, (near, cosines) in enumerate(zip(found.rows.tolist(), found.similarities.tolist(), strict=True)):
         for rank, (row, cosine) in enumerate(zip(near, cosines, strict=True), 1):
-            cells = (asked.paths[place], asked.ids[place], rank, others.paths[row], others.ids[row], round(cosine, 6))
+            cells = (
+                queries.paths[place],
+                queries.ids[place],
+                rank,
+                others.paths[row],
+                others.ids[row],
+                round(cosine, 6),
+            )
             rows.append(dict(zip(SIMILARITY_COLUMNS, cells, strict=True)))
     return rows
 

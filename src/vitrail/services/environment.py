@@ -39,12 +39,12 @@ def examine_machine(device: str = "auto") -> list[MachineFact]:
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     choices = {
         "device": machine.device,
-        "number format": machine.number_format,
+        "precision": machine.precision,
         "threads": str(machine.threads),
-        "workers": str(machine.workers),
+        "num_workers": str(machine.num_workers),
         "compile": "yes" if machine.compile else "no",
     }
-    facts = [MachineFact(name, value, machine.reasons[name.replace(" ", "_")]) for name, value in choices.items()]
+    facts = [MachineFact(name, value, machine.reasons[name]) for name, value in choices.items()]
     return [
         *_examine_processor(machine),
         *facts,
@@ -86,14 +86,13 @@ def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
     """The rows of the measured table that hold here."""
     here = device_capability(machine.device)
     rows = [
-        (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.number_format, gradients), 0))
-        for gradients in (True, False)
+        (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.precision, gradients), 0)) for gradients in (True, False)
     ]
     return [
         MachineFact(
             f"attention, {'training' if gradients else 'inference'}",
             f"open to {tokens} tokens" if tokens else "fused",
-            f"measured on {here}, {machine.number_format}" if tokens else f"nothing faster was measured on {here}",
+            f"measured on {here}, {machine.precision}" if tokens else f"nothing faster was measured on {here}",
         )
         for gradients, tokens in rows
     ]

@@ -77,14 +77,14 @@ class LabelledImages:
 
 
 def evaluate_model(
-    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, counted: ProgressCallback | None = None
+    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> EvaluationResult:
     """Answer every picture and measure.
 
     Raises:
         DataError: as `answer`.
     """
-    predictions = predict_labelled(predictor, labelled, skip_bad, counted)
+    predictions = predict_labelled(predictor, labelled, skip_bad, progress)
     figures = compute_metrics(
         predictions, predictor.scaling, get_prediction_groups(labelled, predictions), predictor.decisions.ordered
     )
@@ -92,7 +92,7 @@ def evaluate_model(
 
 
 def predict_labelled(
-    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, counted: ProgressCallback | None = None
+    predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> TaskPredictions:
     """Answer every picture; the answers keep the source's names of its pictures, and what these show.
 
@@ -105,7 +105,7 @@ def predict_labelled(
         replace(part, targets=map_targets(labelled.source, rows, numbers, len(predictor.classes)))
         for rows, part in predict_labelled_batches(predictor, labelled, skip_bad)
     )
-    return concat_predictions(list(counted(answered, len(labelled.rows)) if counted else answered))
+    return concat_predictions(list(progress(answered, len(labelled.rows)) if progress else answered))
 
 
 def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDArray[np.int64]:
@@ -147,25 +147,25 @@ def predict_labelled_batches(
         yield np.array(kept, np.int64), named
 
 
-def get_prediction_groups(labelled: LabelledImages, answered: TaskPredictions) -> np.ndarray | None:
+def get_prediction_groups(labelled: LabelledImages, predictions: TaskPredictions) -> np.ndarray | None:
     """The group of each answered picture, such as its patient, where the source says which belong together."""
     groups = labelled.source.groups
-    return None if groups is None else groups[find_predicted_rows(labelled, answered)]
+    return None if groups is None else groups[find_predicted_rows(labelled, predictions)]
 
 
-def find_predicted_rows(labelled: LabelledImages, answered: TaskPredictions) -> NDArray[np.int64]:
+def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) -> NDArray[np.int64]:
     """The row of each answered picture in the source."""
-    if len(answered) == len(labelled.rows):
+    if len(predictions) == len(labelled.rows):
         return labelled.rows
-    ids, names = labelled.source.ids, set(answered.ids)
+    ids, names = labelled.source.ids, set(predictions.ids)
     return np.array([row for row in labelled.rows.tolist() if ids[row] in names], np.int64)
 
 
-def load_held_out(run: Path, split: str | None, given: object | None = None) -> LabelledImages:
+def load_held_out(run: Path, split: str | None, source_object: object | None = None) -> LabelledImages:
     """A split of the pictures that a run was made from, exactly as the run parted them; its test split by default.
 
     Args:
-        given: the object that the run was trained on, if it was one.
+        source_object: the object that the run was trained on, if it was one.
 
     Raises:
         UsageError: not a run folder, no such split, or nothing in it.
@@ -180,7 +180,7 @@ def load_held_out(run: Path, split: str | None, given: object | None = None) -> 
     if not folder.splits_file.is_file():
         raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
     plan = folder.read_plan()
-    dataset = open_dataset(plan.data, plan.seed, folder, given)
+    dataset = open_dataset(plan.data, plan.seed, folder, source_object)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")
     return replace(_select_split(dataset.source, dataset.splits, chosen), notes=dataset.notes)
 
@@ -274,17 +274,17 @@ def _predict_batches(predictor: Predictor, labelled: LabelledImages, skip_bad: b
         raise explain_unreadable(error) from error
 
 
-def explain_unreadable(why: DataError) -> DataError:
+def explain_unreadable(error: DataError) -> DataError:
     """The same, with what a person can do about it."""
-    return DataError(f"{why} Put the picture back or mend it, or leave such pictures out with --skip-bad.")
+    return DataError(f"{error} Put the picture back or mend it, or leave such pictures out with --skip-bad.")
 
 
-def map_targets(source: Source, rows: NDArray[np.int64], numbers: NDArray[np.int64], outputs: int) -> np.ndarray:
+def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64], outputs: int) -> np.ndarray:
     """What rows of a source show, as the model counts; labels and columns that the source lacks are not known."""
     if source.task == "classes":
-        return numbers[class_indices(source, rows)]
+        return output_indices[class_indices(source, rows)]
     targets = np.full((len(rows), outputs), np.nan, np.float32)
-    targets[:, numbers] = source.targets[rows]
+    targets[:, output_indices] = source.targets[rows]
     return targets
 
 
@@ -305,15 +305,15 @@ def compare_models(
     second: Predictor,
     labelled: LabelledImages,
     skip_bad: bool = False,
-    counted: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ModelComparison:
     """Let both answer every picture, and compare.
 
     Raises:
         as `evaluate`; DataError: they answer different tasks or names.
     """
-    one = evaluate_model(first, labelled, skip_bad, counted)
-    other = evaluate_model(second, labelled, skip_bad, counted)
+    one = evaluate_model(first, labelled, skip_bad, progress)
+    other = evaluate_model(second, labelled, skip_bad, progress)
     found = compare_predictions(one.predictions, other.predictions, get_prediction_groups(labelled, one.predictions))
     return ModelComparison(one, other, replace(found, notes=labelled.notes))
 
@@ -372,31 +372,31 @@ def _add_note(labelled: LabelledImages, text: str) -> LabelledImages:
 ALL_COLUMNS = "all"
 
 
-def evaluate_subgroups(labelled: LabelledImages, answers: TaskPredictions, asked: str) -> SubgroupReport:
+def evaluate_subgroups(labelled: LabelledImages, predictions: TaskPredictions, columns: str) -> SubgroupReport:
     """The headline figure for every value of some columns.
 
     Args:
-        asked: the name of a column, several with commas between them, or "all".
+        columns: the name of a column, several with commas between them, or "all".
 
     Raises:
         UsageError: a column that the source does not have.
     """
     source = labelled.source
-    rows = find_predicted_rows(labelled, answers).tolist()
-    cells = {name: [str(source.metadata[name][row]) for row in rows] for name in select_columns(source, asked)}
-    return compute_subgroups(answers, cells, get_prediction_groups(labelled, answers))
+    rows = find_predicted_rows(labelled, predictions).tolist()
+    cells = {name: [str(source.metadata[name][row]) for row in rows] for name in select_columns(source, columns)}
+    return compute_subgroups(predictions, cells, get_prediction_groups(labelled, predictions))
 
 
-def select_columns(source: Source, asked: str) -> Sequence[str]:
+def select_columns(source: Source, columns: str) -> Sequence[str]:
     """The columns that were asked for, in that order.
 
     Raises:
         UsageError: one that the source does not have.
     """
     there = list(source.metadata)
-    if asked == ALL_COLUMNS and there:
+    if columns == ALL_COLUMNS and there:
         return there
-    names = [asked] if asked in there else [name.strip() for name in asked.split(",")]
+    names = [columns] if columns in there else [name.strip() for name in columns.split(",")]
     if missing := [name for name in names if name not in there]:
         has = f"It has {', '.join(map(repr, there))}" if there else "It has none"
         raise UsageError(
@@ -412,28 +412,33 @@ def select_columns(source: Source, asked: str) -> Sequence[str]:
 def measure_shortcuts(
     predictor: Predictor,
     labelled: LabelledImages,
-    whole: TaskPredictions,
+    predictions: TaskPredictions,
     skip_bad: bool = False,
-    counted: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> ShortcutReport:
     """Ask again with the centre covered, then with the border covered, and compare.
 
     Args:
-        whole: the answers to whole pictures.
+        predictions: the answers to whole pictures.
 
     Raises:
         DataError: as `evaluation.answer`, or nothing can be measured.
     """
     outer = shortcut_reliance.border_mask(*predictor.spec.size)
-    border = predict_labelled(mask_predictor(predictor, outer), labelled, skip_bad, counted)
-    centre = predict_labelled(mask_predictor(predictor, ~outer), labelled, skip_bad, counted)
-    return shortcut_reliance.compare_regions(whole, border, centre, get_prediction_groups(labelled, whole))
+    border = predict_labelled(mask_predictor(predictor, outer), labelled, skip_bad, progress)
+    centre = predict_labelled(mask_predictor(predictor, ~outer), labelled, skip_bad, progress)
+    return shortcut_reliance.compare_regions(predictions, border, centre, get_prediction_groups(labelled, predictions))
 
 
-def mask_predictor(predictor: Predictor, shown: PixelMask) -> Predictor:
+def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
     """The same predictor, seeing only some of the pixels; it does not tell unlike pictures, since all of them are."""
     members = [
-        replace(one, model=MaskedModel(one.model, shown), decided=replace(one.decisions, unlike=None), familiar=None)
+        replace(
+            one,
+            model=MaskedModel(one.model, visible),
+            decisions=replace(one.decisions, unlike=None),
+            feature_stats=None,
+        )
         for one in predictor.members
     ]
     found = Predictor(members, predictor.device)
@@ -445,14 +450,14 @@ def mask_predictor(predictor: Predictor, shown: PixelMask) -> Predictor:
 
 
 def evaluate_out_of_fold(
-    path: Path, split: str | None = None, given: object | None = None
+    path: Path, split: str | None = None, source_object: object | None = None
 ) -> tuple[LabelledImages, EvaluationResult]:
     """All pictures that the folds have held out, and what they are worth; no model is asked again.
 
     Args:
         path: the folder of all folds.
         split: nothing but "out-of-fold" or None; one fold has splits.
-        given: the object that they were trained on, if it was one.
+        source_object: the object that they were trained on, if it was one.
 
     Raises:
         UsageError: another split, or a fold that is not done.
@@ -464,7 +469,7 @@ def evaluate_out_of_fold(
             f"it, such "
             f"as {cross_validation.first_run_folder(path)}."
         )
-    whole = cross_validation.load_fold_predictions(path, given)
+    whole = cross_validation.load_fold_predictions(path, source_object)
     answers, source = whole.predictions, whole.dataset.source
     labelled = LabelledImages(source, whole.source_rows(answers), OUT_OF_FOLD, whole.dataset.notes)
     return labelled, EvaluationResult(whole.metrics(), answers, source.name)

@@ -89,64 +89,64 @@ class Explainer:
     views: int = 1
     """Views of a picture that its answer is the mean over."""
 
-    def output_index(self, of: str) -> int:
+    def output_index(self, name: str) -> int:
         """The number of an output by its name, or by its number where it has none.
 
         Raises:
             UsageError: there is no such output.
         """
-        if of in self.classes:
-            return self.classes.index(of)
-        if not self.classes and of.isdecimal() and int(of) < self.model.config.outputs:
-            return int(of)
+        if name in self.classes:
+            return self.classes.index(name)
+        if not self.classes and name.isdecimal() and int(name) < self.model.config.outputs:
+            return int(name)
         if not self.model.config.outputs:
-            raise UsageError(f"The model has no output {of!r}: it gives features, of which none has a name.")
+            raise UsageError(f"The model has no output {name!r}: it gives features, of which none has a name.")
         known = ", ".join(self.classes[:20]) + (", ..." if len(self.classes) > 20 else "")
         known = known or f"0 to {self.model.config.outputs - 1}"
-        raise UsageError(f"The model has no output {of!r}. Its outputs are {known}.")
+        raise UsageError(f"The model has no output {name!r}. Its outputs are {known}.")
 
 
-def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
+def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
     """The model of a run folder, a bundle or a weights file, with its answers if its outputs have names.
 
     Raises:
         UsageError: nothing there, an ensemble, or a device that is not here.
         DamagedFileError: the files cannot be trusted.
     """
-    place = locate_model(str(given))
+    place = locate_model(str(model_name))
     if place is None:
         raise UsageError(
-            f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist."
-            f"{suggest_path(str(given))}"
+            f"A model is needed to explain: a run folder, a bundle or weights. {model_name} does not exist."
+            f"{suggest_path(str(model_name))}"
         )
     folder = find_bundle(place.path)
     if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
-        return explainer_from_predictor(open_predictor(place.path, device), str(given))
+        return explainer_from_predictor(open_predictor(place.path, device), str(model_name))
     found = find_model(str(place.path))
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
     if found.classes:
         member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-        return explainer_from_predictor(Predictor([member], machine.device), str(given))
+        return explainer_from_predictor(Predictor([member], machine.device), str(model_name))
     here = torch.device(machine.device)
     return Explainer(
-        model_name=str(given), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
+        model_name=str(model_name), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
         predictor=None,
     )  # fmt: skip
 
 
-def explainer_from_predictor(predictor: Predictor, given: str) -> Explainer:
+def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer:
     """The same from a predictor of one model."""
     member = predictor.single_member()
     assert isinstance(member.model, ViT)
     return Explainer(
-        model_name=given, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
+        model_name=model_name, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
         device=predictor.device, predictor=predictor, views=member.views.num_views,
     )  # fmt: skip
 
 
 def explain_images(
-    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: ExplainRequest, skip_bad: bool = False
+    explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[Explanation | tuple[str, str]]:
     """Every picture explained, one after another.
 
@@ -158,13 +158,13 @@ def explain_images(
         EmptyMapError: a picture whose map says nothing, by name.
         UsageError: what was asked for cannot be.
     """
-    _check_fill_mode(asked, explainer.model)
-    of = None if asked.target is None else explainer.output_index(asked.target)
-    options = _method_options(asked, explainer)
-    for place, picture in enumerate(pictures):
+    _check_fill_mode(request, explainer.model)
+    of = None if request.target is None else explainer.output_index(request.target)
+    options = _method_options(request, explainer)
+    for place, picture in enumerate(images):
         name = str(place) if isinstance(picture, np.ndarray | bytes) else image_path(picture)
         try:
-            yield _explain_image(explainer, picture, name, asked, options, of)
+            yield _explain_image(explainer, picture, name, request, options, of)
         except DataError as problem:
             if not skip_bad:
                 raise
@@ -176,16 +176,16 @@ def explain_images(
 
 
 def explain_with_predictor(
-    predictor: Predictor, given: str, pictures: object, asked: ExplainRequest
+    predictor: Predictor, model_name: str, images: object, request: ExplainRequest
 ) -> list[Explanation]:
     """One picture or a list of them, as `predicting.several` takes them, explained.
 
     Raises:
         DataError, UsageError: as `explained`, and as `several`.
     """
-    listed = isinstance(pictures, list | tuple) or getattr(pictures, "ndim", 0) > 3
+    listed = isinstance(images, list | tuple) or getattr(images, "ndim", 0) > 3
     found = explain_images(
-        explainer_from_predictor(predictor, given), parse_images(pictures if listed else [pictures]), asked
+        explainer_from_predictor(predictor, model_name), parse_images(images if listed else [images]), request
     )
     return [one for one in found if not isinstance(one, tuple)]
 
@@ -201,20 +201,20 @@ def hash_weights(model: ViT) -> str:
 
 def _explain_image(
     explainer: Explainer,
-    picture: ImageInput | bytes,
+    image_input: ImageInput | bytes,
     name: str,
-    asked: ExplainRequest,
+    request: ExplainRequest,
     options: MethodOptions,
-    of: int | None,
+    target_index: int | None,
 ) -> Explanation:
-    decoded = decode_image(picture, explainer.spec)
+    decoded = decode_image(image_input, explainer.spec)
     image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
-    answers = None if explainer.predictor is None else explainer.predictor.predict([picture])
-    method = asked.method or methods.default_method(explainer.model.config)
-    if method in METHODS and METHODS[method].class_specific and of is None:
-        of = _default_target(answers)
+    answers = None if explainer.predictor is None else explainer.predictor.predict([image_input])
+    method = request.method or methods.default_method(explainer.model.config)
+    if method in METHODS and METHODS[method].class_specific and target_index is None:
+        target_index = _default_target(answers)
     images = normalize(image[None].to(explainer.device), explainer.spec)
-    found = methods.explain_images(explainer.model, images, method, of, options)
+    found = methods.explain_images(explainer.model, images, method, target_index, options)
     number = None if found.targets is None else found.targets[0]
     artefacts = np.zeros(found.values.shape[1:], bool)
     if method in ATTENTION_METHODS:
@@ -225,7 +225,7 @@ def _explain_image(
         display_image=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
         heatmap=found,
-        options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},
+        options={word: value for word, value in request.__dict__.items() if value is not None} | {"method": method},
         target="" if number is None else _target_name(explainer, number),
         value=None if number is None or answers is None else _target_value(answers, number),
         predicted_class="" if answers is None else _predicted_class(answers),
@@ -235,61 +235,61 @@ def _explain_image(
     )
 
 
-def _method_options(asked: ExplainRequest, explainer: Explainer) -> MethodOptions:
+def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
     """As the methods know them; the empty picture is made from the model's own white and black."""
     plain = MethodOptions(
-        layer=asked.layer, heads=asked.heads, patch=asked.patch, window=asked.window, steps=asked.steps,
-        drop=True if asked.fill == "drop" else None,
+        layer=request.layer, heads=request.heads, patch=request.patch, window=request.window, steps=request.steps,
+        drop=True if request.fill == "drop" else None,
     )  # fmt: skip
-    if asked.fill in (None, "drop"):
+    if request.fill in (None, "drop"):
         return plain
     spec = explainer.spec
-    level = torch.full((1, spec.channels, *spec.size), 255 if asked.fill == "white" else 0, dtype=torch.uint8)
+    level = torch.full((1, spec.channels, *spec.size), 255 if request.fill == "white" else 0, dtype=torch.uint8)
     empty = normalize(level, spec).to(explainer.device)
-    return replace(plain, cover=torch.zeros_like(empty) if asked.fill == "mean" else empty)
+    return replace(plain, cover=torch.zeros_like(empty) if request.fill == "mean" else empty)
 
 
-def _check_fill_mode(asked: ExplainRequest, model: ViT) -> None:
-    method = asked.method or methods.default_method(model.config)
-    if asked.fill is None or method not in METHODS:
+def _check_fill_mode(request: ExplainRequest, model: ViT) -> None:
+    method = request.method or methods.default_method(model.config)
+    if request.fill is None or method not in METHODS:
         return
     if "cover" not in METHODS[method].option_names:
         raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
-    if asked.fill == "drop" and "drop" not in METHODS[method].option_names:
+    if request.fill == "drop" and "drop" not in METHODS[method].option_names:
         raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
 
 
-def _default_target(answers: TaskPredictions | None) -> int | None:
+def _default_target(predictions: TaskPredictions | None) -> int | None:
     """The output that is explained if none is named: the answer, the most likely label, the only column.
 
     Raises:
         UsageError: there are several columns.
     """
-    if answers is None:
+    if predictions is None:
         return None
-    if isinstance(answers, ClassificationPredictions):
-        return int(answers.labels[0])
-    if not isinstance(answers, RegressionPredictions):
-        return int(answers.probabilities[0].argmax())
-    if len(answers.columns) > 1:
+    if isinstance(predictions, ClassificationPredictions):
+        return int(predictions.labels[0])
+    if not isinstance(predictions, RegressionPredictions):
+        return int(predictions.probabilities[0].argmax())
+    if len(predictions.columns) > 1:
         raise UsageError(
-            f"The model gives several numbers: {', '.join(answers.columns)}. Name the one to explain (--class NAME)."
+            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain (--class NAME)."
         )
     return 0
 
 
-def _target_name(explainer: Explainer, number: int) -> str:
-    return explainer.classes[number] if explainer.classes else f"output {number}"
+def _target_name(explainer: Explainer, index: int) -> str:
+    return explainer.classes[index] if explainer.classes else f"output {index}"
 
 
-def _target_value(answers: TaskPredictions, number: int) -> float:
+def _target_value(predictions: TaskPredictions, index: int) -> float:
     """The probability of an output, or its value in the user's units."""
-    row = answers.values[0] if isinstance(answers, RegressionPredictions) else answers.probabilities[0]
-    return float(row[number])
+    row = predictions.values[0] if isinstance(predictions, RegressionPredictions) else predictions.probabilities[0]
+    return float(row[index])
 
 
-def _predicted_class(answers: TaskPredictions) -> str:
-    return answers.classes[int(answers.labels[0])] if isinstance(answers, ClassificationPredictions) else ""
+def _predicted_class(predictions: TaskPredictions) -> str:
+    return predictions.classes[int(predictions.labels[0])] if isinstance(predictions, ClassificationPredictions) else ""
 
 
 def _to_channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:
@@ -336,7 +336,11 @@ class Explanation:
             return self.target
         if self.task == "number":
             return f"{self.target} = {self.value:.4g}"
-        other = f"  (answered: {self.predicted_class})" if self.predicted_class and self.predicted_class != self.target else ""
+        other = (
+            f"  (answered: {self.predicted_class})"
+            if self.predicted_class and self.predicted_class != self.target
+            else ""
+        )
         return f"{self.target}, {self.value:.1%}{other}"
 
     @property
@@ -370,7 +374,9 @@ class Explanation:
             UsageError: opacity outside 0..1.
         """
         heat, scale = self.heatmap.values[0], self.heatmap.scale
-        return plot_overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.display_image)
+        return plot_overlay(
+            self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.display_image
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
@@ -400,12 +406,12 @@ class Explanation:
         }
 
     def save(
-        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, extra: Mapping[str, Any] | None = None
     ) -> Path:
         """Write STEM.METHOD.png, .npz (values, artefacts, and pixels where the method knows them) and .json.
 
         Args:
-            beside: further facts for the .json file.
+            extra: further facts for the .json file.
 
         Returns:
             Where the PNG lies.
@@ -423,7 +429,7 @@ class Explanation:
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)
         atomic.write_bytes(to.with_name(to.name + ".npz"), data.getvalue())
-        atomic.write_json(to.with_name(to.name + ".json"), {**self.to_json(), "opacity": opacity, **(beside or {})})
+        atomic.write_json(to.with_name(to.name + ".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
         return path
 
 
@@ -478,27 +484,31 @@ class MethodComparison:
     def to_json(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
         records = {
-            method: {"nothing": one} if isinstance(one, str) else one.to_json() for method, one in self.by_method.items()
+            method: {"nothing": one} if isinstance(one, str) else one.to_json()
+            for method, one in self.by_method.items()
         }
         return {"picture": self.default_explanation.name, "methods": records}
 
     def save(
-        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, extra: Mapping[str, Any] | None = None
     ) -> Path:
         """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explained.save`."""
         path = Path(folder) / f"{stem}.{ALL_METHODS}.png"
-        said = [f"{method}: {one if isinstance(one, str) else one.heatmap.description}" for method, one in self.by_method.items()]
+        said = [
+            f"{method}: {one if isinstance(one, str) else one.heatmap.description}"
+            for method, one in self.by_method.items()
+        ]
         save_described_png(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
         arrays = {method: one.heatmap.values[0] for method, one in self.by_method.items() if not isinstance(one, str)}
         data = io.BytesIO()
         np.savez_compressed(data, artefacts=self.default_explanation.artefacts, **arrays)
         atomic.write_bytes(path.with_suffix(".npz"), data.getvalue())
-        atomic.write_json(path.with_suffix(".json"), {**self.to_json(), "opacity": opacity, **(beside or {})})
+        atomic.write_json(path.with_suffix(".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
         return path
 
 
 def explain_by_all_methods(
-    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: ExplainRequest, skip_bad: bool = False
+    explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[MethodComparison | tuple[str, str]]:
     """Every picture by all methods, one after another. Only a class and a patch can be named.
 
@@ -508,39 +518,41 @@ def explain_by_all_methods(
         UsageError: an option that only some methods know.
         as `explaining.explained`.
     """
-    known = replace(asked, method=None, of=None, patch=None)
+    known = replace(request, method=None, target=None, patch=None)
     if others := [name for name, value in known.__dict__.items() if value is not None]:
         raise UsageError(f"With all methods only a class and a patch can be named. Got {', '.join(others)}.")
-    for picture in pictures:
-        (first,) = explain_images(explainer, [picture], ExplainRequest(target=asked.target), skip_bad)
+    for picture in images:
+        (first,) = explain_images(explainer, [picture], ExplainRequest(target=request.target), skip_bad)
         if isinstance(first, tuple):
             yield first
         else:
-            yield MethodComparison(default_explanation=first, by_method=_explain_other_methods(explainer, picture, asked, first))
+            yield MethodComparison(
+                default_explanation=first, by_method=_explain_other_methods(explainer, picture, request, first)
+            )
 
 
 def _explain_other_methods(
-    explainer: Explainer, picture: ImageInput | bytes, asked: ExplainRequest, first: Explanation
+    explainer: Explainer, image: ImageInput | bytes, request: ExplainRequest, first: Explanation
 ) -> dict[str, Explanation | str]:
-    patch = int(first.heatmap.values[0].argmax()) + 1 if asked.patch is None else asked.patch
+    patch = int(first.heatmap.values[0].argmax()) + 1 if request.patch is None else request.patch
     found: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
     for method, known in METHODS.items():
         if method in found or (known.class_specific and not explainer.model.config.outputs):
             continue
         wish = ExplainRequest(
             method=method,
-            target=asked.target if known.class_specific else None,
+            target=request.target if known.class_specific else None,
             patch=patch if method == "similarity" else None,
         )
         try:
-            (one,) = explain_images(explainer, [picture], wish)
+            (one,) = explain_images(explainer, [image], wish)
         except EmptyMapError as problem:
             found[method] = str(problem)
         else:
             assert isinstance(one, Explanation)
-            if method == "similarity" and asked.patch is None:
+            if method == "similarity" and request.patch is None:
                 line = f"{one.heatmap.description} It is the one that {first.heatmap.method} marks most."
-                one = replace(one, found=replace(one.heatmap, line=line))
+                one = replace(one, heatmap=replace(one.heatmap, description=line))
             found[method] = one
     return found
 
@@ -549,10 +561,10 @@ def _explain_other_methods(
 
 
 def draw_paper_figure(
-    found: ModelInfo,
-    name: str,
-    pictures: Sequence[Path],
-    to: Path,
+    model_info: ModelInfo,
+    figure_name: str,
+    image_paths: Sequence[Path],
+    output_path: Path,
     image_size: tuple[int, int] | None = None,
     choices: FigureOptions | None = None,
 ) -> list[Path]:
@@ -566,8 +578,8 @@ def draw_paper_figure(
         DataError: a picture cannot be read.
         ResourceError: the files cannot be written.
     """
-    model = found.model
-    spec = found.spec if image_size is None else resize_spec(found.spec, image_size)
-    names = [path.name for path in pictures]
-    shown = prepare_figure_inputs(model, spec, list(pictures), names) if pictures else empty_figure_inputs(model)
-    return all_figures.save_figure(all_figures.draw_figure(name, model, shown, choices), to)
+    model = model_info.model
+    spec = model_info.spec if image_size is None else resize_spec(model_info.spec, image_size)
+    names = [path.name for path in image_paths]
+    shown = prepare_figure_inputs(model, spec, list(image_paths), names) if image_paths else empty_figure_inputs(model)
+    return all_figures.save_figure(all_figures.draw_figure(figure_name, model, shown, choices), output_path)

@@ -78,19 +78,19 @@ DEFAULT_EXPORT_OPTIONS = ExportOptions()
 
 
 def export_model(
-    given: str,
+    model_name: str,
     to: str,
     out: Path | None = None,
-    wish: ExportOptions = DEFAULT_EXPORT_OPTIONS,
+    options: ExportOptions = DEFAULT_EXPORT_OPTIONS,
     trained_on: object | None = None,
 ) -> ExportResult:
     """Write a model in another form, compare its answers, and keep it if they are equal.
 
     Args:
-        given: a run folder, a bundle, a published classifier.
+        model_name: a run folder, a bundle, a published classifier.
         to: one of `TARGETS`.
         out: the file or folder to make; None makes one in the run's `exports/`, or beside another model.
-        wish: of onnx and pt2 files.
+        options: of onnx and pt2 files.
         trained_on: the object that a run was trained on, if it was one.
 
     Raises:
@@ -100,29 +100,31 @@ def export_model(
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     kind = _parse_export_format(to)
-    place = out or default_export_path(given, to, wish.precision)
+    place = out or default_export_path(model_name, to, options.precision)
     if kind is not None:
-        return _export_file(given, kind, place, wish, trained_on)
-    if wish != DEFAULT_EXPORT_OPTIONS:
+        return _export_file(model_name, kind, place, options, trained_on)
+    if options != DEFAULT_EXPORT_OPTIONS:
         raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
-    converted = conversion.convert_model(find_model(given), conversion.parse_conversion_target(to), place)
-    compared = f"compared on {converted.num_images} random pictures: outputs differ by at most {converted.difference:.2g}"
+    converted = conversion.convert_model(find_model(model_name), conversion.parse_conversion_target(to), place)
+    compared = (
+        f"compared on {converted.num_images} random pictures: outputs differ by at most {converted.difference:.2g}"
+    )
     return ExportResult(
         path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
         notes=(compared, *converted.notes),
     )  # fmt: skip
 
 
-def default_export_path(given: str, to: str, precision: ExportPrecision = "float32") -> Path:
+def default_export_path(model_name: str, to: str, precision: ExportPrecision = "float32") -> Path:
     """Where an export goes when nobody says: into the run's `exports/`, or beside another model."""
     kind = _parse_export_format(to)
     ending = "" if precision == "float32" else f"-{precision}"
-    if (Path(given) / "plan.toml").is_file():
+    if (Path(model_name) / "plan.toml").is_file():
         name = f"model{ending}.{kind}" if kind else conversion.add_extension(to, conversion.parse_conversion_target(to))
-        return Path(given) / "exports" / name
+        return Path(model_name) / "exports" / name
     if kind is None:
-        return conversion.default_conversion_path(given, conversion.parse_conversion_target(to))
-    beside = conversion.default_conversion_path(given, "bundle")  # called NAME-bundle
+        return conversion.default_conversion_path(model_name, conversion.parse_conversion_target(to))
+    beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
     return beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{kind}")
 
 
@@ -140,15 +142,17 @@ def _parse_export_format(to: str) -> ExportFormat | None:
 
 
 def _export_file(
-    given: str, kind: ExportFormat, out: Path, wish: ExportOptions, trained_on: object | None
+    model_name: str, kind: ExportFormat, out: Path, options: ExportOptions, trained_on: object | None
 ) -> ExportResult:
     build.check_export_path(out, kind)
-    check_precision_support(kind, wish.precision)
-    if wish.precision != "float32":
-        return _export_reduced_file(given, kind, out, wish, trained_on)
-    member = open_predictor(given, "cpu").single_member()
-    pictures, whose = load_comparison_images(Path(given), member.spec, wish.resize, trained_on, NUM_COMPARISON_IMAGES)
-    proof, resized = build.export_file(member, kind, out, pictures, wish.resize)
+    check_precision_support(kind, options.precision)
+    if options.precision != "float32":
+        return _export_reduced_file(model_name, kind, out, options, trained_on)
+    member = open_predictor(model_name, "cpu").single_member()
+    pictures, whose = load_comparison_images(
+        Path(model_name), member.spec, options.resize, trained_on, NUM_COMPARISON_IMAGES
+    )
+    proof, resized = build.export_file(member, kind, out, pictures, options.resize)
     notes = [str(proof), whose]
     if resized is not None:
         notes.append(f"resizing by itself, {resized}")
@@ -162,15 +166,19 @@ def _export_file(
 
 
 def _export_reduced_file(
-    given: str, kind: ExportFormat, out: Path, wish: ExportOptions, trained_on: object | None
+    model_name: str, kind: ExportFormat, out: Path, options: ExportOptions, trained_on: object | None
 ) -> ExportResult:
-    member = open_predictor(given, "cpu").single_member()
+    member = open_predictor(model_name, "cpu").single_member()
     calibration: list[DecodedArray] = []
     fitted = ""
-    if wish.precision == "int8":
-        calibration, fitted = load_calibration_images(Path(given), member.spec, wish.calibrate, trained_on)
-    pictures, whose = load_comparison_images(Path(given), member.spec, wish.resize, trained_on, NUM_AGREEMENT_IMAGES)
-    agreed = export_reduced_precision(member, kind, wish.precision, out, pictures, calibration, wish.resize, wish.force)
+    if options.precision == "int8":
+        calibration, fitted = load_calibration_images(Path(model_name), member.spec, options.calibrate, trained_on)
+    pictures, whose = load_comparison_images(
+        Path(model_name), member.spec, options.resize, trained_on, NUM_AGREEMENT_IMAGES
+    )
+    agreed = export_reduced_precision(
+        member, kind, options.precision, out, pictures, calibration, options.resize, options.force
+    )
     notes = tuple(note for note in (str(agreed), whose, fitted) if note)
     return ExportResult(
         path=out, to=kind, difference=agreed.difference, num_images=agreed.num_images, agreement=agreed, notes=notes
@@ -187,20 +195,24 @@ DecodedArray = UInt8[np.ndarray, "H W C"]
 
 
 def load_comparison_images(
-    model: Path, spec: ImageSpec, any_size: bool, trained_on: object | None, most: int = NUM_COMPARISON_IMAGES
+    model_path: Path,
+    spec: ImageSpec,
+    any_size: bool,
+    trained_on: object | None,
+    max_images: int = NUM_COMPARISON_IMAGES,
 ) -> tuple[list[DecodedArray], str]:
     """Decoded pictures to compare on, and whose they are: those that a run held out, or drawn ones.
 
     Args:
         any_size: let drawn ones have another size than the model's.
         trained_on: the object that the run was trained on, if it was one.
-        most: pictures of the run, evenly from its split.
+        max_images: pictures of the run, evenly from its split.
     """
     why = "no run has held out any"
-    if (model / "plan.toml").is_file():
+    if (model_path / "plan.toml").is_file():
         try:
-            labelled = load_held_out(model, None, trained_on)
-            found = _sample_images(labelled, spec, most)
+            labelled = load_held_out(model_path, None, trained_on)
+            found = _sample_images(labelled, spec, max_images)
             if found:
                 return found, f"on pictures of the run's own {labelled.split} split"
             why = "none of the run's own can be read"
@@ -211,29 +223,29 @@ def load_comparison_images(
 
 
 def load_calibration_images(
-    model: Path, spec: ImageSpec, given: str | Path | None, trained_on: object | None
+    model_path: Path, spec: ImageSpec, source: str | Path | None, trained_on: object | None
 ) -> tuple[list[DecodedArray], str]:
     """Decoded pictures that int8 is fitted to, and whose they are: what was named, or the run's training pictures.
 
     Args:
-        given: a picture, folder, pattern or @list.txt.
+        source: a picture, folder, pattern or @list.txt.
 
     Raises:
         UsageError: nothing was named and no run has training pictures here; drawn ones would fit nothing.
         DataError: what was named holds no picture that can be read.
     """
-    if given is not None:
-        named = expand_image_paths([str(given)])
+    if source is not None:
+        named = expand_image_paths([str(source)])
         places = np.linspace(0, len(named) - 1, min(NUM_CALIBRATION_IMAGES, len(named))).astype(np.int64)
         found = [decode_image(named[place], spec) for place in places.tolist()]
-        return found, f"calibrated on {len(found):,} pictures of {given}"
+        return found, f"calibrated on {len(found):,} pictures of {source}"
     missing = "name some with --calibrate FOLDER"
-    if not (model / "plan.toml").is_file():
+    if not (model_path / "plan.toml").is_file():
         raise UsageError(
-            f"int8 is fitted to pictures like those to come, and {model} is no run that has some: {missing}."
+            f"int8 is fitted to pictures like those to come, and {model_path} is no run that has some: {missing}."
         )
     try:
-        found = _sample_images(load_held_out(model, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
+        found = _sample_images(load_held_out(model_path, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
     except (DataError, UsageError) as error:
         raise UsageError(
             f"int8 is fitted to the run's training pictures, which are not here ({error}): {missing}."
@@ -259,15 +271,15 @@ def draw_synthetic_images(
     return np.rint(128 + 30 * np.where(sharp, 3 * np.sign(waves), waves) + noise).clip(0, 255).astype(np.uint8)
 
 
-def _sample_images(labelled: LabelledImages, spec: ImageSpec, most: int) -> list[DecodedArray]:
+def _sample_images(labelled: LabelledImages, spec: ImageSpec, max_images: int) -> list[DecodedArray]:
     """Evenly from all, less those that cannot be read."""
     pictures = labelled.images
-    places = np.linspace(0, len(pictures) - 1, min(most, len(pictures))).astype(np.int64)
+    places = np.linspace(0, len(pictures) - 1, min(max_images, len(pictures))).astype(np.int64)
     return list(_decode_readable((pictures[place] for place in places.tolist()), spec))
 
 
-def _decode_readable(pictures: Iterable[ImageInput], spec: ImageSpec) -> Iterator[DecodedArray]:
-    for picture in pictures:
+def _decode_readable(images: Iterable[ImageInput], spec: ImageSpec) -> Iterator[DecodedArray]:
+    for picture in images:
         try:
             yield decode_image(picture, spec)
         except DataError:  # the run may have left it out, too; the others are enough

@@ -34,8 +34,8 @@ def measure_faithfulness(
     predictor: Predictor,
     labelled: LabelledImages,
     methods: Mapping[str, MapFunction],
-    pictures: int = NUM_IMAGES,
-    shuffled: int = NUM_SHUFFLED,
+    num_images: int = NUM_IMAGES,
+    num_randomized: int = NUM_SHUFFLED,
     seed: int = 0,
 ) -> FaithfulnessReport:
     """Measure methods on the first so many pictures, with the model's own answers as what is explained.
@@ -44,7 +44,7 @@ def measure_faithfulness(
     groups are drawn for intervals where the source says which pictures belong together.
 
     Args:
-        shuffled: pictures whose maps are made again for every part of the model that loses its weights; 0 for none.
+        num_randomized: pictures whose maps are made again for every part of the model that loses its weights; 0 for none.
 
     Raises:
         UsageError: several models, another than a plain ViT, no outputs, or as `measure`.
@@ -54,7 +54,7 @@ def measure_faithfulness(
     model = member.model
     if not isinstance(model, ViT) or not model.config.outputs:
         raise UsageError("Only a plain ViT with outputs can be measured: there must be an answer, and patches to drop.")
-    rows, source = labelled.rows[:pictures], labelled.source
+    rows, source = labelled.rows[:num_images], labelled.source
     prepared = torch.stack([preprocess_image(source.images[row], member.spec) for row in rows.tolist()])
     images = normalize(prepared, member.spec).to(predictor.device)
     truth = _find_synthetic_truth(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
@@ -73,7 +73,7 @@ def measure_faithfulness(
             classes=classes,
             score=TASK_SCORES[member.task],
             synthetic=known,
-            num_shuffled=shuffled,
+            num_shuffled=num_randomized,
             seed=seed,
             groups=None if source.groups is None else source.groups[rows],
         ),

@@ -21,9 +21,9 @@ from .open_model import ModelInfo
 SUMMARY_PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "encoder.norm", "pool", "head")
 
 
-def summarize_model(found: ModelInfo) -> dict[str, Any]:
+def summarize_model(model_info: ModelInfo) -> dict[str, Any]:
     """Sizes, tokens and parameters as plain values; nothing is allocated for a name."""
-    shape = found.config
+    shape = model_info.config
     with torch.device("meta"):
         model = ViT(shape)
     parameters = {name: parameter.numel() for name, parameter in model.named_parameters()}
@@ -38,18 +38,18 @@ def summarize_model(found: ModelInfo) -> dict[str, Any]:
             for part in SUMMARY_PARTS
         },
         "architecture": config.write(shape),
-        "image": config.write(found.spec),
-        "classes": list(found.classes),
+        "image": config.write(model_info.spec),
+        "classes": list(model_info.classes),
     }
 
 
-def format_model_summary(found: ModelInfo, facts: Mapping[str, Any]) -> str:
+def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str:
     """The same for people."""
-    shape, spec = found.config, found.spec
+    shape, spec = model_info.config, model_info.spec
     rows, columns = facts["grid"]
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
     lines = [
-        f"{facts['model']} ({found.kind})",
+        f"{facts['model']} ({model_info.kind})",
         f"  parameters  {facts['parameters']:,}" + _describe_buffers(facts["fixed_numbers"]),
         f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_describe_channels(spec.channels)}, "
         f"{_describe_resize(spec)}",
@@ -60,7 +60,7 @@ def format_model_summary(found: ModelInfo, facts: Mapping[str, Any]) -> str:
         f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
         f"  places      positions {shape.positions}, rotary {shape.rotary}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} "
-        f"outputs{_describe_classes(found.classes)}",
+        f"outputs{_describe_classes(model_info.classes)}",
         "",
         "  part             parameters",
     ]
@@ -68,15 +68,15 @@ def format_model_summary(found: ModelInfo, facts: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def preview_model_input(found: ModelInfo, picture: Path) -> UInt8[np.ndarray, "H W C"]:
+def preview_model_input(model_info: ModelInfo, image_path: Path) -> UInt8[np.ndarray, "H W C"]:
     """A picture as the model sees it: its channels, its size, and zeros up to whole patches if it pads.
 
     Raises:
         DataError: the picture cannot be read.
     """
-    image = fit_array_to_tensor(read_image(picture, found.spec.channels), found.spec)[None]
-    if found.config.pad:
-        image = pad_to_patches(image.float(), found.config.patch).to(torch.uint8)
+    image = fit_array_to_tensor(read_image(image_path, model_info.spec.channels), model_info.spec)[None]
+    if model_info.config.pad:
+        image = pad_to_patches(image.float(), model_info.config.patch).to(torch.uint8)
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())
 
 
@@ -108,9 +108,9 @@ def _describe_classes(classes: tuple[str, ...]) -> str:
 # What to know of weights that somebody else has trained: their numerics, where they come from, under which licence.
 
 
-def provenance_to_json(found: ModelInfo) -> dict[str, Any]:
+def provenance_to_json(model_info: ModelInfo) -> dict[str, Any]:
     """The same as plain values; what nobody has said is empty."""
-    shape = found.config
+    shape = model_info.config
     return {
         "numerics": {
             "norm": shape.norm,
@@ -120,44 +120,44 @@ def provenance_to_json(found: ModelInfo) -> dict[str, Any]:
             "final_norm": shape.final_norm,
             "resample": shape.resample if shape.positions in ("learned", "indexed") else None,
         },
-        "interpolation": found.spec.interpolation,
-        "licence": found.licence,
-        "repository": found.repository,
-        "notes": list(found.notes),
+        "interpolation": model_info.spec.interpolation,
+        "licence": model_info.licence,
+        "repository": model_info.repository,
+        "notes": list(model_info.notes),
     }
 
 
-def format_provenance(found: ModelInfo) -> list[str]:
+def format_provenance(model_info: ModelInfo) -> list[str]:
     """For people, one fact a line, in the columns of the table of a model's shape."""
-    shape = found.config
+    shape = model_info.config
     order = "the final norm, then " if shape.final_norm else ""
     rows = [
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
         (
             "resize",
-            f"pictures {found.spec.interpolation}, to fit: {found.spec.fit}{_describe_position_resampling(found)}",
+            f"pictures {model_info.spec.interpolation}, to fit: {model_info.spec.fit}{_describe_position_resampling(model_info)}",
         ),
-        ("licence", _describe_licence(found)),
+        ("licence", _describe_licence(model_info)),
     ]
-    rows += [("from", found.repository)] if found.repository else []
-    rows += [("note" if not place else "", note) for place, note in enumerate(found.notes)]
+    rows += [("from", model_info.repository)] if model_info.repository else []
+    rows += [("note" if not place else "", note) for place, note in enumerate(model_info.notes)]
     return [f"  {name:<11} {text}" for name, text in rows]
 
 
-def format_licence(found: ModelInfo) -> str:
+def format_licence(model_info: ModelInfo) -> str:
     """Under which licence whose weights were published; empty where nobody says it.
 
     A file cannot say whether it holds those weights, or others of the same kind that somebody trained anew.
     """
-    whose = f" that {found.repository} published" if found.repository else ""
-    return f"licence of the weights{whose}: {found.licence}" if found.licence else ""
+    whose = f" that {model_info.repository} published" if model_info.repository else ""
+    return f"licence of the weights{whose}: {model_info.licence}" if model_info.licence else ""
 
 
-def _describe_licence(found: ModelInfo) -> str:
-    if not found.licence or not found.repository:
-        return found.licence or "nobody says"
-    return f"{found.licence}, of the weights that {found.repository} published"
+def _describe_licence(model_info: ModelInfo) -> str:
+    if not model_info.licence or not model_info.repository:
+        return model_info.licence or "nobody says"
+    return f"{model_info.licence}, of the weights that {model_info.repository} published"
 
 
-def _describe_position_resampling(found: ModelInfo) -> str:
-    return f"; positions {found.config.resample}" if found.config.positions in ("learned", "indexed") else ""
+def _describe_position_resampling(model_info: ModelInfo) -> str:
+    return f"; positions {model_info.config.resample}" if model_info.config.positions in ("learned", "indexed") else ""

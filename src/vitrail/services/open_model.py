@@ -92,7 +92,7 @@ class ModelInfo:
         return create_model(self.config, 0).eval() if self.trained_model is None else self.trained_model
 
 
-def find_model(given: str, said: ModelOptions = NO_OPTIONS) -> ModelInfo:
+def find_model(model_name: str, options: ModelOptions = NO_OPTIONS) -> ModelInfo:
     """The model behind a path or a name; a path that exists is taken before a name.
 
     Raises:
@@ -100,31 +100,31 @@ def find_model(given: str, said: ModelOptions = NO_OPTIONS) -> ModelInfo:
         DamagedFileError: the file or folder cannot be trusted.
         ResourceError: a name on the Hub whose files are neither here nor reachable.
     """
-    here = locate_model(given)
+    here = locate_model(model_name)
     if here is None:
-        return _model_from_name(given, said)
+        return _model_from_name(model_name, options)
     if (together := find_ensemble(here.path)) is not None:
         raise UsageError(
-            f"{given} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of its "
+            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of its "
             f"models for this, such as {together / 'member-0'}."
         )
     folder = find_bundle(here.path)
-    found = _open_weights(here.path, said) if folder is None else _open_bundle(here.path, folder, said)
+    found = _open_weights(here.path, options) if folder is None else _open_bundle(here.path, folder, options)
     found = replace(found, notes=(*here.notes, *found.notes))
     if not here.licence or (found.licence and here.licence.startswith(LICENCE_NOT_STATED)):
         return found
     return replace(found, licence=here.licence, repository=here.repository)
 
 
-def locate_model(given: str) -> ResolvedModel | None:
+def locate_model(model_name: str) -> ResolvedModel | None:
     """As `checkpoints.place.located`; the licence of a name on the Hub is told on standard error.
 
     Raises:
         UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
     """
-    found = bundle.resolve_model(given)
+    found = bundle.resolve_model(model_name)
     if found is not None and found.repository:
-        sys.stderr.write(f"{given}: licence {found.licence}, revision {found.revision}\n")
+        sys.stderr.write(f"{model_name}: licence {found.licence}, revision {found.revision}\n")
     return found
 
 
@@ -146,16 +146,16 @@ def default_image_spec(shape: ViTConfig) -> ImageSpec:
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
-def _open_bundle(path: Path, folder: Path, said: ModelOptions) -> ModelInfo:
+def _open_bundle(path: Path, folder: Path, options: ModelOptions) -> ModelInfo:
     """A model of ours."""
     return replace(
-        _make_model_info("bundle" if folder == path else "run", _load_with_options(folder, said)), bundle=folder
+        _make_model_info("bundle" if folder == path else "run", _load_with_options(folder, options)), bundle=folder
     )
 
 
-def _open_weights(path: Path, said: ModelOptions) -> ModelInfo:
+def _open_weights(path: Path, options: ModelOptions) -> ModelInfo:
     """A model that others have written."""
-    return _make_model_info("weights folder" if path.is_dir() else "weights file", _load_with_options(path, said))
+    return _make_model_info("weights folder" if path.is_dir() else "weights file", _load_with_options(path, options))
 
 
 def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
@@ -173,37 +173,37 @@ def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
     )
 
 
-def _load_with_options(path: Path, said: ModelOptions) -> LoadedModel:
+def _load_with_options(path: Path, options: ModelOptions) -> LoadedModel:
     return load_checkpoint(
         path,
-        layout=said.layout,
-        heads=said.heads,
-        image_size=said.image_size,
-        channels=said.channels,
-        pool=said.pool,
-        match=said.match,
-        outputs=said.outputs,
-        network=said.network,
-        channels_policy=said.channels_policy,
-        settings=said.settings,
-        allow_nonfinite=said.allow_nonfinite,
+        layout=options.layout,
+        heads=options.heads,
+        image_size=options.image_size,
+        channels=options.channels,
+        pool=options.pool,
+        match=options.match,
+        outputs=options.outputs,
+        network=options.network,
+        channels_policy=options.channels_policy,
+        settings=options.settings,
+        allow_nonfinite=options.allow_nonfinite,
     )
 
 
-def _model_from_name(given: str, said: ModelOptions) -> ModelInfo:
+def _model_from_name(model_name: str, options: ModelOptions) -> ModelInfo:
     """A named size, which has no file to describe."""
     beside = {
-        "--layout": said.layout,
-        "--heads": said.heads,
-        "--pool": said.pool,
-        "--match": said.match,
-        "--network": said.network,
-        "--channels-policy": said.channels_policy,
+        "--layout": options.layout,
+        "--heads": options.heads,
+        "--pool": options.pool,
+        "--match": options.match,
+        "--network": options.network,
+        "--channels-policy": options.channels_policy,
     }
     if flags := [flag for flag, value in beside.items() if value is not None]:
-        raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {given}.")
-    shape = resize_config(_config_from_size_name(given), said.image_size, said.channels, said.outputs)
-    shape = config.read(ViTConfig, {**config.write(shape), **said.settings}, "settings")
+        raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {model_name}.")
+    shape = resize_config(_config_from_size_name(model_name), options.image_size, options.channels, options.outputs)
+    shape = config.read(ViTConfig, {**config.write(shape), **options.settings}, "settings")
     return ModelInfo(kind="name", config=shape, spec=default_image_spec(shape))
 
 

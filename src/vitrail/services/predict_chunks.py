@@ -110,7 +110,7 @@ def is_multi_process() -> bool:
     return group_from_env().world_size > 1
 
 
-def predict_in_chunks(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
+def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     """Answer this process's share of the parts, but for those that are whole, and join all if none is missing then.
 
     Processes say nothing to each other: part n belongs to rank n modulo their number, and the folder tells the rest. So
@@ -122,60 +122,62 @@ def predict_in_chunks(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
         as `predicting.open_predictor`.
     """
     group = group_from_env()
-    predictor, parts = open_chunk_folder(asked, _local_device(asked.device, group), group.local_world_size)
+    predictor, parts = open_chunk_folder(request, _local_device(request.device, group), group.local_world_size)
     share = parts.chunks_for_rank(group.rank, group.world_size)
     todo = [number for number in share if not parts.is_complete(number)]
-    answers = _predict_and_write(parts, todo, predictor, asked)
+    answers = _predict_and_write(parts, todo, predictor, request)
     total = sum(len(parts.chunk_images(number)) for number in todo)
     deque(answers if group.rank else progress.track_batches(answers, total), maxlen=0)
-    return join_if_complete(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), group)
+    return join_if_complete(parts, request.to, predictor.task, len(todo), len(share) - len(todo), group)
 
 
-def open_chunk_folder(asked: ChunkedPredictRequest, device: str, sharing: int = 1) -> tuple[Predictor, ChunkFolder]:
+def open_chunk_folder(
+    request: ChunkedPredictRequest, device: str, num_processes: int = 1
+) -> tuple[Predictor, ChunkFolder]:
     """The model and the folder of parts, which are seen to belong together.
 
     Args:
-        sharing: how many processes share this machine's cores.
+        num_processes: how many processes share this machine's cores.
 
     Raises:
         as `predict`.
     """
-    predictor = open_request_predictor(asked, device, sharing)
+    predictor = open_request_predictor(request, device, num_processes)
     job = ChunkJob(
-        model=hash_predictor(predictor), pictures=hash_paths(asked.pictures), count=len(asked.pictures), size=asked.chunk_size,
-        sets=asked.sets, skip_bad=asked.skip_bad, version=importlib.metadata.version("vitrail"),
+        model=hash_predictor(predictor), pictures=hash_paths(request.pictures), count=len(request.pictures), size=request.chunk_size,
+        sets=request.sets, skip_bad=request.skip_bad, version=importlib.metadata.version("vitrail"),
     )  # fmt: skip
-    return predictor, ChunkFolder(asked.to.with_name(asked.to.name + FOLDER_SUFFIX), job, asked.pictures)
+    return predictor, ChunkFolder(request.to.with_name(request.to.name + FOLDER_SUFFIX), job, request.pictures)
 
 
-def open_request_predictor(asked: ChunkedPredictRequest, device: str, sharing: int = 1) -> Predictor:
+def open_request_predictor(request: ChunkedPredictRequest, device: str, num_processes: int = 1) -> Predictor:
     """The model alone.
 
     Raises:
         as `predict`.
     """
-    predictor = apply_image_options(open_predictor(asked.model, device, sharing), asked.changes or {})
-    if asked.sets:
+    predictor = apply_image_options(open_predictor(request.model, device, num_processes), request.changes or {})
+    if request.sets:
         require_sets_support(predictor.task, predictor.decisions)
     return predictor
 
 
 def predict_chunk_batches(
-    predictor: Predictor, pictures: Sequence[Path], asked: ChunkedPredictRequest
+    predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """The pictures of a part batch by batch, in the batches of a prediction without parts."""
-    for batch in predictor.predict_batches(pictures, BATCH_SIZE, asked.skip_bad):
-        yield add_prediction_sets(batch, predictor.decisions) if asked.sets else batch
+    for batch in predictor.predict_batches(images, BATCH_SIZE, request.skip_bad):
+        yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 
 def join_if_complete(
-    parts: ChunkFolder, to: Path, task: Task, written: int, kept: int, group: GroupInfo
+    parts: ChunkFolder, to: Path, task: Task, num_written: int, num_reused: int, group: GroupInfo
 ) -> ChunkedPredictResult:
     """Join the parts if none is missing, and say how things stand."""
     missing = parts.list_missing()
     whole = None if missing else parts.join_chunks(to, task)
     return ChunkedPredictResult(
-        folder=parts.folder, to=to, num_chunks=parts.job.num_chunks, num_written=written, num_reused=kept, num_missing=len(missing),
+        folder=parts.folder, to=to, num_chunks=parts.job.num_chunks, num_written=num_written, num_reused=num_reused, num_missing=len(missing),
         num_rows=None if whole is None else whole.rows, skipped=() if whole is None else whole.skipped, rank=group.rank,
         world_size=group.world_size,
     )  # fmt: skip
@@ -197,27 +199,27 @@ def check_output_path(to: Path | None) -> Path:
 
 
 def _predict_and_write(
-    parts: ChunkFolder, todo: Sequence[int], predictor: Predictor, asked: ChunkedPredictRequest
+    parts: ChunkFolder, chunk_indices: Sequence[int], predictor: Predictor, request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """Every batch as it is answered; a part is written with its last one."""
-    for number in todo:
+    for number in chunk_indices:
         pictures = parts.chunk_images(number)
         before = hash_file_stats(pictures)
         batches: list[TaskPredictions] = []
-        for batch in predict_chunk_batches(predictor, pictures, asked):
+        for batch in predict_chunk_batches(predictor, pictures, request):
             batches.append(batch)
             yield batch
         parts.write_chunk(number, ChunkContent.from_predictions(concat_predictions(batches), before))
 
 
-def _local_device(wish: str, group: GroupInfo) -> str:
+def _local_device(requested: str, group: GroupInfo) -> str:
     """Every process takes the GPU of its number on this machine, where nobody has named one."""
-    if group.world_size == 1 or wish not in ("auto", "cuda"):
-        return wish
+    if group.world_size == 1 or requested not in ("auto", "cuda"):
+        return requested
     import torch
 
     if not torch.cuda.is_available():
-        return wish
+        return requested
     return f"cuda:{group.local_rank % torch.cuda.device_count()}"
 
 
@@ -233,7 +235,7 @@ PATH_SEPARATOR = b"\0"
 ERROR_CLASSES = {kind.__name__: kind for kind in VitrailError.__subclasses__()}
 
 
-def predict_on_ray(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
+def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     """Answer all parts that are not whole on the cluster of RAY_ADDRESS, on one that runs here, or on one of our own.
 
     A worker for every GPU of the cluster, else for every processor core, has the model once and answers part by part.
@@ -249,15 +251,15 @@ def predict_on_ray(asked: ChunkedPredictRequest) -> ChunkedPredictResult:
             "set). Start it alone, or leave --engine out."
         )
     ray = _import_ray()
-    predictor, parts = open_chunk_folder(asked, "cpu")
+    predictor, parts = open_chunk_folder(request, "cpu")
     share = parts.chunks_for_rank(0, 1)
     todo = [number for number in share if not parts.is_complete(number)]
     if todo:
-        written = _write_ray_chunks(ray, parts, todo, asked)
+        written = _write_ray_chunks(ray, parts, todo, request)
         with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
             sizes = {number: len(parts.chunk_images(number)) for number in todo}
             deque(progress.track_progress(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
-    return join_if_complete(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), GroupInfo())
+    return join_if_complete(parts, request.to, predictor.task, len(todo), len(share) - len(todo), GroupInfo())
 
 
 class RayWorker:
@@ -269,8 +271,8 @@ class RayWorker:
         identity: of the model that must answer.
     """
 
-    def __init__(self, asked: ChunkedPredictRequest, here: str, identity: str):
-        self._request, self._working_folder, self._identity = asked, here, identity
+    def __init__(self, request: ChunkedPredictRequest, working_folder: str, identity: str):
+        self._request, self._working_folder, self._identity = request, working_folder, identity
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
@@ -282,17 +284,17 @@ class RayWorker:
             facts = {"error": type(error).__name__, "text": str(error)}
             return {"part": row["part"], "table": b"", "facts": json.dumps(facts)}
 
-    def _predict_chunk(self, pictures: Sequence[Path]) -> ChunkContent:
-        predictor, before = self._predictor, hash_file_stats(pictures)
+    def _predict_chunk(self, images: Sequence[Path]) -> ChunkContent:
+        predictor, before = self._predictor, hash_file_stats(images)
         return ChunkContent.from_predictions(
-            concat_predictions(list(predict_chunk_batches(predictor, pictures, self._request))), before
+            concat_predictions(list(predict_chunk_batches(predictor, images, self._request))), before
         )
 
     @cached_property
     def _predictor(self) -> Predictor:
         os.chdir(self._working_folder)
         predictor = open_request_predictor(
-            self._request, self._request.device, sharing=os.cpu_count() or 1
+            self._request, self._request.device, num_processes=os.cpu_count() or 1
         )  # a thread for a core
         if hash_predictor(predictor) != self._identity:
             raise WorkerError(
@@ -318,20 +320,26 @@ def _import_ray() -> ModuleType:
     return module
 
 
-def _write_ray_chunks(ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: ChunkedPredictRequest) -> Iterator[int]:
+def _write_ray_chunks(
+    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
+) -> Iterator[int]:
     """The number of every part as it comes back and is written."""
     ours = not ray.is_initialized()
     if ours:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody of it
         ray.init(include_dashboard=False, log_to_driver=False)
     try:
-        for row in _run_ray_workers(ray, parts, todo, asked):
+        for row in _run_ray_workers(ray, parts, chunk_indices, request):
             facts = json.loads(row["facts"])
             if "error" in facts:
                 raise ERROR_CLASSES.get(facts["error"], WorkerError)(facts["text"])
             skipped = tuple((path, reason) for path, reason in facts["skipped"])
             made = ChunkContent(
-                table=row["table"], header_bytes=facts["head"], rows=facts["rows"], skipped=skipped, file_stats=facts["seen"]
+                table=row["table"],
+                header_bytes=facts["head"],
+                rows=facts["rows"],
+                skipped=skipped,
+                file_stats=facts["seen"],
             )
             parts.write_chunk(int(row["part"]), made)
             yield int(row["part"])
@@ -347,21 +355,21 @@ def _write_ray_chunks(ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: 
 
 
 def _run_ray_workers(
-    ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: ChunkedPredictRequest
+    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
 ) -> Iterator[dict[str, Any]]:
     """What the workers answer, in the order in which they are done."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     there = ray.cluster_resources()
-    gpus = 0 if asked.device == "cpu" else int(there.get("GPU", 0))
-    workers = min(len(todo), gpus or max(1, int(there.get("CPU", 1))))
+    gpus = 0 if request.device == "cpu" else int(there.get("GPU", 0))
+    workers = min(len(chunk_indices), gpus or max(1, int(there.get("CPU", 1))))
     items = [
         {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in parts.chunk_images(number))}
-        for number in todo
+        for number in chunk_indices
     ]
     rows = ray.data.from_items(items, override_num_blocks=len(items)).map(
         RayWorker,
-        fn_constructor_args=(replace(asked, pictures=()), str(Path.cwd()), parts.job.model),
+        fn_constructor_args=(replace(request, pictures=()), str(Path.cwd()), parts.job.model),
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=None if gpus else 1,
         num_gpus=1 if gpus else None,

@@ -18,18 +18,16 @@ from .image_options import override_image_options
 from .open_model import find_model, locate_model
 
 
-def parse_images(pictures: object, verb: str = "predict") -> list[ImageInput | bytes]:
+def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
     """What a person hands over as pictures, as the predictor takes them; files are read when their turn comes.
 
     Raises:
         UsageError: a single picture, which would be taken for a list of its rows or letters.
         DataError: something in the list is no picture.
     """
-    axes = getattr(pictures, "ndim", None)
-    if (axes is None and not isinstance(pictures, Sequence)) or isinstance(pictures, str | bytes):
-        raise UsageError(
-            f"{verb} takes a list of pictures. Got {_abbreviate(pictures)}; write [{_abbreviate(pictures)}]."
-        )
+    axes = getattr(images, "ndim", None)
+    if (axes is None and not isinstance(images, Sequence)) or isinstance(images, str | bytes):
+        raise UsageError(f"{verb} takes a list of pictures. Got {_abbreviate(images)}; write [{_abbreviate(images)}].")
     if axes is not None and axes < 4:
         raise UsageError(
             f"{verb} takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; "
@@ -37,7 +35,7 @@ def parse_images(pictures: object, verb: str = "predict") -> list[ImageInput | b
         )
     return [
         Path(picture) if isinstance(picture, str | os.PathLike) else load_image_input(picture, f"picture {place}")
-        for place, picture in enumerate(cast("Sequence[object]", pictures))
+        for place, picture in enumerate(cast("Sequence[object]", images))
     ]
 
 
@@ -54,29 +52,29 @@ def apply_image_options(predictor: Predictor, changes: Mapping[str, str]) -> Pre
     return predictor
 
 
-def _abbreviate(given: object) -> str:
+def _abbreviate(value: object) -> str:
     """An object in few letters."""
-    return repr(given) if isinstance(given, str | os.PathLike) else f"a {type(given).__name__}"
+    return repr(value) if isinstance(value, str | os.PathLike) else f"a {type(value).__name__}"
 
 
-def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) -> Predictor:
+def open_predictor(model_name: str | Path, device: str = "auto", num_processes: int = 1) -> Predictor:
     """A predictor with class names: from a run folder, a bundle, or a published classifier that names its classes.
 
     Args:
-        sharing: how many processes share the cores of this machine.
+        num_processes: how many processes share the cores of this machine.
 
     Raises:
         UsageError: nothing at the path, nobody has named its outputs, or a device that is not here.
         DamagedFileError: the files cannot be trusted.
     """
-    place = locate_model(str(given))
+    place = locate_model(str(model_name))
     if place is None:
         raise UsageError(
-            f"There is no model at {given}.{suggest_path(str(given))} Answers need one that is trained and knows "
+            f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained and knows "
             f"its classes: "
             "a run folder, a bundle, or a published classifier."
         )
-    machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)
+    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
     runtime.apply(machine)
     folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
@@ -84,7 +82,7 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
     found = find_model(str(place.path))
     if not found.classes:
         raise UsageError(
-            f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
+            f"Answers need the names of the classes, and {model_name} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
     member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))

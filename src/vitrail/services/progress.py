@@ -39,22 +39,22 @@ def track_batches(parts: Iterator[ResultT], total: int) -> Iterator[ResultT]:
     return track_progress(parts, total, lambda part: len(part) + len(part.skipped))
 
 
-def track_images(pictures: Iterator[ItemT], total: int) -> Iterator[ItemT]:
+def track_images(items: Iterator[ItemT], total: int) -> Iterator[ItemT]:
     """As `answered`, where each thing is one picture."""
-    return track_progress(pictures, total, lambda _: 1)
+    return track_progress(items, total, lambda _: 1)
 
 
-def track_groups(things: Iterator[ItemT], lots: int, size: int) -> Iterator[ItemT]:
+def track_groups(items: Iterator[ItemT], num_groups: int, size: int) -> Iterator[ItemT]:
     """As `answered`, where each of so many things is so many pictures."""
-    return track_progress(things, lots * size, lambda _: size)
+    return track_progress(items, num_groups * size, lambda _: size)
 
 
-def track_progress(things: Iterator[ItemT], total: int, size: Callable[[ItemT], int]) -> Iterator[ItemT]:
+def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], int]) -> Iterator[ItemT]:
     """As `answered`, where `size` says how many pictures a thing is."""
     terminal = sys.stderr.isatty()
     every = SECONDS_BETWEEN_UPDATES if terminal else SECONDS_BETWEEN_LINES
     began, last, done, shown = time.monotonic(), 0.0, 0, False
-    for thing in things:
+    for thing in items:
         yield thing
         done += size(thing)
         now = time.monotonic()
@@ -95,11 +95,11 @@ def _write_stderr(text: str) -> None:
         sys.stderr.flush()
 
 
-def track_messages(words: Iterator[str]) -> Iterator[str]:
+def track_messages(messages: Iterator[str]) -> Iterator[str]:
     """The same words, passed on; a terminal shows the last in a line that changes, a file one every five seconds."""
     terminal = sys.stderr.isatty()
     began, last, shown = time.monotonic(), 0.0, False
-    for text in words:
+    for text in messages:
         now = time.monotonic()
         if now - began > SECONDS_UNTIL_SHOWN and now - last > (0 if terminal else SECONDS_BETWEEN_LINES):
             last, shown = now, True

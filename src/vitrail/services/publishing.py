@@ -71,7 +71,7 @@ def is_hub_target(to: str) -> bool:
 
 
 def publish_model(
-    given: str,
+    model_name: str,
     to: str,
     layout: str | None = None,
     private: bool = False,
@@ -81,7 +81,7 @@ def publish_model(
     """Write a model's files and its card, and put them on the Hub as one commit.
 
     Args:
-        given: a run folder, a bundle, or any model that `convert` reads.
+        model_name: a run folder, a bundle, or any model that `convert` reads.
         to: "hub:OWNER/NAME".
         layout: "native", which is a bundle, or "timm" or "transformers", for readers of theirs; None is native.
         private: make the repository for its owner alone.
@@ -96,7 +96,7 @@ def publish_model(
     repository, chosen = hub.parse_push_target(to), _parse_hub_layout(layout)
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
-    found = find_model(given)
+    found = find_model(model_name)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as above:
         folder = Path(above) / "model"
         notes = _write_model_files(found, chosen, folder)
@@ -139,50 +139,52 @@ def _parse_hub_layout(word: str | None) -> HubLayout:
     raise UsageError(f"--layout is {', '.join(HUB_LAYOUTS[:-1])} or {HUB_LAYOUTS[-1]}. Got {word!r}.")
 
 
-def _write_model_files(found: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
+def _write_model_files(model_info: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
     """The files of a model but for the card of the Hub, and what the layout cannot say of it."""
-    if layout == "native" and found.bundle is not None:
-        shutil.copytree(found.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
+    if layout == "native" and model_info.bundle is not None:
+        shutil.copytree(model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
         return ()
-    return conversion.convert_model(found, "bundle" if layout == "native" else layout, folder).notes
+    return conversion.convert_model(model_info, "bundle" if layout == "native" else layout, folder).notes
 
 
-def _make_hub_card(found: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
+def _make_hub_card(model_info: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
     """The model's own card with a head that the Hub reads, and how to open it from there."""
-    pipeline = model_card.PIPELINE_TAGS.get(found.task, "image-feature-extraction")
+    pipeline = model_card.PIPELINE_TAGS.get(model_info.task, "image-feature-extraction")
     use = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
     beside = ["", *(f"- {note}" for note in notes)] if notes else []
     section = "\n".join(["## Use", "", use, *beside, "", ""])
     text = hub.FRONT_MATTER_PATTERN.sub(
-        lambda _: _make_front_matter(found, layout, pipeline), _read_model_card(found), count=1
+        lambda _: _make_front_matter(model_info, layout, pipeline), _read_model_card(model_info), count=1
     )
     return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))
 
 
-def _read_model_card(found: ModelInfo) -> str:
-    if found.bundle is not None and (found.bundle / bundle.CARD_FILE).is_file():
-        return (found.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
-    parameters = sum(parameter.numel() for parameter in found.model.parameters())
-    return model_card.format_model_card(found.config, parameters, found.spec, found.task, found.classes, {})
+def _read_model_card(model_info: ModelInfo) -> str:
+    if model_info.bundle is not None and (model_info.bundle / bundle.CARD_FILE).is_file():
+        return (model_info.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
+    parameters = sum(parameter.numel() for parameter in model_info.model.parameters())
+    return model_card.format_model_card(
+        model_info.config, parameters, model_info.spec, model_info.task, model_info.classes, {}
+    )
 
 
-def _make_front_matter(found: ModelInfo, layout: HubLayout, pipeline: str) -> str:
+def _make_front_matter(model_info: ModelInfo, layout: HubLayout, pipeline: str) -> str:
     """What the Hub reads of a card: library, task, licence, and whose weights these were before."""
     lines = [
         f"library_name: {HUB_LIBRARIES[layout]}",
         f"pipeline_tag: {pipeline}",
         "tags: [vision-transformer, vitrail]",
     ]
-    if _hub_licence_id(found):
-        lines.append(f"license: {_hub_licence_id(found)}")
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", found.repository, re.ASCII):
-        lines.append(f"base_model: {found.repository}")
+    if _hub_licence_id(model_info):
+        lines.append(f"license: {_hub_licence_id(model_info)}")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model_info.repository, re.ASCII):
+        lines.append(f"base_model: {model_info.repository}")
     return "\n".join(["---", *lines, "---", ""])
 
 
-def _hub_licence_id(found: ModelInfo) -> str:
+def _hub_licence_id(model_info: ModelInfo) -> str:
     """The licence, where it is one that the Hub has a word for."""
-    return found.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", found.licence) else ""
+    return model_info.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence) else ""
 
 
 def _note_missing_licence(card_text: str) -> tuple[str, ...]:

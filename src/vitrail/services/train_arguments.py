@@ -44,74 +44,78 @@ class TrainArguments:
     """Plan fields by their dotted names, as text."""
 
 
-def build_train_request(asked: TrainArguments) -> tuple[TrainRequest, RuntimeSettings]:
+def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, RuntimeSettings]:
     """What `train.fit.fit` takes.
 
     Raises:
         UsageError: no source, a dotted name that does not exist, or one that says the same as a flag.
     """
-    if not asked.source:
+    if not arguments.source:
         raise UsageError(
             "A training needs a SOURCE: a folder that holds one folder per class, a manifest (CSV, TSV, JSONL, "
             f"Parquet), arrays, tar shards, hf:NAME, or one of {', '.join(BUILT_IN)}."
         )
-    changes = dict(asked.changes or {})
+    changes = dict(arguments.changes or {})
     check_plan_fields(changes)
-    _check_no_duplicates(asked, changes)
+    _check_no_duplicates(arguments, changes)
     said = {
         name: str(value)
-        for name, (_, value) in _fields_with_flags(asked).items()
+        for name, (_, value) in _fields_with_flags(arguments).items()
         if value is not None and name.startswith("data.")
     }
     data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
-    weights = rest.pop("start.weights", None) or asked.weights or "auto"
+    weights = rest.pop("finetune.weights", None) or arguments.weights or "auto"
     wanted = TrainRequest(
         data=config.override(Plan(), said | data_changes).data,
-        model=asked.model,
-        minutes=asked.minutes,
-        epochs=asked.epochs,
-        steps=asked.steps,
-        image_size=asked.image_size,
-        channels=asked.channels,
-        pretrain=asked.pretrain,
+        model=arguments.model,
+        minutes=arguments.minutes,
+        epochs=arguments.epochs,
+        steps=arguments.steps,
+        image_size=arguments.image_size,
+        channels=arguments.channels,
+        pretrain=arguments.pretrain,
         weights=weights,
-        seed=asked.seed or 0,
+        seed=arguments.seed or 0,
         overrides=rest,
     )
-    settings = RuntimeSettings(device=asked.device or "auto")
+    settings = RuntimeSettings(device=arguments.device or "auto")
     return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
 
 
-def should_train_all_folds(asked: TrainArguments, wanted: TrainRequest) -> bool:
+def should_train_all_folds(arguments: TrainArguments, request: TrainRequest) -> bool:
     """Whether a model is to be trained for every fold, and not for the one that data.fold names."""
-    return wanted.data.folds > 0 and "data.fold" not in (asked.changes or {})
+    return request.data.folds > 0 and "data.fold" not in (arguments.changes or {})
 
 
-def override_plan(plan: Plan, asked: TrainArguments) -> Plan:
+def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
     """A written plan with what was asked beside it; a choice that the plan has already made cannot be asked again.
 
     Raises:
         UsageError: a flag that only makes sense before there is a plan, or a dotted name that does not exist.
     """
-    early: dict[str, object] = {"--model": asked.model, "--minutes": asked.minutes, "--epochs": asked.epochs}
-    early |= {"--image-size": asked.image_size, "--channels": asked.channels, "--weights": asked.weights}
-    early |= {"--pretrain": asked.pretrain or None}
+    early: dict[str, object] = {
+        "--model": arguments.model,
+        "--minutes": arguments.minutes,
+        "--epochs": arguments.epochs,
+    }
+    early |= {"--image-size": arguments.image_size, "--channels": arguments.channels, "--weights": arguments.weights}
+    early |= {"--pretrain": arguments.pretrain or None}
     if given := [name for name, value in early.items() if value is not None]:
         raise UsageError(
             f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "
             "--help-plan lists them."
         )
-    changes = dict(asked.changes or {})
+    changes = dict(arguments.changes or {})
     check_plan_fields(changes)
-    _check_no_duplicates(asked, changes)
-    if asked.folds and "data.fold" not in changes:
+    _check_no_duplicates(arguments, changes)
+    if arguments.folds and "data.fold" not in changes:
         raise UsageError(
-            f"A plan trains one model. Give --data.fold NUMBER beside --folds {asked.folds}, or leave --plan out to "
+            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out to "
             "train all folds."
         )
-    said = {name: str(value) for name, (_, value) in _fields_with_flags(asked).items() if value is not None}
+    said = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
     return config.override(plan, {**said, **changes})
 
 
@@ -143,25 +147,25 @@ def parse_image_size(text: str | int | tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def _fields_with_flags(asked: TrainArguments) -> dict[str, tuple[str, object]]:
+def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object]]:
     """Plan fields that have a flag of their own: name -> (the flag, what it was given)."""
     return {
-        "data.source": ("SOURCE", asked.source or None),
-        "data.data_root": ("--data-root", asked.data_root),
-        "data.skip_bad": ("--skip-bad", "true" if asked.skip_bad else None),
-        "data.task": ("--task", asked.task),
-        "data.group": ("--group", asked.group),
-        "data.exclude": ("--exclude", asked.exclude),
-        "data.folds": ("--folds", asked.folds),
-        "compute.device": ("--device", None if asked.device == "auto" else asked.device),
-        "recipe.steps": ("--steps", asked.steps),
-        "seed": ("--seed", asked.seed),
-        "model.channels": ("--channels", asked.channels),
-        "start.weights": ("--weights", asked.weights),
+        "data.source": ("SOURCE", arguments.source or None),
+        "data.data_root": ("--data-root", arguments.data_root),
+        "data.skip_bad": ("--skip-bad", "true" if arguments.skip_bad else None),
+        "data.task": ("--task", arguments.task),
+        "data.group": ("--group", arguments.group),
+        "data.exclude": ("--exclude", arguments.exclude),
+        "data.folds": ("--folds", arguments.folds),
+        "compute.device": ("--device", None if arguments.device == "auto" else arguments.device),
+        "recipe.steps": ("--steps", arguments.steps),
+        "seed": ("--seed", arguments.seed),
+        "model.channels": ("--channels", arguments.channels),
+        "finetune.weights": ("--weights", arguments.weights),
     }
 
 
-def _check_no_duplicates(asked: TrainArguments, changes: Mapping[str, str]) -> None:
-    for name, (flag, value) in _fields_with_flags(asked).items():
+def _check_no_duplicates(arguments: TrainArguments, changes: Mapping[str, str]) -> None:
+    for name, (flag, value) in _fields_with_flags(arguments).items():
         if value is not None and name in changes:
             raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")

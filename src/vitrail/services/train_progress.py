@@ -239,7 +239,11 @@ def _format_metric(event: ValidationEvent) -> str:
     """The figure with its name, which a bar has no room for where it is the usual one."""
     if event.metric is None:
         return f"{event.metric_name} unknown"
-    return f"{event.metric_name} {event.metric:.1%}" if event.metric_name == "accuracy" else f"{event.metric_name} {event.metric:.3f}"
+    return (
+        f"{event.metric_name} {event.metric:.1%}"
+        if event.metric_name == "accuracy"
+        else f"{event.metric_name} {event.metric:.3f}"
+    )
 
 
 # A plan in a few aligned lines: what was chosen, and why, for whoever watches a training begin.
@@ -250,31 +254,31 @@ MIN_REASON_WIDTH = 30
 """Of the column of reasons; where there is no room for it, they stand below."""
 
 
-def format_plan(planned: PlanEvent) -> list[str]:
+def format_plan(plan_event: PlanEvent) -> list[str]:
     """A choice is its name, its value and its reason in columns; a long reason goes on below itself.
 
     In a narrow terminal all of a reason stands below its choice.
     """
-    plan, model, recipe = planned.plan, planned.plan.model, planned.plan.recipe
+    plan, model, recipe = plan_event.plan, plan_event.plan.model, plan_event.plan.recipe
     height, width = model.image_size
     pictures = (
         f"{height} x {width} x {model.channels}, {model.grid.patches} patches of {model.patch[0]} x {model.patch[1]}"
     )
-    machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.number_format}"
+    machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.precision}"
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
         ("pictures", pictures, "model.image_size"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
-        ("teacher", _describe_teacher(plan), "teacher.steps" if plan.teacher.has_first_stage else "teacher.model"),
-        ("steps", f"{recipe.steps:,} of {recipe.batch} pictures", "recipe.steps"),
-        ("early steps", _describe_early_steps(plan), "recipe.keep_patches"),
+        ("teacher", _describe_teacher(plan), "distill.steps" if plan.distill.has_first_stage else "distill.teacher"),
+        ("steps", f"{recipe.steps:,} of {recipe.batch_size} pictures", "recipe.steps"),
+        ("early steps", _describe_early_steps(plan), "recipe.patch_keep_rate"),
         ("variety", _describe_augmentation(plan), "recipe.mixup"),
-        ("answers", _describe_tta(plan), "recipe.shift" if recipe.shift else "recipe.mirror"),
-        ("machine", machine, "compute.number_format"),
+        ("answers", _describe_tta(plan), "recipe.tta_shift" if recipe.tta_shift else "recipe.tta_flip"),
+        ("machine", machine, "compute.precision"),
     ]
-    told = [(name, value, planned.reasons.get(field, "")) for name, value, field in rows if value]
-    if planned.cost is not None:
-        cost = planned.cost
+    told = [(name, value, plan_event.reasons.get(field, "")) for name, value, field in rows if value]
+    if plan_event.cost is not None:
+        cost = plan_event.cost
         told.append(
             ("takes", f"{format_duration(cost.seconds)}, {format_bytes(cost.memory)}", "as the first steps here did")
         )
@@ -291,14 +295,14 @@ def format_plan(planned: PlanEvent) -> list[str]:
     return found
 
 
-def format_expected_cost(planned: PlanEvent) -> list[str]:
+def format_expected_cost(plan_event: PlanEvent) -> list[str]:
     """What the run will take, in a sentence; nothing where it was not measured."""
-    cost = planned.cost
+    cost = plan_event.cost
     if cost is None:
         return []
     parts = {"preparation": cost.preparation, "training": cost.training, "evaluation and report": cost.evaluation}
     listed = ", ".join(f"{name} {format_duration(seconds)}" for name, seconds in parts.items())
-    where = "of memory" if planned.plan.compute.device == "cpu" else "on the device"
+    where = "of memory" if plan_event.plan.compute.device == "cpu" else "on the device"
     return [
         f"Expected on this machine: {format_duration(cost.seconds)} ({listed}), {format_bytes(cost.memory)} {where}."
     ]
@@ -309,30 +313,30 @@ def _describe_pretraining(plan: Plan) -> str:
     settings = plan.pretrain
     if not settings.steps:
         return ""
-    further = f", also of {Path(settings.pictures).name}" if settings.pictures else ""
-    batch = settings.batch or plan.recipe.batch
-    return f"{settings.steps:,} steps of {batch} pictures{further}, {settings.mask:.0%} hidden"
+    further = f", also of {Path(settings.extra_images).name}" if settings.extra_images else ""
+    batch = settings.batch_size or plan.recipe.batch_size
+    return f"{settings.steps:,} steps of {batch} pictures{further}, {settings.mask_ratio:.0%} hidden"
 
 
 def _describe_teacher(plan: Plan) -> str:
     """Who teaches, and how."""
-    settings = plan.teacher
+    settings = plan.distill
     if not settings.is_enabled:
         return ""
-    name = "a CNN" if settings.model == CNN_TEACHER else Path(settings.model).name
+    name = "a CNN" if settings.teacher == CNN_TEACHER else Path(settings.teacher).name
     if settings.kind == "features":
         return f"{settings.steps:,} steps of the features of {name}"
-    own = f" of {settings.steps:,} steps" if settings.model == CNN_TEACHER else ""
-    return f"{name}{own}, {settings.weight:.0%} of the loss"
+    own = f" of {settings.steps:,} steps" if settings.teacher == CNN_TEACHER else ""
+    return f"{name}{own}, {settings.alpha:.0%} of the loss"
 
 
 def _describe_early_steps(plan: Plan) -> str:
     """What the early steps leave out."""
     recipe = plan.recipe
-    dropped = recipe.keep_patches < 1 and recipe.keep_until > 0
-    smaller = recipe.small_size < 1 and recipe.small_until > 0
-    parts = [f"{recipe.keep_patches:.0%} of the patches until {recipe.keep_until:.0%}"] * dropped
-    parts += [f"{recipe.small_size:.0%} of the size until {recipe.small_until:.0%}"] * smaller
+    dropped = recipe.patch_keep_rate < 1 and recipe.patch_keep_until > 0
+    smaller = recipe.progressive_size < 1 and recipe.progressive_until > 0
+    parts = [f"{recipe.patch_keep_rate:.0%} of the patches until {recipe.patch_keep_until:.0%}"] * dropped
+    parts += [f"{recipe.progressive_size:.0%} of the size until {recipe.progressive_until:.0%}"] * smaller
     return ", ".join(parts)
 
 
@@ -342,11 +346,16 @@ def _describe_augmentation(plan: Plan) -> str:
     flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
     words = [name for name, used in flips.items() if used]
     words += [f"shift {recipe.crop_padding}"] * bool(recipe.crop_padding)
-    places = {"turn": f"{recipe.turn:g}°", "stretch": f"{recipe.stretch:.0%}", "move": f"{recipe.move:.0%}"}
+    places = {"turn": f"{recipe.rotate:g}°", "stretch": f"{recipe.scale:.0%}", "move": f"{recipe.translate:.0%}"}
     words += [f"{name} {amount}" for name, amount in places.items() if getattr(recipe, name)]
     words += [f"crops from {recipe.crop_scale:g}"] * bool(recipe.crop_scale)
-    words += [recipe.augment] * (recipe.augment != "none")
-    numbers = {"erase": recipe.erase, "mixup": recipe.mixup, "cutmix": recipe.cutmix, "depth": plan.model.drop_path}
+    words += [recipe.auto_augment] * (recipe.auto_augment != "none")
+    numbers = {
+        "erase": recipe.random_erasing,
+        "mixup": recipe.mixup,
+        "cutmix": recipe.cutmix,
+        "depth": plan.model.drop_path,
+    }
     return ", ".join([*words, *(f"{name} {value:g}" for name, value in numbers.items() if value)])
 
 

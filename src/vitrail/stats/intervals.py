@@ -119,10 +119,10 @@ def _tail_fraction(units: int, level: float) -> float:
     return float(ndtr(-np.sqrt(units / (units - 1)) * stdtrit(units - 1, (1 + level) / 2)))
 
 
-def _percentile_interval(drawn: np.ndarray, tail: float) -> Interval | None:
-    if not len(drawn):
+def _percentile_interval(samples: np.ndarray, tail: float) -> Interval | None:
+    if not len(samples):
         return None
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+    low, high = np.quantile(samples, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 

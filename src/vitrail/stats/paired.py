@@ -56,10 +56,10 @@ def sign_flip_test(
     return beyond / (NUM_FLIPS + 1)
 
 
-def _count_extreme_sums(sums: Float64[np.ndarray, " m"], total: float, room: float) -> float:
-    """How many sums are further from 0 than the total, and half of those as far, within `room` for their last bits."""
+def _count_extreme_sums(sums: Float64[np.ndarray, " m"], total: float, tolerance: float) -> float:
+    """How many sums are further from 0 than the total, and half of those as far, within `tolerance` for their last bits."""
     far = np.abs(sums) - abs(total)
-    return float((far > room).sum() + 0.5 * (np.abs(far) <= room).sum())
+    return float((far > tolerance).sum() + 0.5 * (np.abs(far) <= tolerance).sum())
 
 
 def _random_bits(generator: np.random.Generator, shape: tuple[int, int]) -> Float64[np.ndarray, "m n"]:

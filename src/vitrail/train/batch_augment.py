@@ -38,14 +38,16 @@ def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: s
         images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
     if recipe.transpose:
         images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.random_keys, 1)[:, 0])
-    if recipe.turn or recipe.stretch or recipe.move:
+    if recipe.rotate or recipe.scale or recipe.translate:
         keys = uniform(seed, "wander", epoch, batch.random_keys, AFFINE_DRAWS)
-        images = random_affine(images, keys, recipe.turn, recipe.stretch, recipe.move)
+        images = random_affine(images, keys, recipe.rotate, recipe.scale, recipe.translate)
     moves = _draw_policy_operations(batch, recipe, seed, epoch)
     if moves is not None:
         images = policies.apply_operations(images, moves)
-    if recipe.erase:
-        images = random_erasing(images, uniform(seed, "erase", epoch, batch.random_keys, ERASING_DRAWS), recipe.erase)
+    if recipe.random_erasing:
+        images = random_erasing(
+            images, uniform(seed, "erase", epoch, batch.random_keys, ERASING_DRAWS), recipe.random_erasing
+        )
     return images
 
 
@@ -78,12 +80,14 @@ def resize_for_step(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> 
 def _draw_policy_operations(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.AugmentationOps | None:
     """What the recipe's policy does to each picture."""
     size = (batch.images.shape[2], batch.images.shape[3])
-    if recipe.augment == "rand":
-        keys = uniform(seed, "rand augment", epoch, batch.random_keys, policies.RAND_DRAWS * recipe.augment_count)
-        return policies.draw_rand_augment(keys, recipe.augment_magnitude, size)
-    if recipe.augment == "trivial":
+    if recipe.auto_augment == "rand":
+        keys = uniform(seed, "rand augment", epoch, batch.random_keys, policies.RAND_DRAWS * recipe.randaugment_num_ops)
+        return policies.draw_rand_augment(keys, recipe.randaugment_magnitude, size)
+    if recipe.auto_augment == "trivial":
         keys = uniform(seed, "trivial augment", epoch, batch.random_keys, policies.TRIVIAL_DRAWS)
         return policies.draw_trivial_augment(keys, size)
-    if recipe.augment == "three":
-        return policies.draw_three_augment(uniform(seed, "three augment", epoch, batch.random_keys, policies.THREE_DRAWS))
+    if recipe.auto_augment == "three":
+        return policies.draw_three_augment(
+            uniform(seed, "three augment", epoch, batch.random_keys, policies.THREE_DRAWS)
+        )
     return None

@@ -46,8 +46,8 @@ def save_checkpoint(
     optimizers: Sequence[torch.optim.Optimizer],
     average: ModelEma | None,
     plan: str | None = None,
-    more: Mapping[str, Any] | None = None,
-    shares: ShardedSave | None = None,
+    extra_facts: Mapping[str, Any] | None = None,
+    sharded_save: ShardedSave | None = None,
 ) -> Path:
     """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
 
@@ -56,8 +56,8 @@ def save_checkpoint(
 
     Args:
         plan: what the steps so far followed, as TOML; a resume says what has changed since.
-        more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
-        shares: writes the tensors instead, in parts, where they are split over processes.
+        extra_facts: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
+        sharded_save: writes the tensors instead, in parts, where they are split over processes.
 
     Raises:
         ResourceError: no room or no permission; the older checkpoints are untouched.
@@ -68,14 +68,14 @@ def save_checkpoint(
             atomic.remove_folder(path)  # the run goes on from an older one, which stays until this one is written
     if not path.exists():
         with atomic.write_folder(path) as new:
-            if shares is not None:
-                shares.write(new)
-            for kind, found in {} if shares else _tensors_by_kind(model, optimizers, average).items():
+            if sharded_save is not None:
+                sharded_save.write(new)
+            for kind, found in {} if sharded_save else _tensors_by_kind(model, optimizers, average).items():
                 if found:  # before the first applied step the optimisers have nothing to keep
                     safetensors_file.save_tensors(new / f"{kind}.safetensors", found, {})
             if plan is not None:
                 atomic.write_text(new / PLAN_FILE, plan)
-            atomic.write_json(new / STATE_FILE, {"step": step, **describe_machine(), **(more or {})})
+            atomic.write_json(new / STATE_FILE, {"step": step, **describe_machine(), **(extra_facts or {})})
     atomic.write_text(folder / "LATEST", path.name + "\n")
     for old in list_old_checkpoints(folder, step):
         with suppress(OSError):
@@ -145,13 +145,13 @@ def read_checkpoint_plan(path: Path) -> Plan | None:
     return config.read_toml(path / PLAN_FILE, Plan) if (path / PLAN_FILE).is_file() else None
 
 
-def check_disk_space(folder: Path, learner: TrainState) -> None:
+def check_disk_space(folder: Path, train_state: TrainState) -> None:
     """Refuse to begin where the checkpoints will not fit, instead of failing when the first hour is over.
 
     Raises:
         ResourceError: with what is needed and what is free.
     """
-    each = checkpoint_bytes(learner)
+    each = checkpoint_bytes(train_state)
     needed = (KEPT_CHECKPOINTS + 1) * each - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -196,12 +196,12 @@ def collect_tensors(
     return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
 
 
-def checkpoint_bytes(learner: TrainState) -> int:
+def checkpoint_bytes(train_state: TrainState) -> int:
     """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
-    weights = sum(value.nbytes for value in learner.model.state_dict().values())
-    if learner.ema is not None:
-        weights += sum(value.nbytes for value in learner.ema.weights.values())
-    for optimizer in learner.optimizers:
+    weights = sum(value.nbytes for value in train_state.model.state_dict().values())
+    if train_state.ema is not None:
+        weights += sum(value.nbytes for value in train_state.ema.weights.values())
+    for optimizer in train_state.optimizers:
         moments = 1 if isinstance(optimizer, Muon) else 2
         weights += moments * sum(value.nbytes for group in optimizer.param_groups for value in group["params"])
     return weights
@@ -249,11 +249,11 @@ def _load_file(path: Path, ours: dict[str, Tensor]) -> None:
             copy_into_shard(theirs[name], tensor)
 
 
-def make_sharded_save(learner: TrainState, team: RankGroup) -> ShardedSave:
+def make_sharded_save(train_state: TrainState, group: RankGroup) -> ShardedSave:
     """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
     from .distributed.fsdp import ShardedSave
 
-    return ShardedSave(team, collect_tensors(learner.model, learner.optimizers, learner.ema))
+    return ShardedSave(group, collect_tensors(train_state.model, train_state.optimizers, train_state.ema))
 
 
 def _tensors_by_kind(
@@ -297,21 +297,21 @@ class CheckpointSaver:
     """Saves one run: about once a minute, or every so many steps if the recipe says so."""
 
     def __init__(
-        self, run: RunFolder, plan: Plan, learner: TrainState, guards: Guards, team: RankGroup = SINGLE_PROCESS
+        self, run: RunFolder, plan: Plan, train_state: TrainState, guards: Guards, group: RankGroup = SINGLE_PROCESS
     ):
-        self._run, self._plan, self._train_state, self._guards = run, plan, learner, guards
-        self._group = team
-        self.can_save_alone = not learner.sharded
+        self._run, self._plan, self._train_state, self._guards = run, plan, train_state, guards
+        self._group = group
+        self.can_save_alone = not train_state.sharded
         """Whether this process can save by itself, without those that hold other parts of the weights."""
         self._plan_text = config.to_toml(plan, {})
         self._saved_at = time.monotonic()
         self._warned = False
 
-    def is_due(self, step: int, wish: SignalRequest) -> bool:
+    def is_due(self, step: int, signal_request: SignalRequest) -> bool:
         """Whether to save after this many steps: it is time, somebody asked, or it was the last one."""
         every = self._plan.recipe.save_every
         timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
-        return timely or wish.save or bool(wish) or step == self._plan.recipe.steps
+        return timely or signal_request.save or bool(signal_request) or step == self._plan.recipe.steps
 
     def save(self, step: int) -> list[str]:
         """Save the run after `step` steps; sentences about what did not quite succeed.
@@ -329,7 +329,9 @@ class CheckpointSaver:
                     {"guards": self._guards.state_dict(), **learner.state_dict()}, shares,
                 )  # fmt: skip
         except ResourceError as error:
-            raise ResourceError(f"{error} {self._disk_full_message(step)} {resume_instructions(self._run.path)}") from error
+            raise ResourceError(
+                f"{error} {self._disk_full_message(step)} {resume_instructions(self._run.path)}"
+            ) from error
         finally:
             if shares is not None:
                 shares.close()

@@ -38,27 +38,31 @@ INK, PAPER = "#1b1b22", "#ffffff"
 
 
 def write_contact_sheet(
-    path: Path, source: Source, pictures: ImageStore, plan: Plan, brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
+    path: Path,
+    source: Source,
+    image_source: ImageStore,
+    plan: Plan,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> None:
     """Draw eight training pictures, each with its views of the first seven epochs, into a PNG.
 
     Args:
-        pictures: those of the training split, as the training will take them.
-        brought: an augmentation of the program's own is shown too.
+        image_source: those of the training split, as the training will take them.
+        custom_functions: an augmentation of the program's own is shown too.
     """
-    held = pictures.indices
+    held = image_source.indices
     rows = held[permutation(plan.seed, "sheet", 0, len(held))[:SHEET_SIDE]]
-    images, captions = render_views(source, pictures, rows, plan, brought=brought)
+    images, captions = render_views(source, image_source, rows, plan, custom_functions=custom_functions)
     draw_image_grid(path, images, captions)
 
 
 def render_views(
     source: Source,
-    pictures: ImageStore,
+    images: ImageStore,
     rows: Int64[np.ndarray, " n"],
     plan: Plan,
     epochs: int = SHEET_SIDE - 1,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> tuple[UInt8[Tensor, "images C H W"], list[str]]:
     """For each row: the picture as prediction would prepare it, then as each of the first epochs shows it.
 
@@ -69,8 +73,8 @@ def render_views(
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):
-        batch = Batch(pictures.take(rows, epoch), targets, rows)
-        shown = brought.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
+        batch = Batch(images.take(rows, epoch), targets, rows)
+        shown = custom_functions.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
         columns.append(mix_batch(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
     names = [describe_label(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]

@@ -31,7 +31,10 @@ def report_contamination(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterat
     """Say it once, and keep it."""
     if (run.path / CONTAMINATION_FILE).is_file():
         return
-    models = {"weights": plan.start.weights if plan.start.from_checkpoint else "", "teacher": plan.teacher.model}
+    models = {
+        "weights": plan.finetune.weights if plan.finetune.from_checkpoint else "",
+        "teacher": plan.distill.teacher,
+    }
     given = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
     if not given:
         return

@@ -47,18 +47,18 @@ from .request import TrainRequest
 from .run_folder import RunFolder, make_default_folder
 from .signals import FOLDS_FILE
 
-PATH_FIELDS = ("pretrain.pictures", "teacher.model", "start.weights")
+PATH_FIELDS = ("pretrain.extra_images", "distill.teacher", "finetune.weights")
 """Plan fields that may name something on this machine."""
 LABEL_ERRORS_FILE = "suspects.csv"
 """Labels that models contradict which have not seen them, in the folder of all folds."""
 
 
 def fit_folds(
-    wishes: TrainRequest,
+    request: TrainRequest,
     settings: runtime.RuntimeSettings,
     out: Path | None = None,
-    given: object | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    source_object: object | None = None,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
 
@@ -66,20 +66,22 @@ def fit_folds(
 
     Args:
         out: the folder of all folds; None makes runs/<date>-<time>-<source>-<model>.
-        given, brought: as `fit.fit`.
+        source_object, custom_functions: as `fit.fit`.
 
     Raises:
         UsageError: something else is in the folder, another process trains in it, or several train together.
         as `fit.fit`.
     """
     _check_single_process()
-    data = resolve_data_paths(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
-    wishes = _resolve_request_paths(dataclasses.replace(wishes, data=data))
-    out = _create_folds_folder(out, wishes, settings)
+    data = (
+        resolve_data_paths(request.data) if source_object is None else dataclasses.replace(request.data, source=MEMORY)
+    )
+    request = _resolve_request_paths(dataclasses.replace(request, data=data))
+    out = _create_folds_folder(out, request, settings)
     yield RunFolderEvent(out)
     with lock.Lock(out):
         try:
-            yield from _train_folds(wishes, settings, out, given, brought)
+            yield from _train_folds(request, settings, out, source_object, custom_functions)
         finally:
             if not any(out.glob("fold-*")):  # the first of them was refused
                 for name in (FOLDS_FILE, lock.Lock.FILE):
@@ -88,10 +90,10 @@ def fit_folds(
 
 
 def plan_first_fold(
-    wishes: TrainRequest,
+    request: TrainRequest,
     settings: runtime.RuntimeSettings,
-    given: object | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    source_object: object | None = None,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """The plan that the first of the folds would follow; nothing is trained.
 
@@ -99,12 +101,18 @@ def plan_first_fold(
         as `fit_folds`.
     """
     _check_single_process()
-    yield Note(f"The plan of the first of {wishes.data.folds} folds; the others differ from it by their pictures.")
-    yield from one.fit(_request_for_fold(wishes, 0), settings, dry_run=True, given=given, brought=brought)
+    yield Note(f"The plan of the first of {request.data.folds} folds; the others differ from it by their pictures.")
+    yield from one.fit(
+        _request_for_fold(request, 0),
+        settings,
+        dry_run=True,
+        source_object=source_object,
+        custom_functions=custom_functions,
+    )
 
 
 def resume_folds(
-    out: Path, given: object | None = None, brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
+    out: Path, source_object: object | None = None, custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
 ) -> Iterator[Event]:
     """Go on with folds that were stopped.
 
@@ -115,7 +123,7 @@ def resume_folds(
     wishes, settings = _read_request(out)
     yield RunFolderEvent(out)
     with lock.Lock(out):
-        yield from _train_folds(wishes, settings, out, given, brought)
+        yield from _train_folds(wishes, settings, out, source_object, custom_functions)
 
 
 def is_folds_folder(path: Path) -> bool:
@@ -146,15 +154,15 @@ def _check_single_process() -> None:
         raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
 
 
-def _resolve_request_paths(wishes: TrainRequest) -> TrainRequest:
+def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
     """The wishes with what they name on this machine by its full name: the folds may be continued from anywhere."""
     named = {
         name: to_absolute_path(text)
-        for name, text in wishes.overrides.items()
+        for name, text in request.overrides.items()
         if name in PATH_FIELDS and text != CNN_TEACHER
     }
-    weights = wishes.weights if wishes.weights in ("auto", "none") else to_absolute_path(wishes.weights)
-    return dataclasses.replace(wishes, weights=weights, overrides={**wishes.overrides, **named})
+    weights = request.weights if request.weights in ("auto", "none") else to_absolute_path(request.weights)
+    return dataclasses.replace(request, weights=weights, overrides={**request.overrides, **named})
 
 
 def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
@@ -166,13 +174,13 @@ def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
     return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / FOLDS_FILE))
 
 
-def _create_folds_folder(out: Path | None, wishes: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
+def _create_folds_folder(out: Path | None, request: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
     """The folder of all folds, with what was asked for; it may be there already, if the same was asked for."""
-    asked: dict[str, Any] = {field.name: getattr(wishes, field.name) for field in dataclasses.fields(wishes)}
-    asked |= {"data": config.write(wishes.data), "overrides": dict(wishes.overrides)}
+    asked: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    asked |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
     text = {"wishes": asked, "settings": config.write(settings)}
     if out is None:
-        out = make_default_folder(wishes.data.source, wishes.model or "automatic", datetime.now())
+        out = make_default_folder(request.data.source, request.model or "automatic", datetime.now())
     elif is_folds_folder(out):
         if json.loads((out / FOLDS_FILE).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
             raise UsageError(
@@ -187,17 +195,27 @@ def _create_folds_folder(out: Path | None, wishes: TrainRequest, settings: runti
 
 
 def _train_folds(
-    wishes: TrainRequest, settings: runtime.RuntimeSettings, out: Path, given: object | None, brought: CustomFunctions
+    request: TrainRequest,
+    settings: runtime.RuntimeSettings,
+    out: Path,
+    source_object: object | None,
+    custom_functions: CustomFunctions,
 ) -> Iterator[Event]:
-    folds = wishes.data.folds
+    folds = request.data.folds
     seconds = 0.0
     for fold in range(folds):
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
         events = (
-            one.resume_run(run.path, given, brought=brought)
+            one.resume_run(run.path, source_object, custom_functions=custom_functions)
             if run.plan_file.is_file()
-            else one.fit(_request_for_fold(wishes, fold), settings, run.path, given=given, brought=brought)
+            else one.fit(
+                _request_for_fold(request, fold),
+                settings,
+                run.path,
+                source_object=source_object,
+                custom_functions=custom_functions,
+            )
         )
         for event in events:
             if isinstance(event, FinishEvent):
@@ -205,36 +223,36 @@ def _train_folds(
                 yield Note(f"{event.metrics.headline()}.")
             elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
                 yield event
-    whole = load_fold_predictions(out, given)
+    whole = load_fold_predictions(out, source_object)
     figures = finish_folds(out, whole)
     yield Note(_write_label_errors(out, whole))
     yield FinishEvent(out, out / page.REPORT_FILE, figures, seconds or provenance.read_facts(out).seconds)
 
 
-def _request_for_fold(wishes: TrainRequest, fold: int) -> TrainRequest:
+def _request_for_fold(request: TrainRequest, fold: int) -> TrainRequest:
     """The wishes of one fold: the minutes, asked for or usual, are shared by all; steps and epochs are each fold's."""
-    minutes = resolve_minutes(wishes) / wishes.data.folds
-    return dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=minutes or None)
+    minutes = resolve_minutes(request) / request.data.folds
+    return dataclasses.replace(request, data=dataclasses.replace(request.data, fold=fold), minutes=minutes or None)
 
 
-def load_fold_predictions(out: Path, given: object | None = None) -> OutOfFoldPredictions:
+def load_fold_predictions(out: Path, source_object: object | None = None) -> OutOfFoldPredictions:
     """What all folds in a folder have answered.
 
     Raises:
         as `together.of_folds`.
     """
-    return join_fold_predictions(fold_folders(out), given)
+    return join_fold_predictions(fold_folders(out), source_object)
 
 
-def finish_folds(out: Path, whole: OutOfFoldPredictions) -> TaskMetrics:
+def finish_folds(out: Path, out_of_fold: OutOfFoldPredictions) -> TaskMetrics:
     """Keep the answers of all folds, their figures and the ensemble, and write the report."""
-    answers, figures = whole.predictions, whole.metrics()
+    answers, figures = out_of_fold.predictions, out_of_fold.metrics()
     (out / "predictions").mkdir(exist_ok=True)
     answers.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
     atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", figures.to_json())
     task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, [figures])
-    _save_ensemble(out / "model", [run.bundle for run in whole.folds])
-    _write_folds_report(out, whole, answers, figures)
+    _save_ensemble(out / "model", [run.bundle for run in out_of_fold.folds])
+    _write_folds_report(out, out_of_fold, answers, figures)
     return figures
 
 
@@ -254,33 +272,35 @@ def _read_manifest(folder: Path) -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def _write_label_errors(out: Path, whole: OutOfFoldPredictions) -> str:
+def _write_label_errors(out: Path, out_of_fold: OutOfFoldPredictions) -> str:
     """Keep the list of suspects, unless there is one that a person may have shortened, and say what is in it."""
     path = out / LABEL_ERRORS_FILE
     if path.exists():
         return f"{path} is kept as it is; delete it to have it written again."
-    found = whole.label_errors()
+    found = out_of_fold.label_errors()
     found.write_csv(path)
     advice = f" {label_error_advice(path)}" if found.suspects else ""
     return f"{found.summary(path)}{advice}"
 
 
-def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPredictions, figures: TaskMetrics) -> None:
+def _write_folds_report(
+    out: Path, out_of_fold: OutOfFoldPredictions, predictions: TaskPredictions, metrics: TaskMetrics
+) -> None:
     """One page about all answers, with a line for each fold."""
-    folds, dataset = whole.folds, whole.dataset
+    folds, dataset = out_of_fold.folds, out_of_fold.dataset
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
-    chosen = image_selection.select_with_worst(answers, Decisions(), MAX_THUMBNAILS)
-    shown = whole.source_rows(answers)[chosen]
-    pictures = dataset.load_rows(shown, plan.image, plan.compute.workers)
+    chosen = image_selection.select_with_worst(predictions, Decisions(), MAX_THUMBNAILS)
+    shown = out_of_fold.source_rows(predictions)[chosen]
+    pictures = dataset.load_rows(shown, plan.image, plan.compute.num_workers)
     aspects = dataset.aspect_ratios(shown, plan.image)
     thumbnails.save_thumbnails(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
-    provenance.save_groups(out, whole.groups(answers))
+    provenance.save_groups(out, out_of_fold.groups(predictions))
     own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
-    places, views = whole.source_rows(answers), plan.recipe.views.num_views
+    places, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
     held_out.write_explanations(
-        out, answers, chosen, lambda row: _map_input_for_row(whole, row, int(places[row])), seconds, views
+        out, predictions, chosen, lambda row: _map_input_for_row(out_of_fold, row, int(places[row])), seconds, views
     )
     provenance.write_facts(
         out,
@@ -299,9 +319,9 @@ def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPre
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in (*own, figures) if isinstance(one, ClassificationMetrics)),
-            label_metrics=tuple(one for one in (*own, figures) if isinstance(one, MultilabelMetrics)),
-            number_metrics=tuple(one for one in (*own, figures) if isinstance(one, RegressionMetrics)),
+            metrics=tuple(one for one in (*own, metrics) if isinstance(one, ClassificationMetrics)),
+            label_metrics=tuple(one for one in (*own, metrics) if isinstance(one, MultilabelMetrics)),
+            number_metrics=tuple(one for one in (*own, metrics) if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
@@ -309,23 +329,23 @@ def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPre
     page.build_report(out)
 
 
-def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInput:
+def _map_input_for_row(out_of_fold: OutOfFoldPredictions, row: int, source_row: int) -> MapInput:
     """The model that has not seen a picture, and the picture as that model reads it.
 
     Args:
         row: of the table of all answers.
-        at: the same picture's row in the source.
+        source_row: the same picture's row in the source.
     """
-    ends = np.cumsum([len(part) for part in whole.fold_predictions])
-    kept = bundle.load_bundle(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
-    return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.images[at], kept.spec))
+    ends = np.cumsum([len(part) for part in out_of_fold.fold_predictions])
+    kept = bundle.load_bundle(out_of_fold.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
+    return MapInput(kept.model, kept.spec, preprocess_image(out_of_fold.dataset.source.images[source_row], kept.spec))
 
 
-def _rename_fold_metrics(known: provenance.ReportFacts, number: int) -> TaskMetrics:
+def _rename_fold_metrics(report_facts: provenance.ReportFacts, fold: int) -> TaskMetrics:
     """The figures of a fold's held-out pictures under the fold's name."""
-    figures = known.metrics_for_split(known.held_out_split)
+    figures = report_facts.metrics_for_split(report_facts.held_out_split)
     assert figures is not None
-    return dataclasses.replace(figures, split=f"fold {number}")
+    return dataclasses.replace(figures, split=f"fold {fold}")
 
 
 # The answers of all folds as one table: every picture answered by the one model that has not seen it.
@@ -350,15 +370,15 @@ class OutOfFoldPredictions:
         """One table of all parts, in their order."""
         return concat_predictions([replace(part, split=OUT_OF_FOLD) for part in self.fold_predictions])
 
-    def source_rows(self, answers: TaskPredictions) -> NDArray[np.int64]:
+    def source_rows(self, predictions: TaskPredictions) -> NDArray[np.int64]:
         """The row of each answered picture in the source."""
         known = {name: row for row, name in enumerate(self.dataset.source.ids)}
-        return np.array([known[name] for name in answers.ids], np.int64)
+        return np.array([known[name] for name in predictions.ids], np.int64)
 
-    def groups(self, answers: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
+    def groups(self, predictions: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
         """The group of each answered picture; None where pictures stand alone."""
         groups = self.dataset.source.groups
-        return None if groups is None else groups[self.source_rows(answers)]
+        return None if groups is None else groups[self.source_rows(predictions)]
 
     def metrics(self) -> TaskMetrics:
         """Every figure of all answers."""
@@ -375,7 +395,9 @@ class OutOfFoldPredictions:
         given = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
         told = np.where(self._teachable_cells(), given, np.float32(np.nan))
         judges, figure = (len(self.folds), "models"), compute_primary_metric(answers)
-        return list_label_errors(source, self.source_rows(answers), told, answers.targets, judges, figure.name, figure.value)
+        return list_label_errors(
+            source, self.source_rows(answers), told, answers.targets, judges, figure.name, figure.value
+        )
 
     def _teachable_cells(self) -> np.ndarray:
         """Bool [n, K]: which cells the other folds have something to teach about."""
@@ -388,19 +410,19 @@ class OutOfFoldPredictions:
         return np.concatenate(found)
 
 
-def join_fold_predictions(folds: tuple[Path, ...], given: object | None = None) -> OutOfFoldPredictions:
+def join_fold_predictions(folds: tuple[Path, ...], source_object: object | None = None) -> OutOfFoldPredictions:
     """The answers of folds that are done.
 
     Args:
         folds: their run folders.
-        given: the object that they were trained on, if it was one.
+        source_object: the object that they were trained on, if it was one.
 
     Raises:
         DataError: the data is not what they were begun with, or a table of answers is missing or damaged.
     """
     runs = tuple(RunFolder.open_existing(path) for path in folds)
     plan = runs[0].read_plan()
-    dataset = open_dataset(plan.data, plan.seed, runs[0], given)
+    dataset = open_dataset(plan.data, plan.seed, runs[0], source_object)
     split = "val" if "test" in dataset.source.splits else "test"
     parts = tuple(read_predictions_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in runs)
-    return OutOfFoldPredictions(dataset, runs, parts, plan.answers.ordered)
+    return OutOfFoldPredictions(dataset, runs, parts, plan.decisions.ordered)

@@ -28,7 +28,7 @@ CustomLoss = Callable[[Tensor, Tensor], Tensor]
 """From outputs float32 [B, K] and targets to a number for each picture [B], or one that is their mean."""
 CustomAugment = Callable[[Tensor], Tensor]
 """From pictures uint8 [B, C, H, W] to others of the same shape and kind."""
-REPLACED_FIELDS = ("smoothing", "class_weights", "mixup", "cutmix")
+REPLACED_FIELDS = ("label_smoothing", "class_weights", "mixup", "cutmix")
 """Fields of a recipe that plans set for our own losses, and that are left at rest under another unless asked for."""
 NEUTRAL_VALUES = {"class_weights": "none"}
 
@@ -46,10 +46,10 @@ class CustomFunctions:
     @property
     def plan_overrides(self) -> dict[str, str]:
         """Fields of the plan by their dotted names: what is brought is called, and what it replaces is at rest."""
-        found = {"recipe.own_loss": qualified_name(self.loss)} if self.loss is not None else {}
+        found = {"recipe.custom_loss": qualified_name(self.loss)} if self.loss is not None else {}
         if self.loss is not None:
             found |= {f"recipe.{field}": NEUTRAL_VALUES.get(field, "0.0") for field in REPLACED_FIELDS}
-        return found | ({"recipe.own_augment": qualified_name(self.augment)} if self.augment is not None else {})
+        return found | ({"recipe.custom_augment": qualified_name(self.augment)} if self.augment is not None else {})
 
     def check(self, plan: Plan) -> None:
         """See that the plan was made for these functions.
@@ -58,7 +58,7 @@ class CustomFunctions:
             UsageError: one is missing, too much, or another one.
         """
         for word, planned, given in (
-            ("loss", plan.recipe.own_loss, self.loss), ("augment", plan.recipe.own_augment, self.augment),
+            ("loss", plan.recipe.custom_loss, self.loss), ("augment", plan.recipe.custom_augment, self.augment),
         ):  # fmt: skip
             what = "a loss of its own" if word == "loss" else "an augmentation of its own"
             if planned and given is None:
@@ -73,7 +73,7 @@ class CustomFunctions:
                     f"{word}={qualified_name(given)} was given. Go on as it was begun, or begin a new run."
                 )
 
-    def try_out(self, plan: Plan, pictures: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
+    def try_out(self, plan: Plan, image_source: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
         """Ask both functions about the first pictures, before anything is learnt with them.
 
         Args:
@@ -84,8 +84,8 @@ class CustomFunctions:
         """
         if not self:
             return
-        rows = pictures.indices[: plan.recipe.batch]
-        batch = Batch(pictures.take(rows), torch.from_numpy(targets[: len(rows)]), rows)
+        rows = image_source.indices[: plan.recipe.batch_size]
+        batch = Batch(image_source.take(rows), torch.from_numpy(targets[: len(rows)]), rows)
         images = self.apply_augment(batch.images.to(plan.compute.device))
         if self.loss is None:
             return
@@ -135,12 +135,12 @@ class CustomFunctions:
         self._check_shape(found, len(outputs))
         return (found.sum() if found.ndim else found * len(outputs)).float(), weight
 
-    def _check_shape(self, found: object, pictures: int) -> None:
-        if not isinstance(found, Tensor) or found.shape not in ((), (pictures,)):
+    def _check_shape(self, value: object, num_images: int) -> None:
+        if not isinstance(value, Tensor) or value.shape not in ((), (num_images,)):
             raise UsageError(
-                f"The loss {qualified_name(self.loss)} must give a number for each picture, a tensor [{pictures}], "
+                f"The loss {qualified_name(self.loss)} must give a number for each picture, a tensor [{num_images}], "
                 f"or one "
-                f"that is their mean, a tensor []. Got {_describe_value(found)}."
+                f"that is their mean, a tensor []. Got {_describe_value(value)}."
             )
 
     def _try_loss(self, outputs: Float32[Tensor, "B K"], targets: Tensor) -> None:
@@ -183,8 +183,8 @@ def qualified_name(function: object) -> str:
     return f"{known.__module__ or 'builtins'}.{known.__qualname__}"
 
 
-def _describe_value(found: object) -> str:
+def _describe_value(value: object) -> str:
     """A tensor by its kind of numbers and shape, anything else by its class."""
-    if not isinstance(found, Tensor):
-        return f"a {type(found).__name__}"
-    return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -72,13 +72,13 @@ class Dataset:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
-    def load_images(self, split: str, spec: ImageSpec, workers: int) -> ImageStore:
+    def load_images(self, split: str, spec: ImageSpec, num_workers: int) -> ImageStore:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
-        return self.load_rows(self.splits[split], spec, workers)
+        return self.load_rows(self.splits[split], spec, num_workers)
 
-    def load_rows(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> ImageStore:
+    def load_rows(self, rows: NDArray[np.int64], spec: ImageSpec, num_workers: int) -> ImageStore:
         """The same of any rows."""
-        return load_images(self.source, rows, spec, RESIDENT_BYTES, workers)
+        return load_images(self.source, rows, spec, RESIDENT_BYTES, num_workers)
 
     def aspect_ratios(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
         """Width over height of what a model sees of each picture, as the picture itself has it.
@@ -98,9 +98,9 @@ class Dataset:
         rows, columns = visible_size(height, width, spec)
         return columns / rows
 
-    def load_training_images(self, spec: ImageSpec, cut: RandomResizedCrop | None, workers: int) -> ImageStore:
+    def load_training_images(self, spec: ImageSpec, cut: RandomResizedCrop | None, num_workers: int) -> ImageStore:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
-        return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, workers, cut, training=True)
+        return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, num_workers, cut, training=True)
 
     def sample(self, split: str, most: int, seed: int) -> NDArray[np.int64]:
         """At most this many rows of a split, the same for the same seed."""
@@ -111,26 +111,26 @@ class Dataset:
 def open_dataset(
     settings: DataSettings,
     seed: int,
-    begun: RunFolder | None = None,
-    given: object | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    previous_run: RunFolder | None = None,
+    source_object: object | None = None,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Dataset:
-    """Open the source and part it; with `begun`, as that run has parted it, if it is still the same data.
+    """Open the source and part it; with `previous_run`, as that run has parted it, if it is still the same data.
 
     What `settings.exclude` lists is taken out after the parting, so that nobody else changes sides.
 
     Args:
-        given: the object that the settings call "memory".
-        brought: functions of the program, which the data set carries to whoever trains on it.
+        source_object: the object that the settings call "memory".
+        custom_functions: functions of the program, which the data set carries to whoever trains on it.
 
     Raises:
         UsageError: the source cannot be had again, or a setting that it cannot follow.
-        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of `begun`.
+        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of `previous_run`.
     """
-    source = open_source(_resolve_source(settings, given), settings)
+    source = open_source(_resolve_source(settings, source_object), settings)
     _check_data_settings(source, settings)
-    if begun is not None:
-        return dataclasses.replace(_reopen_dataset(begun, source), brought=brought)
+    if previous_run is not None:
+        return dataclasses.replace(_reopen_dataset(previous_run, source), custom_functions=custom_functions)
     splits = parts.make_splits(source, settings, seed)
     notes = list(_split_notes(source, settings, splits))
     if settings.exclude:
@@ -142,7 +142,7 @@ def open_dataset(
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     _check_two_classes(source, splits["train"], settings)
-    return Dataset(source, splits, tuple(notes), brought)
+    return Dataset(source, splits, tuple(notes), custom_functions)
 
 
 def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
@@ -170,12 +170,12 @@ def resolve_data_paths(settings: DataSettings) -> DataSettings:
     )
 
 
-def measure_mean_std(spec: ImageSpec, pictures: ImageStore, seed: int) -> ImageSpec:
+def measure_mean_std(spec: ImageSpec, images: ImageStore, seed: int) -> ImageSpec:
     """The spec with mean and deviation per channel of (a sample of) the training pictures, rounded to 4 digits."""
-    chosen = pictures.indices[permutation(seed, "moments", 0, len(pictures.indices))[:MEAN_STD_SAMPLE]]
+    chosen = images.indices[permutation(seed, "moments", 0, len(images.indices))[:MEAN_STD_SAMPLE]]
     sums = np.zeros((2, spec.channels))
     for start in range(0, len(chosen), MEAN_STD_BATCH):  # whole numbers, so that the sums are exact
-        values = pictures.take(chosen[start : start + MEAN_STD_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
+        values = images.take(chosen[start : start + MEAN_STD_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
         sums += [values.sum((0, 2, 3)), np.square(values).sum((0, 2, 3))]
     first, second = sums / (len(chosen) * spec.height * spec.width) / [[255], [255**2]]  # [C] each
     mean = tuple(round(float(m), 4) for m in first)
@@ -189,9 +189,9 @@ def _reopen_dataset(run: RunFolder, source: Source) -> Dataset:
     return Dataset(source, splits, changed + gone)
 
 
-def _resolve_source(settings: DataSettings, given: object | None) -> object:
-    if given is not None:
-        return given
+def _resolve_source(settings: DataSettings, source_object: object | None) -> object:
+    if source_object is not None:
+        return source_object
     if settings.source == MEMORY and not Path(MEMORY).exists():
         raise UsageError(
             "The pictures of this run were objects that a Python program held in memory, so no command can open them "
@@ -274,7 +274,7 @@ def _count_images(splits: Splits) -> int:
 CHECK_TIME_FRACTION = 0.05  # of the minutes, that the check may take
 
 
-def check_and_filter(dataset: Dataset, plan: Plan, team: RankGroup) -> tuple[Dataset, DataCheckReport | None]:
+def check_and_filter(dataset: Dataset, plan: Plan, group: RankGroup) -> tuple[Dataset, DataCheckReport | None]:
     """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
 
     Raises:
@@ -286,7 +286,7 @@ def check_and_filter(dataset: Dataset, plan: Plan, team: RankGroup) -> tuple[Dat
         looked.append(_check_images(dataset, plan))
         return looked[0].bad_indices.tolist()
 
-    bad = np.array(team.run_on_rank0(look_at_them), np.int64)
+    bad = np.array(group.run_on_rank0(look_at_them), np.int64)
     left = parts.remove_rows(dataset.splits, bad)
     if not len(left["train"]):
         raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
@@ -319,7 +319,9 @@ def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Itera
     if findings is None:
         return
     if findings.bad_images:
-        yield Note(f"Left out {format_count(len(findings.bad_images), 'picture')} that cannot be read; check.json names them.")
+        yield Note(
+            f"Left out {format_count(len(findings.bad_images), 'picture')} that cannot be read; check.json names them."
+        )
     warnings = [f"{each.text} {each.advice}".strip() for each in findings.issues if each.severity == "warning"]
     for text in (*findings.notes, *warnings):
         if text not in (dataset.source.reason, *dataset.source.notes):

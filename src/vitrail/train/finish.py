@@ -56,7 +56,7 @@ class TrainingTotals:
 
 
 def finish_run(
-    run: RunFolder, plan: Plan, reasons: Mapping[str, str], learner: TrainState, dataset: Dataset
+    run: RunFolder, plan: Plan, reasons: Mapping[str, str], train_state: TrainState, dataset: Dataset
 ) -> Iterator[Event]:
     """Evaluate a trained learner on the held-out pictures and write everything that the run folder still lacks.
 
@@ -65,15 +65,19 @@ def finish_run(
     """
     spent = _training_totals(run)
     yield Note(_evaluation_note(plan.recipe.views.num_views))
-    with _keep_model_on_error(run, learner, plan, dataset):
-        seen = {split: compute_outputs(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
-        decided, familiar = _read_decisions(run, learner, dataset) or fit_decisions(learner, plan, dataset, seen["val"])
+    with _keep_model_on_error(run, train_state, plan, dataset):
+        seen = {split: compute_outputs(train_state, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
+        decided, familiar = _read_decisions(run, train_state, dataset) or fit_decisions(
+            train_state, plan, dataset, seen["val"]
+        )
         there = {split: outputs for split, outputs in seen.items() if len(outputs.rows)}
         said = {
             split: build_predictions(dataset, split, outputs, decided, familiar) for split, outputs in there.items()
         }
         judged = [_evaluate_split(dataset, plan, said[split]) for split in there if _has_targets(dataset, split)]
-    write_bundle(run, learner, plan, dataset, decided, familiar, _model_card_section(plan, dataset, decided, judged))
+    write_bundle(
+        run, train_state, plan, dataset, decided, familiar, _model_card_section(plan, dataset, decided, judged)
+    )
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(seen["val"].rows)))
     for split, answered in said.items():
         write_predictions(run, answered)
@@ -87,7 +91,7 @@ def finish_run(
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     pictures = there[judged[-1].predictions.split].images
-    write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
+    write_report(run, plan, reasons, train_state, dataset, judged, pictures, spent, decided)
     yield from map(Note, _doubt_notes(judged[-1].metrics))
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, judged[-1].metrics, spent.seconds)
 
@@ -98,37 +102,37 @@ def _evaluation_note(views: int) -> str:
     return f"{text}, by the mean of {views} views of each; figures on the way were of one." if views > 1 else f"{text}."
 
 
-def _small_validation_notes(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:
+def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_validation: int) -> list[str]:
     """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
-    few = f"{format_count(validated, 'validation picture')} cannot"
+    few = f"{format_count(num_validation, 'validation picture')} cannot"
     found: list[str] = []
     if (
-        plan.answers.calibrate
+        plan.decisions.calibrate
         and task != "number"
-        and not decided.temperature
-        and 0 < validated < calibration.MIN_IMAGES
+        and not decisions.temperature
+        and 0 < num_validation < calibration.MIN_IMAGES
     ):
         takes = f"which takes {calibration.MIN_IMAGES}"
         found.append(f"{few} calibrate probabilities, {takes}: they are an order of sureness and no shares.")
-    if decided.unlike is None and 0 < validated < min_calibration_size(OOD_ALPHA):
+    if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
         takes = f"which takes {min_calibration_size(OOD_ALPHA)}"
         found.append(f"{few} tell what is unlike the training, {takes}: no picture is left unanswered for it.")
     return found
 
 
-def _doubt_notes(figures: TaskMetrics) -> list[str]:
+def _doubt_notes(metrics: TaskMetrics) -> list[str]:
     """That nothing may have been learnt, where the figures of held-out pictures leave that open."""
-    return [doubt] if isinstance(figures, ClassificationMetrics) and (doubt := figures.describe_doubt()) else []
+    return [doubt] if isinstance(metrics, ClassificationMetrics) and (doubt := metrics.describe_doubt()) else []
 
 
-def _write_results(run: RunFolder, plan: Plan, figures: Sequence[TaskMetrics]) -> Iterator[Note]:
+def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -> Iterator[Note]:
     """The figures as a table, and to the trackers, whose part ends here."""
-    if figures:
-        task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, figures)
-        rows = [row for each in figures for row in task_metrics.iter_results(each) if not row.scope]
+    if metrics:
+        task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, metrics)
+        rows = [row for each in metrics for row in task_metrics.iter_results(each) if not row.scope]
         whole = {f"final/{row.split}_{row.metric}": row.value for row in rows if row.value is not None}
         run.trackers.record_final(plan.recipe.steps, whole)
-    yield from map(Note, run.trackers.close(whole=True))
+    yield from map(Note, run.trackers.close(completed=True))
 
 
 def _training_totals(run: RunFolder) -> TrainingTotals:
@@ -145,25 +149,25 @@ def _training_totals(run: RunFolder) -> TrainingTotals:
 
 
 def _read_decisions(
-    run: RunFolder, learner: TrainState, dataset: Dataset
+    run: RunFolder, train_state: TrainState, dataset: Dataset
 ) -> tuple[Decisions, FeatureStats | None] | None:
     """What the bundle of this run's end holds already; None if there is none, or it could not decide yet."""
     info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
     if decisions.DECISIONS_KEY not in info:
         return None
-    assert isinstance(learner.model, ViT)
-    where, width = str(run.bundle), learner.model.config.width
+    assert isinstance(train_state.model, ViT)
+    where, width = str(run.bundle), train_state.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
     return decided, FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
 
 
 @contextmanager
-def _keep_model_on_error(run: RunFolder, learner: TrainState, plan: Plan, dataset: Dataset) -> Iterator[None]:
+def _keep_model_on_error(run: RunFolder, train_state: TrainState, plan: Plan, dataset: Dataset) -> Iterator[None]:
     """A picture that cannot be read costs the evaluation and not the model, which is kept as it is, undecided."""
     try:
         yield
     except DataError as error:
-        write_bundle(run, learner, plan, dataset, None, None)
+        write_bundle(run, train_state, plan, dataset, None, None)
         raise DataError(
             f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
             f"follow with: vitrail train --resume {run.path}"
@@ -172,76 +176,81 @@ def _keep_model_on_error(run: RunFolder, learner: TrainState, plan: Plan, datase
 
 def write_bundle(
     run: RunFolder,
-    learner: TrainState,
+    train_state: TrainState,
     plan: Plan,
     dataset: Dataset,
-    decided: Decisions | None,
-    known: FeatureStats | None,
+    decision_values: Decisions | None,
+    feature_stats: FeatureStats | None,
     card: str = "",
 ) -> None:
     """Keep the trained model in the portable form; one that is there already and decided is that of this run's end.
 
     Args:
-        decided: None where that could not be found out yet; such a bundle is replaced when it can.
+        decision_values: None where that could not be found out yet; such a bundle is replaced when it can.
         card: what the figures of the held-out pictures say, for the model card.
     """
     if run.bundle.exists():
-        if decided is None or decisions.DECISIONS_KEY in bundle.read_bundle_info(run.bundle).info:
+        if decision_values is None or decisions.DECISIONS_KEY in bundle.read_bundle_info(run.bundle).info:
             return
         atomic.remove_folder(run.bundle)
-    assert isinstance(learner.model, ViT)
+    assert isinstance(train_state.model, ViT)
     training, inference = choose_attention_paths(plan)
     scaling = dataset.scaling
     info = {
         "model_name": plan.model_name,
-        "number_format": plan.compute.number_format,
+        "number_format": plan.compute.precision,
         **plan.recipe.views.to_notes(),
         "attention": {"training": training, "inference": inference},
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
         "steps": plan.recipe.steps,
         "seed": plan.seed,
-        **{name: text for name, text in (("loss", plan.recipe.own_loss), ("augment", plan.recipe.own_augment)) if text},
+        **{
+            name: text
+            for name, text in (("loss", plan.recipe.custom_loss), ("augment", plan.recipe.custom_augment))
+            if text
+        },
         **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
-        **({} if decided is None else {decisions.DECISIONS_KEY: config.write(decided)}),
+        **({} if decision_values is None else {decisions.DECISIONS_KEY: config.write(decision_values)}),
     }
-    tensors = None if known is None else known.to_tensors()
-    with use_ema_weights(learner.model, learner.ema):
+    tensors = None if feature_stats is None else feature_stats.to_tensors()
+    with use_ema_weights(train_state.model, train_state.ema):
         task, classes = dataset.source.task, dataset.source.classes
-        bundle.save_bundle(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
+        bundle.save_bundle(run.bundle, train_state.model, plan.image, task, classes, info, tensors, card)
 
 
 def write_report(
     run: RunFolder,
     plan: Plan,
     reasons: Mapping[str, str],
-    learner: TrainState,
+    train_state: TrainState,
     dataset: Dataset,
-    judged: Sequence[EvaluatedSplit],
-    pictures: ImageStore,
-    spent: TrainingTotals,
-    decided: Decisions,
+    evaluated_splits: Sequence[EvaluatedSplit],
+    image_source: ImageStore,
+    totals: TrainingTotals,
+    decisions: Decisions,
 ) -> None:
     """Thumbnails, maps, groups, report.json and report.html; of the last split that was judged.
 
     Args:
-        pictures: that the split's rows are of.
+        image_source: that the split's rows are of.
     """
-    held_out, rows = judged[-1].predictions, dataset.splits[judged[-1].predictions.split]
-    chosen = image_selection.select_with_worst(held_out, decided, MAX_THUMBNAILS)
-    images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
+    held_out, rows = evaluated_splits[-1].predictions, dataset.splits[evaluated_splits[-1].predictions.split]
+    chosen = image_selection.select_with_worst(held_out, decisions, MAX_THUMBNAILS)
+    images = image_source.take(rows[chosen])  # uint8 [k, C, H, W]
     aspects = dataset.aspect_ratios(rows[chosen], plan.image)
     thumbnails.save_thumbnails(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
-    assert isinstance(learner.model, ViT)
-    with use_ema_weights(learner.model, learner.ema):
+    assert isinstance(train_state.model, ViT)
+    with use_ema_weights(train_state.model, train_state.ema):
         given = {
-            row: MapInput(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
+            row: MapInput(train_state.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
         }
         held_out_module.write_explanations(
-            run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.num_views
+            run.path, held_out, chosen, given.__getitem__, totals.seconds, plan.recipe.views.num_views
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     provenance.write_facts(
-        run.path, _report_facts(run, plan, reasons, dataset, [one.metrics for one in judged], spent, decided)
+        run.path,
+        _report_facts(run, plan, reasons, dataset, [one.metrics for one in evaluated_splits], totals, decisions),
     )
     page.build_report(run.path)
 
@@ -258,9 +267,9 @@ def _report_facts(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    figures: Sequence[TaskMetrics],
-    spent: TrainingTotals,
-    decided: Decisions,
+    metrics: Sequence[TaskMetrics],
+    totals: TrainingTotals,
+    decisions: Decisions,
 ) -> provenance.ReportFacts:
     around = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in describe_environment().items()
@@ -272,20 +281,20 @@ def _report_facts(
         classes=dataset.source.classes,
         model=plan.model_name,
         parameters=parameter_count(plan.model),
-        seconds=spent.seconds,
+        seconds=totals.seconds,
         steps=plan.recipe.steps,
-        images_seen=spent.images_seen,
-        images_per_second=spent.images_seen / max(spent.seconds, 1e-9),
+        images_seen=totals.images_seen,
+        images_per_second=totals.images_seen / max(totals.seconds, 1e-9),
         command=f"vitrail train --plan {run.plan_file}",
         plan=run.plan_file.read_text(encoding="utf-8"),
         created=f"{datetime.now():%Y-%m-%d %H:%M}",
         reasons=provenance.to_entries(dict(reasons)),
         environment=provenance.to_entries(around),
         task=dataset.source.task,
-        metrics=tuple(each for each in figures if isinstance(each, ClassificationMetrics)),
-        label_metrics=tuple(each for each in figures if isinstance(each, MultilabelMetrics)),
-        number_metrics=tuple(each for each in figures if isinstance(each, RegressionMetrics)),
-        decisions=decided,
+        metrics=tuple(each for each in metrics if isinstance(each, ClassificationMetrics)),
+        label_metrics=tuple(each for each in metrics if isinstance(each, MultilabelMetrics)),
+        number_metrics=tuple(each for each in metrics if isinstance(each, RegressionMetrics)),
+        decisions=decisions,
         notes=(
             *dataset.source.notes,
             *dataset.notes,
@@ -293,7 +302,7 @@ def _report_facts(
             *contamination.read_contamination(run),
             *linear_probe.describe_candidates(run.start_table),
         ),
-        start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
+        start=plan.finetune.weights if plan.finetune.from_checkpoint else "from scratch",
     )
 
 
@@ -308,10 +317,10 @@ def _split_origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     return "what is left" if share is None else f"{share:.1%}, stratified, seed {plan.seed}"
 
 
-def write_predictions(run: RunFolder, said: TaskPredictions) -> None:
+def write_predictions(run: RunFolder, predictions: TaskPredictions) -> None:
     """Store a split's answers."""
     run.predictions.mkdir(exist_ok=True)
-    said.write_csv(run.predictions / f"{said.split}.csv")
+    predictions.write_csv(run.predictions / f"{predictions.split}.csv")
 
 
 class EvaluatedSplit(NamedTuple):
@@ -321,9 +330,12 @@ class EvaluatedSplit(NamedTuple):
     metrics: TaskMetrics
 
 
-def _evaluate_split(dataset: Dataset, plan: Plan, said: TaskPredictions) -> EvaluatedSplit:
+def _evaluate_split(dataset: Dataset, plan: Plan, predictions: TaskPredictions) -> EvaluatedSplit:
     return EvaluatedSplit(
-        said, compute_metrics(said, dataset.scaling, _split_groups(dataset, said.split), plan.answers.ordered)
+        predictions,
+        compute_metrics(
+            predictions, dataset.scaling, _split_groups(dataset, predictions.split), plan.decisions.ordered
+        ),
     )
 
 
@@ -333,14 +345,16 @@ def _split_groups(dataset: Dataset, split: str) -> np.ndarray | None:
     return None if groups is None else groups[dataset.splits[split]]
 
 
-def _model_card_section(plan: Plan, dataset: Dataset, decided: Decisions, judged: Sequence[EvaluatedSplit]) -> str:
+def _model_card_section(
+    plan: Plan, dataset: Dataset, decisions: Decisions, evaluated_splits: Sequence[EvaluatedSplit]
+) -> str:
     """What the model card says of the last split that was judged; nothing where none was."""
-    if not judged:
+    if not evaluated_splits:
         return ""
-    said, figures = judged[-1]
+    said, figures = evaluated_splits[-1]
     source = dataset.source
     return cards.performance_section(
-        figures, said, decided, source.name, _split_counts(dataset, plan), source.fingerprint()
+        figures, said, decisions, source.name, _split_counts(dataset, plan), source.fingerprint()
     )
 
 

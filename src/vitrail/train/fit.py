@@ -54,51 +54,55 @@ from .trainer import run_trainer, train_worker_rank
 
 
 def fit(
-    wishes: TrainRequest,
+    request: TrainRequest,
     settings: runtime.RuntimeSettings,
     out: Path | None = None,
     dry_run: bool = False,
-    given: object | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    source_object: object | None = None,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """Make a plan for the wishes and follow it into a new run folder; with `dry_run` stop at the plan.
 
     Args:
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
-        given: pictures and labels as an object of this program; the plan then calls its source "memory".
-        brought: a loss or an augmentation of this program's own.
+        source_object: pictures and labels as an object of this program; the plan then calls its source "memory".
+        custom_functions: a loss or an augmentation of this program's own.
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
     watch = RunTimer()
-    tracking.read_track_settings(wishes.overrides).check()
+    tracking.read_track_settings(request.overrides).check()
     with _training_group(settings) as (machine, team):
         if out is not None:
             team.run_on_rank0(lambda: RunFolder.check_free(out))
-        data = resolve_data_paths(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
-        wishes = dataclasses.replace(wishes, data=data)
-        dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
+        data = (
+            resolve_data_paths(request.data)
+            if source_object is None
+            else dataclasses.replace(request.data, source=MEMORY)
+        )
+        request = dataclasses.replace(request, data=data)
+        dataset = open_dataset(request.data, request.seed, None, source_object, custom_functions)
         yield from _describe_dataset(dataset)
         if busy := runtime.busy_cpu_warning(machine):
             yield Note(busy)
-        found_here = fingerprint_dataset(dataset, wishes.data, wishes.overrides, wishes.seed)
-        plan, reasons, notes = finetune_planner.draft_from_request(found_here, wishes, machine, team.world_size)
-        plan.answers.check_task(dataset.source.task, dataset.source.classes)
-        brought.check(plan)
+        found_here = fingerprint_dataset(dataset, request.data, request.overrides, request.seed)
+        plan, reasons, notes = finetune_planner.draft_from_request(found_here, request, machine, team.world_size)
+        plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+        custom_functions.check(plan)
         for text in notes:
             yield Note(text)
-        plan = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
+        plan = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch_size" in request.overrides)
         dataset, findings = check_and_filter(dataset, plan, team)
         yield from report_findings(dataset, findings)
         with watch.time_decoding():
             pictures = _load_training_images(dataset, plan)
-        plan = plan if plan.start.from_checkpoint else _measure_normalization(plan, pictures, wishes, reasons)
+        plan = plan if plan.finetune.from_checkpoint else _measure_normalization(plan, pictures, request, reasons)
         plan, spent = phases.finalize_phases(plan, dataset, pictures, reasons, dry_run)
         plan, spent = consistency.broadcast_plan(team, plan), team.broadcast_object(spent)
         plan, measured, spent = finetune_planner.finalize_draft(
-            plan, wishes, reasons, pictures, dataset, spent, dry_run, team
+            plan, request, reasons, pictures, dataset, spent, dry_run, team
         )
         plan = consistency.broadcast_plan(team, plan)
         consistency.check_plan_for_group(team, plan)
@@ -116,8 +120,8 @@ def fit(
 def fit_plan(
     plan: Plan,
     out: Path | None = None,
-    given: object | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    source_object: object | None = None,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
     dry_run: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Iterator[Event]:
@@ -141,14 +145,14 @@ def fit_plan(
         plan = phases.resolve_plan_paths(
             dataclasses.replace(plan, data=resolve_data_paths(plan.data), recipe=plan.recipe.without_extension())
         )
-        dataset = open_dataset(plan.data, plan.seed, None, given, brought)
+        dataset = open_dataset(plan.data, plan.seed, None, source_object, custom_functions)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         unused_settings.check_unused_settings(plan, changes or {})
-        plan.answers.check_task(dataset.source.task, dataset.source.classes)
-        brought.check(plan)
+        plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+        custom_functions.check(plan)
         phases.check_written_phases(plan, dataset)
-        if plan.start.from_checkpoint:
-            weights.check_checkpoint(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
+        if plan.finetune.from_checkpoint:
+            weights.check_checkpoint(weights.open_checkpoint(plan.finetune.weights), plan.model, plan.finetune)
         yield from _describe_dataset(dataset)
         plan = _adapt_plan_to_group(team, dataset, plan, {}, True)
         dataset, findings = check_and_filter(dataset, plan, team)
@@ -165,16 +169,16 @@ def fit_plan(
 
 def resume_run(
     path: Path,
-    given: object | None = None,
-    longer: Extension | None = None,
+    source_object: object | None = None,
+    extension: Extension | None = None,
     compute: Mapping[str, str] | None = None,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
 
     Args:
-        given: the object that the run was begun with, if it was one.
-        longer: more steps than its plan has; also for a run that is complete.
+        source_object: the object that the run was begun with, if it was one.
+        extension: more steps than its plan has; also for a run that is complete.
         compute: fields of [compute] and [track] by their dotted names that are to be others from now on.
 
     Raises:
@@ -187,13 +191,15 @@ def resume_run(
     changed = config.override(begun, compute or {})
     changed.track.check()
     with _training_group(_runtime_settings(changed)) as (_, team):
-        if team.run_on_rank0(run.is_finished) and longer is None:
+        if team.run_on_rank0(run.is_finished) and extension is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
-        brought.check(begun)
-        dataset = open_dataset(begun.data, begun.seed, run, given, brought)  # may fail: before the run is changed
+        custom_functions.check(begun)
+        dataset = open_dataset(
+            begun.data, begun.seed, run, source_object, custom_functions
+        )  # may fail: before the run is changed
         consistency.check_same_inputs(team, dataset.source, dataset.splits, begun)
-        opened = team.run_on_rank0(lambda: reopen_run_as_json(run, longer, compute))
+        opened = team.run_on_rank0(lambda: reopen_run_as_json(run, extension, compute))
         plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
         for text in (*opened["notes"], *dataset.notes):
             yield Note(text)
@@ -206,7 +212,7 @@ def _training_group(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime
     """The machine as it was chosen, with torch set to it, and the processes that train together."""
     machine = runtime.choose(settings, group_from_env().local_world_size)
     runtime.apply(machine)
-    with ignore_save_signals(), join_group(machine.device, machine.patience) as team:
+    with ignore_save_signals(), join_group(machine.device, machine.timeout) as team:
         yield machine, team
 
 
@@ -214,40 +220,43 @@ def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
     """A machine as the plan says, or a refusal: a plan is followed exactly or not at all."""
     asked = plan.compute
     return runtime.RuntimeSettings(
-        device=asked.device, number_format=asked.number_format, threads=asked.threads, workers=asked.workers,
-        compile=asked.compile, engine=asked.engine, patience=asked.patience,
+        device=asked.device, precision=asked.precision, threads=asked.threads, num_workers=asked.num_workers,
+        compile=asked.compile, strategy=asked.strategy, timeout=asked.timeout,
     )  # fmt: skip
 
 
-def _adapt_plan_to_group(team: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
+def _adapt_plan_to_group(group: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
     """The plan for as many processes as there are; all of them have the same, or nobody begins."""
-    if not batch_asked and (shared := consistency.round_up_batch_size(team, plan)) != plan:
-        plan, reasons["recipe.batch"] = shared, f"{reasons['recipe.batch']}, shared by {team.world_size} processes"
-    consistency.check_plan_for_group(team, plan)
-    consistency.check_same_inputs(team, dataset.source, dataset.splits, plan)
-    reasons["compute.engine"] = choose_strategy(
-        plan.compute.engine, team, parameter_count(plan.model), plan.compute.device
+    if not batch_asked and (shared := consistency.round_up_batch_size(group, plan)) != plan:
+        plan, reasons["recipe.batch_size"] = (
+            shared,
+            f"{reasons['recipe.batch_size']}, shared by {group.world_size} processes",
+        )
+    consistency.check_plan_for_group(group, plan)
+    consistency.check_same_inputs(group, dataset.source, dataset.splits, plan)
+    reasons["compute.strategy"] = choose_strategy(
+        plan.compute.strategy, group, parameter_count(plan.model), plan.compute.device
     )[1]
     return plan
 
 
-def _create_run_folder(out: Path | None, plan: Plan, team: RankGroup) -> RunFolder:
+def _create_run_folder(out: Path | None, plan: Plan, group: RankGroup) -> RunFolder:
     """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
 
     def made() -> str:
         return str(RunFolder.create(out or make_default_folder(plan.data.source, plan.model_name, datetime.now())).path)
 
-    return RunFolder(Path(team.run_on_rank0(made)))
+    return RunFolder(Path(group.run_on_rank0(made)))
 
 
 def _estimate_written_plan(
-    plan: Plan, pictures: ImageStore, dataset: Dataset, watch: RunTimer, team: RankGroup
+    plan: Plan, images: ImageStore, dataset: Dataset, timer: RunTimer, group: RankGroup
 ) -> RunCost | None:
     """What a written plan would take, by some of its steps, if it has any, and of what comes before them."""
-    spent = phases.estimate_phase_seconds(plan, dataset, pictures)
-    spent += finetune_planner.estimate_probe_seconds(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
-    found = throughput.measure_throughput(plan, pictures, dataset, team) if plan.recipe.steps else NO_THROUGHPUT
-    return cost_estimate.estimate_cost(plan, found, spent, watch, pictures, dataset, team) if team.is_rank0 else None
+    spent = phases.estimate_phase_seconds(plan, dataset, images)
+    spent += finetune_planner.estimate_probe_seconds(plan, images, dataset) if plan.finetune.from_checkpoint else 0.0
+    found = throughput.measure_throughput(plan, images, dataset, group) if plan.recipe.steps else NO_THROUGHPUT
+    return cost_estimate.estimate_cost(plan, found, spent, timer, images, dataset, group) if group.is_rank0 else None
 
 
 def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
@@ -266,12 +275,12 @@ def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
 
 
-def _measure_normalization(plan: Plan, pictures: ImageStore, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def _measure_normalization(plan: Plan, images: ImageStore, request: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with mean and deviation of the training pictures, but for what was asked for."""
-    open_fields = [name for name in ("mean", "std") if f"image.{name}" not in wishes.overrides]
+    open_fields = [name for name in ("mean", "std") if f"image.{name}" not in request.overrides]
     if not open_fields:
         return plan
-    spec = measure_mean_std(plan.image, pictures, plan.seed)
+    spec = measure_mean_std(plan.image, images, plan.seed)
     image = dataclasses.replace(
         plan.image,
         mean=spec.mean if "mean" in open_fields else plan.image.mean,
@@ -282,7 +291,7 @@ def _measure_normalization(plan: Plan, pictures: ImageStore, wishes: TrainReques
 
 
 def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
-    pictures = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.workers)
+    pictures = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.num_workers)
     dataset.custom_functions.try_out(plan, pictures, dataset.loss_targets("train"))
     return pictures
 
@@ -293,8 +302,8 @@ def _start_run(
     reasons: Reasons,
     dataset: Dataset,
     findings: DataCheckReport | None,
-    pictures: ImageStore,
-    team: RankGroup,
+    images: ImageStore,
+    group: RankGroup,
 ) -> Iterator[Event]:
     if findings is not None:  # rank 0 has looked at the pictures, and writes
         with Lock(run.path):
@@ -303,62 +312,62 @@ def _start_run(
             run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
             contact_sheet.write_contact_sheet(
-                run.path / CONTACT_SHEET_FILE, dataset.source, pictures, plan, dataset.custom_functions
+                run.path / CONTACT_SHEET_FILE, dataset.source, images, plan, dataset.custom_functions
             )
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
-    yield from _run_training(run, plan, reasons, dataset, pictures, team)
+    yield from _run_training(run, plan, reasons, dataset, images, group)
 
 
 def _run_training(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: RankGroup
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, images: ImageStore, group: RankGroup
 ) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
-    if not team.is_rank0:
-        wait_for_rank0.wait_for_rank0_work(team, resume_instructions(run.path))
+    if not group.is_rank0:
+        wait_for_rank0.wait_for_rank0_work(group, resume_instructions(run.path))
         model = create_model(plan.model, plan.seed)
-        team.broadcast_weights(model)
-        learner = build_train_state(model, plan, team)
-        learner.teacher = broadcast_teacher(team, build_teacher(plan, dataset, run), plan)
-        train_worker_rank(run, plan, learner, dataset, pictures, team)
-        team.disconnect()
+        group.broadcast_weights(model)
+        learner = build_train_state(model, plan, group)
+        learner.teacher = broadcast_teacher(group, build_teacher(plan, dataset, run), plan)
+        train_worker_rank(run, plan, learner, dataset, images, group)
+        group.leave()
         return
     with Lock(run.path), track_run(run, plan):
-        yield from log_events(run, _train_rank0(run, plan, reasons, dataset, pictures, team))
+        yield from log_events(run, _train_rank0(run, plan, reasons, dataset, images, group))
 
 
 def _train_rank0(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: RankGroup
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, images: ImageStore, group: RankGroup
 ) -> Generator[Event]:
     """What rank 0 does of it."""
-    begins = plan.start.from_checkpoint
+    begins = plan.finetune.from_checkpoint
     model, followed = yield from wait_for_rank0.run_while_others_wait(
-        team, _prepare_initial_model(run, plan, dataset, pictures), resume_instructions(run.path)
+        group, _prepare_initial_model(run, plan, dataset, images), resume_instructions(run.path)
     )
-    team.broadcast_weights(model)
-    learner = build_train_state(model, plan, team)
-    learner.teacher = broadcast_teacher(team, followed, plan)
+    group.broadcast_weights(model)
+    learner = build_train_state(model, plan, group)
+    learner.teacher = broadcast_teacher(group, followed, plan)
     guards = Guards(plan.recipe, run.path, dataset.source.ids)
     start = yield from restore_checkpoint(run, learner, guards)
-    team.broadcast_object(start)
+    group.broadcast_object(start)
     if start:
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
-        yield from run_trainer(run, plan, learner, dataset, pictures, start, guards, team)
+        yield from run_trainer(run, plan, learner, dataset, images, start, guards, group)
     with raise_on_signal(f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}"):
-        learner = gather_train_state(learner, plan, team)
-        team.disconnect()
+        learner = gather_train_state(learner, plan, group)
+        group.leave()
         if plan.recipe.steps and begins:
             learner = yield from wise_ft.choose_weights(run, plan, learner, dataset)
         yield from finish_run(run, plan, reasons, learner, dataset)
 
 
 def _prepare_initial_model(
-    run: RunFolder, plan: Plan, dataset: Dataset, pictures: ImageStore
+    run: RunFolder, plan: Plan, dataset: Dataset, images: ImageStore
 ) -> Generator[Event, None, tuple[ViT, DistillationTeacher | None]]:
     """The model that the training begins with, and who teaches it."""
-    begins = plan.start.from_checkpoint
+    begins = plan.finetune.from_checkpoint
     model = (
         (yield from features.prepare_start_model(run, plan, dataset)) if begins else create_model(plan.model, plan.seed)
     )
-    return model, (yield from phases.run_phases(run, plan, model, dataset, pictures))
+    return model, (yield from phases.run_phases(run, plan, model, dataset, images))

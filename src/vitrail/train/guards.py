@@ -59,7 +59,7 @@ class Guards:
         recipe: Recipe,
         folder: Path | None = None,
         names: Sequence[str] = (),
-        before: PhaseLabel | None = None,
+        phase_label: PhaseLabel | None = None,
     ):
         self.recipe = recipe
         self.nonfinite_steps = 0
@@ -72,7 +72,7 @@ class Guards:
         """Whether the optimisers are at work: an error now leaves weights that nobody trained."""
         self._folder = folder
         self._names = names
-        self._phase_label = before
+        self._phase_label = phase_label
         self._in_a_row = 0
         self._finite: deque[float] = deque(maxlen=LOSS_WINDOW)
         self._early: list[float] = []
@@ -134,7 +134,7 @@ class Guards:
     def advice(self) -> str:
         """The three likeliest reasons for a model that learns nothing."""
         recipe = self.recipe
-        lower = f"--recipe.muon_rate {recipe.muon_rate / 3:.2g} --recipe.rate {recipe.rate / 3:.2g}"
+        lower = f"--recipe.muon_lr {recipe.muon_lr / 3:.2g} --recipe.lr {recipe.lr / 3:.2g}"
         return (
             f"Likeliest: the rates are too high (try {lower}), the labels do not belong to their pictures (look at "
             "figures/what-the-model-sees.png), or what tells them apart is lost at this size (try a larger "
@@ -188,8 +188,8 @@ class Guards:
         if self._phase_label is not None:
             return self._phase_label.advice
         return (
-            f"Lower the rates, for example --recipe.muon_rate {self.recipe.muon_rate / 3:.2g} "
-            f"--recipe.rate {self.recipe.rate / 3:.2g}, and begin again."
+            f"Lower the rates, for example --recipe.muon_lr {self.recipe.muon_lr / 3:.2g} "
+            f"--recipe.lr {self.recipe.lr / 3:.2g}, and begin again."
         )
 
     def _write_bad_step(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
@@ -204,7 +204,7 @@ class Guards:
             "step": step + 1,
             "loss": str(loss),  # JSON has no word for NaN
             "gradient_norm": str(norm),
-            "rates": {"muon": factor * self.recipe.muon_rate, "adamw": factor * self.recipe.rate},
+            "rates": {"muon": factor * self.recipe.muon_lr, "adamw": factor * self.recipe.lr},
             "pictures": [self._image_name(row) for row in batch.indices.tolist()],
         }
         if logits is not None:
@@ -251,16 +251,22 @@ def warn_of_single_class_batches(
     rows: Int64[np.ndarray, " n"],
     recipe: Recipe,
     seed: int,
-    blocks: Int64[np.ndarray, " n"] | None,
+    shard_ids: Int64[np.ndarray, " n"] | None,
 ) -> str | None:
     """A sentence if more than a tenth of the first batches are of one class; targets that are no classes have none."""
-    if targets.ndim > 1 or min(recipe.batch // recipe.repeats, len(rows)) < MIN_CHECKED_BATCH:
+    if targets.ndim > 1 or min(recipe.batch_size // recipe.repeated_augmentation, len(rows)) < MIN_CHECKED_BATCH:
         return None
-    first = islice(iter_step_indices(rows, recipe.batch, seed, 0, recipe.repeats, blocks), CHECKED_BATCHES)
+    first = islice(
+        iter_step_indices(rows, recipe.batch_size, seed, 0, recipe.repeated_augmentation, shard_ids), CHECKED_BATCHES
+    )
     alike = sum(len(set(targets[share.places].tolist())) == 1 for share in first)
     if alike <= MAX_SINGLE_CLASS_FRACTION * CHECKED_BATCHES:
         return None
-    why = "the shards are sorted by class: write them in a random order" if blocks is not None else "use a larger batch"
+    why = (
+        "the shards are sorted by class: write them in a random order"
+        if shard_ids is not None
+        else "use a larger batch"
+    )
     return (
         f"{alike} of the first {CHECKED_BATCHES} batches show one class only, so little can be learnt from each; {why}."
     )

@@ -55,7 +55,7 @@ class ModelOutputs(NamedTuple):
 
 
 def compute_outputs(
-    learner: TrainState,
+    train_state: TrainState,
     plan: Plan,
     dataset: Dataset,
     rows: NDArray[np.int64],
@@ -69,12 +69,12 @@ def compute_outputs(
     Raises:
         DataError: a picture cannot be read, or the model's outputs are no numbers.
     """
-    assert isinstance(learner.model, ViT)
-    pictures = dataset.load_rows(rows, plan.image, plan.compute.workers)
-    with use_ema_weights(learner.model, learner.ema):
+    assert isinstance(train_state.model, ViT)
+    pictures = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
+    with use_ema_weights(train_state.model, train_state.ema):
         outputs, features = run_inference_with_features(
-            learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
-            plan.compute.number_format, views or plan.recipe.views, dataset.source.task,
+            train_state.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            plan.compute.precision, views or plan.recipe.views, dataset.source.task,
         )  # fmt: skip
     require_finite(outputs)
     require_finite(features)
@@ -82,7 +82,7 @@ def compute_outputs(
 
 
 def fit_decisions(
-    learner: TrainState, plan: Plan, dataset: Dataset, valid: ModelOutputs
+    train_state: TrainState, plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs
 ) -> tuple[Decisions, FeatureStats | None]:
     """What turns outputs into answers, from the validation pictures and a sample of those of the training.
 
@@ -90,18 +90,18 @@ def fit_decisions(
         DataError: the model's outputs are no numbers.
     """
     source = dataset.source
-    if not len(valid.rows):
-        return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
+    if not len(valid_outputs.rows):
+        return Decisions(ordered=plan.decisions.ordered, miss=plan.decisions.conformal_alpha), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
-        sample = compute_outputs(learner, plan, dataset, rows, views=TtaViews())
+        sample = compute_outputs(train_state, plan, dataset, rows, views=TtaViews())
     except DataError:  # a training goes on without a few of its pictures, and has named them
-        sample = compute_outputs(learner, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
+        sample = compute_outputs(train_state, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
     known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
-    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid.outputs)
-    targets = _true_targets(source, valid.rows)
-    distances = None if known is None else known.mahalanobis_distances(valid.features)
-    return decisions_fit_decisions(source.task, plan.answers, source.classes, outputs, targets, distances), known
+    outputs = valid_outputs.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid_outputs.outputs)
+    targets = _true_targets(source, valid_outputs.rows)
+    distances = None if known is None else known.mahalanobis_distances(valid_outputs.features)
+    return decisions_fit_decisions(source.task, plan.decisions, source.classes, outputs, targets, distances), known
 
 
 def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
@@ -115,14 +115,14 @@ def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> 
 
 
 def build_predictions(
-    dataset: Dataset, split: str, seen: ModelOutputs, decided: Decisions, known: FeatureStats | None
+    dataset: Dataset, split: str, model_outputs: ModelOutputs, decisions: Decisions, feature_stats: FeatureStats | None
 ) -> TaskPredictions:
     """The model's answers to a whole split, in the split's order."""
     source = dataset.source
-    names = [(image_path(source.images[row]), source.ids[row]) for row in seen.rows.tolist()]
+    names = [(image_path(source.images[row]), source.ids[row]) for row in model_outputs.rows.tolist()]
     return predictions_from_outputs(
-        source.task, seen.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, seen.rows),
-        decisions=decided, distances=None if known is None else known.mahalanobis_distances(seen.features),
+        source.task, model_outputs.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, model_outputs.rows),
+        decisions=decisions, distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
     )  # fmt: skip
 
 
@@ -158,9 +158,9 @@ class _ExplainedImage(NamedTuple):
 
 def write_explanations(
     folder: Path,
-    answers: TaskPredictions,
+    predictions: TaskPredictions,
     rows: Int64[np.ndarray, " k"],
-    shown: Callable[[int], MapInput],
+    get_map_input: Callable[[int], MapInput],
     seconds: float,
     views: int = 1,
 ) -> None:
@@ -168,7 +168,7 @@ def write_explanations(
 
     Args:
         rows: of the table, those with a thumbnail.
-        shown: from one of these rows to what its map is made of.
+        get_map_input: from one of these rows to what its map is made of.
         seconds: of the training.
         views: of a picture that its answer is the mean over.
     """
@@ -176,35 +176,35 @@ def write_explanations(
     found: list[_ExplainedImage] = []
     nothing: list[str] = []
     shape: ViTConfig | None = None
-    for row, of in saliency.select_rows_to_explain(answers, rows):
+    for row, of in saliency.select_rows_to_explain(predictions, rows):
         if found and time.perf_counter() - began > limit:
             break
-        given = shown(row)
+        given = get_map_input(row)
         shape = given.model.config
         try:
             found.append(_explain_image(row, of, given))
         except EmptyMapError as problem:
-            nothing.append(f"{answers.paths[row] or answers.ids[row]}: {problem}")
+            nothing.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
     if shape is not None:
         remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
         saliency.save_explanations(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
 
 
-def _explain_image(row: int, of: int, given: MapInput) -> _ExplainedImage:
-    images = normalize(given.image[None].to(next(given.model.parameters()).device), given.spec)
-    found = methods.explain_images(given.model, images, None, of)
+def _explain_image(row: int, target: int, map_input: MapInput) -> _ExplainedImage:
+    images = normalize(map_input.image[None].to(next(map_input.model.parameters()).device), map_input.spec)
+    found = methods.explain_images(map_input.model, images, None, target)
     hidden = np.zeros(found.values.shape[1:], bool)
     if found.method in ATTENTION_METHODS:
-        hidden = find_artifact_patches(given.model, images)[0]
-    return _ExplainedImage(row, of, found, hidden)
+        hidden = find_artifact_patches(map_input.model, images)[0]
+    return _ExplainedImage(row, target, found, hidden)
 
 
 def _stack_maps(
-    found: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], nothing: tuple[str, ...]
+    explained_images: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], without_map: tuple[str, ...]
 ) -> StoredExplanations:
     """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
-    size = (len(found), *shape.grid)
-    one = found[0].attribution if found else None
+    size = (len(explained_images), *shape.grid)
+    one = explained_images[0].attribution if explained_images else None
     return StoredExplanations(
         about=MapInfo(
             method=methods.default_method(shape),
@@ -213,10 +213,10 @@ def _stack_maps(
             scale=one.scale if one else "positive",
             patch=shape.patch,
             remarks=remarks,
-            nothing=nothing,
+            nothing=without_map,
         ),
-        rows=np.array([each.row for each in found], np.int64),
-        targets=np.array([each.target for each in found], np.int64),
-        values=np.array([each.attribution.values[0] for each in found], np.float32).reshape(size),
-        artifact_mask=np.array([each.artefacts for each in found], bool).reshape(size),
+        rows=np.array([each.row for each in explained_images], np.int64),
+        targets=np.array([each.target for each in explained_images], np.int64),
+        values=np.array([each.attribution.values[0] for each in explained_images], np.float32).reshape(size),
+        artifact_mask=np.array([each.artefacts for each in explained_images], bool).reshape(size),
     )

@@ -69,38 +69,39 @@ class TrainState:
             self.loss_scale.load_state_dict(facts["loss_scale"])
 
 
-def build_train_state(model: ViT, plan: Plan, team: RankGroup = SINGLE_PROCESS) -> TrainState:
+def build_train_state(model: ViT, plan: Plan, group: RankGroup = SINGLE_PROCESS) -> TrainState:
     """The model on its device, with the optimisers and the running mean that the recipe asks for."""
     compute = plan.compute
     if compute.compile:
         torch.compiler.reset()  # what was compiled before, as for measuring, must not decide what kernels this one gets
     model.to(compute.device).train()
-    set_trainable(model, plan.start, plan.seed)
-    fractions = layer_lr_scales(model, plan.start.layer_decay)
+    set_trainable(model, plan.finetune, plan.seed)
+    fractions = layer_lr_scales(model, plan.finetune.layer_decay)
     sharded = (
-        choose_strategy(compute.engine, team, sum(p.numel() for p in model.parameters()), compute.device)[0] == "fsdp"
+        choose_strategy(compute.strategy, group, sum(p.numel() for p in model.parameters()), compute.device)[0]
+        == "fsdp"
     )
     if sharded:
         from .distributed.fsdp import shard_model  # a second to import, for those few who need it
 
-        shard_model(model, team, compute.device)
-    average = ModelEma(model, plan.recipe.ema) if plan.recipe.ema else None
+        shard_model(model, group, compute.device)
+    average = ModelEma(model, plan.recipe.ema_decay) if plan.recipe.ema_decay else None
     compiled = compute.compile and compute.device.startswith("cuda")
     optimizers = rates.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, fractions)
-    return TrainState(model, optimizers, average, sharded, LossScale() if compute.number_format == "float16" else None)
+    return TrainState(model, optimizers, average, sharded, LossScale() if compute.precision == "float16" else None)
 
 
 def train_steps(
-    learner: TrainState,
-    pictures: ImageStore,
+    train_state: TrainState,
+    images: ImageStore,
     targets: Shaped[np.ndarray, " n *K"],
     plan: Plan,
     start: int = 0,
-    blocks: Int64[np.ndarray, " n"] | None = None,
+    shard_ids: Int64[np.ndarray, " n"] | None = None,
     task: Task = "classes",
     guards: Guards | None = None,
-    team: RankGroup = SINGLE_PROCESS,
-    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+    group: RankGroup = SINGLE_PROCESS,
+    custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[StepResult]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
@@ -110,11 +111,11 @@ def train_steps(
     Args:
         targets: in the order of `pictures.indices`: class numbers [n] or the probability of each class [n, K]; for
             labels and numbers float32 [n, K], in which NaN is unknown and masked.
-        blocks: the shard that each picture lies in, where pictures lie in shards.
+        shard_ids: the shard that each picture lies in, where pictures lie in shards.
         task: decides the loss.
         guards: decide which steps are applied; new ones unless given.
-        team: the processes that train together; each shows its part of the same batches.
-        brought: a loss or an augmentation of the program's own.
+        group: the processes that train together; each shows its part of the same batches.
+        custom_functions: a loss or an augmentation of the program's own.
 
     Raises:
         PartnerError: another process of the team died.
@@ -124,31 +125,43 @@ def train_steps(
     guards = guards or Guards(recipe)
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
     balanced = None if weights is None else weights.to(device)
-    loss = brought.compute_loss if brought.loss is not None else build_loss(task, recipe, balanced)
-    engine = ParallelModel(learner.model, team, learner.sharded)
+    loss = custom_functions.compute_loss if custom_functions.loss is not None else build_loss(task, recipe, balanced)
+    engine = ParallelModel(train_state.model, group, train_state.sharded)
     measure = make_forward_loss(engine, loss, plan)
-    held = prefetch.cache_on_gpu(pictures, device)
-    batches = iter_batches(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world_size)
+    held = prefetch.cache_on_gpu(images, device)
+    batches = iter_batches(
+        held,
+        targets,
+        recipe.batch_size,
+        plan.seed,
+        start,
+        recipe.repeated_augmentation,
+        shard_ids,
+        group.rank,
+        group.world_size,
+    )
     began = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
         if step == recipe.steps:
             return
-        team.step = step + 1
-        rates.set_learning_rates(learner.optimizers, recipe, step)
-        torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
-        shown = brought.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
+        group.step = step + 1
+        rates.set_learning_rates(train_state.optimizers, recipe, step)
+        torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
+        shown = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
         shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        said = None if learner.teacher is None else learner.teacher.predict(shown)
+        said = None if train_state.teacher is None else train_state.teacher.predict(shown)
         piece = StepInput(
             resize_for_step(shown, plan, step), sample_patch_rows(batch, plan, step, epoch), expected, said
         )
-        scale = 1.0 if learner.loss_scale is None else learner.loss_scale.factor
-        way = (recipe.accumulate, scale, learner.teacher)
+        scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
+        way = (recipe.grad_accum_steps, scale, train_state.teacher)
         average, logits = accumulate_gradients(engine, measure, loss, piece, plan.model.outputs, *way)
-        answer = apply_step(learner, recipe, guards, step, average, batch, logits)
-        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
+        answer = apply_step(train_state, recipe, guards, step, average, batch, logits)
+        passed = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
         seconds = time.perf_counter() - began
-        yield StepResult(step + 1, passed, answer, recipe.lr_factor(step), len(batch.indices) * team.world_size, seconds)
+        yield StepResult(
+            step + 1, passed, answer, recipe.lr_factor(step), len(batch.indices) * group.world_size, seconds
+        )
         began = time.perf_counter()  # what the caller did in between is not training
 
 
@@ -162,35 +175,35 @@ def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Te
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
-def _clip_gradients(model: nn.Module, most: float) -> Tensor:
-    """The length of all gradients together, after which they are no longer than `most`; 0 leaves them as they are."""
-    if most:
-        return clip_grad_norm_(model.parameters(), most)
+def _clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
+    """The length of all gradients together, after which they are no longer than `max_norm`; 0 leaves them as they are."""
+    if max_norm:
+        return clip_grad_norm_(model.parameters(), max_norm)
     return get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
 
 
 def apply_step(
-    learner: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
+    train_state: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
 ) -> float:
     """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
-    scale = 1.0 if learner.loss_scale is None else learner.loss_scale.factor
-    if learner.loss_scale is not None:
-        learner.loss_scale.unscale(learner.model.parameters())
-    norm = _clip_gradients(learner.model, recipe.clip)
-    if learner.sharded:
+    scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
+    if train_state.loss_scale is not None:
+        train_state.loss_scale.unscale(train_state.model.parameters())
+    norm = _clip_gradients(train_state.model, recipe.grad_clip_norm)
+    if train_state.sharded:
         from .distributed.fsdp import to_full_tensor
 
         norm = to_full_tensor(norm)
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
     allowed = guards.is_applying = guards.allow(step, answer, size, batch, logits, scale)
-    if learner.loss_scale is not None:
-        learner.loss_scale.update(math.isfinite(answer) and not math.isfinite(size))
-    for optimizer in learner.optimizers:
+    if train_state.loss_scale is not None:
+        train_state.loss_scale.update(math.isfinite(answer) and not math.isfinite(size))
+    for optimizer in train_state.optimizers:
         if allowed:
             optimizer.step()
         optimizer.zero_grad()
-    if allowed and learner.ema is not None:
-        learner.ema.update(learner.model, step)
+    if allowed and train_state.ema is not None:
+        train_state.ema.update(train_state.model, step)
     guards.is_applying = False
     return float(answer)
 
@@ -217,7 +230,7 @@ class StepInput(NamedTuple):
 
 def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
     """The function that is differentiated, from bytes to the loss; one graph where the plan asks to compile."""
-    dtype = TORCH_DTYPES[plan.compute.number_format]
+    dtype = TORCH_DTYPES[plan.compute.precision]
 
     def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
@@ -231,13 +244,13 @@ def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> 
 
 def accumulate_gradients(
     engine: ParallelModel,
-    measure: ForwardLoss,
+    forward_loss: ForwardLoss,
     loss: LossFunction,
-    shown: StepInput,
-    outputs: int,
-    parts: int = 1,
+    step_input: StepInput,
+    num_outputs: int,
+    num_parts: int = 1,
     scale: float = 1.0,
-    lesson: DistillationTeacher | None = None,
+    teacher: DistillationTeacher | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "B K"]]:
     """Leave d(total) / (weight) of all processes and parts in the parameters' gradients.
 
@@ -247,34 +260,34 @@ def accumulate_gradients(
     divided by it, and the sum of their gradients is that of the whole.
 
     Args:
-        outputs: how many the model has.
-        parts: in how many the pictures go through the model, one after another.
+        num_outputs: how many the model has.
+        num_parts: in how many the pictures go through the model, one after another.
         scale: what the gradients are multiplied with, for float16.
-        lesson: the teacher who has `said` something; its term is divided by the pictures of all.
+        teacher: the teacher who has `said` something; its term is divided by the pictures of all.
     """
-    targets = shown.targets
-    nothing = torch.zeros(len(targets), outputs, device=targets.device)
+    targets = step_input.targets
+    nothing = torch.zeros(len(targets), num_outputs, device=targets.device)
     weight = engine.group.all_reduce_sum(loss(nothing, targets)[1])
     factor = engine.group.world_size * scale
-    heads = engine.group.all_reduce_sum(torch.full_like(weight, len(targets))) if lesson else weight
+    heads = engine.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight
     said: list[Tensor] = []
     total, unlike = torch.zeros(2, device=targets.device)
-    pieces = [[None] * parts if each is None else each.tensor_split(parts) for each in shown]
+    pieces = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
     for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
-        with engine.gradient_sync(last=number == parts):
-            part, answers = measure(images, rows, aims)
+        with engine.gradient_sync(is_last=number == num_parts):
+            part, answers = forward_loss(images, rows, aims)
             value = mean_loss(part, weight)
-            if lesson is not None:
-                apart = lesson.compute_loss(answers, answered)[0]
-                value = lesson.blend_losses(value, mean_loss(apart, heads))
+            if teacher is not None:
+                apart = teacher.compute_loss(answers, answered)[0]
+                value = teacher.blend_losses(value, mean_loss(apart, heads))
                 unlike += apart.detach()
             (value * factor).backward()
         total += part.detach()
         said.append(answers.detach())
     average = mean_loss(engine.group.all_reduce_sum(total), weight)
-    if lesson is not None:
-        average = lesson.blend_losses(average, mean_loss(engine.group.all_reduce_sum(unlike), heads))
-    return average, said[0] if parts == 1 else torch.cat(said)
+    if teacher is not None:
+        average = teacher.blend_losses(average, mean_loss(engine.group.all_reduce_sum(unlike), heads))
+    return average, said[0] if num_parts == 1 else torch.cat(said)
 
 
 # When the memory is full: which batch would have fitted, found by trying.
@@ -295,43 +308,43 @@ def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
     return 0
 
 
-def try_step(learner: TrainState, plan: Plan, batch: int) -> None:
+def try_step(train_state: TrainState, plan: Plan, batch: int) -> None:
     """The part of a training step that takes the memory: answers and gradients of a batch of black pictures.
 
     Leaves the learner as it was, but for gradients, which are dropped.
     """
-    device, dtype = plan.compute.device, TORCH_DTYPES[plan.compute.number_format]
+    device, dtype = plan.compute.device, TORCH_DTYPES[plan.compute.precision]
     images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
     try:
         with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):
-            answers = learner.model(images)
+            answers = train_state.model(images)
         answers.float().sum().backward()
     finally:
-        learner.model.zero_grad()
+        train_state.model.zero_grad()
 
 
-def images_per_forward(plan: Plan, world: int = 1) -> int:
+def images_per_forward(plan: Plan, world_size: int = 1) -> int:
     """Pictures that go through the model of one process together."""
-    return -(-plan.recipe.batch // (world * plan.recipe.accumulate))
+    return -(-plan.recipe.batch_size // (world_size * plan.recipe.grad_accum_steps))
 
 
-def advise_smaller_batch(learner: TrainState, plan: Plan, command: str, world: int = 1) -> str:
+def advise_smaller_batch(train_state: TrainState, plan: Plan, command: str, world_size: int = 1) -> str:
     """What to type after the memory was full.
 
     Args:
         command: what goes on, or begins anew, and takes a flag more.
-        world: of several processes none can try alone what would fit.
+        world_size: of several processes none can try alone what would fit.
     """
-    if world > 1:
-        parts = 2 * plan.recipe.accumulate
-        return f"Take the same batches in {parts} parts each: {command} --recipe.accumulate {parts}"
-    size = find_largest_batch(lambda batch: try_step(learner, plan, batch), images_per_forward(plan))
+    if world_size > 1:
+        parts = 2 * plan.recipe.grad_accum_steps
+        return f"Take the same batches in {parts} parts each: {command} --recipe.grad_accum_steps {parts}"
+    size = find_largest_batch(lambda batch: try_step(train_state, plan, batch), images_per_forward(plan))
     if not size:
         return "Not even a single picture fits: use a smaller --image-size or model."
-    parts = -(-plan.recipe.batch // size)
+    parts = -(-plan.recipe.batch_size // size)
     return (
         f"{size} at once do (tried just now). Take the same batches in {parts} parts each: {command} "
-        f"--recipe.accumulate {parts}"
+        f"--recipe.grad_accum_steps {parts}"
     )
 
 
@@ -378,20 +391,20 @@ class LossScale:
 
 
 @torch.no_grad()
-def gather_train_state(learner: TrainState, plan: Plan, team: RankGroup) -> TrainState:
+def gather_train_state(train_state: TrainState, plan: Plan, group: RankGroup) -> TrainState:
     """The same weights and running mean in a plain model; every process must ask at once. A plain learner as it is."""
-    if not learner.sharded:
-        return learner
+    if not train_state.sharded:
+        return train_state
     from .distributed.fsdp import to_full_tensor
 
-    with team.translate_errors():
+    with group.translate_errors():
         model = create_model(plan.model, plan.seed).to(plan.compute.device).train()
-        for plain, share in zip(_all_tensors(model), _all_tensors(learner.model), strict=True):
+        for plain, share in zip(_all_tensors(model), _all_tensors(train_state.model), strict=True):
             plain.copy_(to_full_tensor(share))
         average = None
-        if learner.ema is not None:
-            average = ModelEma(model, learner.ema.decay)
-            for name, share in learner.ema.weights.items():
+        if train_state.ema is not None:
+            average = ModelEma(model, train_state.ema.decay)
+            for name, share in train_state.ema.weights.items():
                 average.weights[name].copy_(to_full_tensor(share))
     return TrainState(model, [], average)
 

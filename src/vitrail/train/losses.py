@@ -22,13 +22,13 @@ from .plan import ClassWeights, Recipe
 
 # fmt: off
 LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {  # of each field of a recipe: the tasks it is for, what it does
-    "smoothing":       (("classes", "labels"), "softens classes and labels"),
+    "label_smoothing":       (("classes", "labels"), "softens classes and labels"),
     "class_weights":   (("classes",), "weighs pictures by their class, of which each has one"),
-    "positive_weight": (("labels",), "weighs the positives of labels"),
-    "gamma_negative":  (("labels",), "is for the asymmetric loss of labels"),
-    "gamma_positive":  (("labels",), "is for the asymmetric loss of labels"),
-    "margin":          (("labels",), "is for the asymmetric loss of labels"),
-    "huber":           (("number",), "bounds the errors of numbers"),
+    "max_pos_weight": (("labels",), "weighs the positives of labels"),
+    "asl_gamma_neg":  (("labels",), "is for the asymmetric loss of labels"),
+    "asl_gamma_pos":  (("labels",), "is for the asymmetric loss of labels"),
+    "asl_margin":          (("labels",), "is for the asymmetric loss of labels"),
+    "huber_delta":           (("number",), "bounds the errors of numbers"),
 }
 # fmt: on
 Loss = tuple[Tensor, Tensor]
@@ -43,13 +43,15 @@ def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Cal
             `imbalance.balance`; None weighs all alike.
     """
     if task == "classes":
-        return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.smoothing, balance)
+        return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
     if task == "number":
-        return lambda outputs, targets: regression_loss(outputs, targets, recipe.huber)
+        return lambda outputs, targets: regression_loss(outputs, targets, recipe.huber_delta)
     if recipe.is_asymmetric:
-        gammas, margin = (recipe.gamma_negative, recipe.gamma_positive), recipe.margin
-        return lambda logits, targets: asymmetric_loss(logits, targets, *gammas, margin, recipe.smoothing, balance)
-    return lambda logits, targets: binary_cross_entropy_loss(logits, targets, recipe.smoothing, balance)
+        gammas, margin = (recipe.asl_gamma_neg, recipe.asl_gamma_pos), recipe.asl_margin
+        return lambda logits, targets: asymmetric_loss(
+            logits, targets, *gammas, margin, recipe.label_smoothing, balance
+        )
+    return lambda logits, targets: binary_cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
 
 
 def check_loss_settings(task: Task, recipe: Recipe) -> None:
@@ -63,10 +65,14 @@ def check_loss_settings(task: Task, recipe: Recipe) -> None:
         if (
             name not in LOSS_FIELD_TASKS
             or value == usual[name]
-            or (task in LOSS_FIELD_TASKS[name][0] and not recipe.own_loss)
+            or (task in LOSS_FIELD_TASKS[name][0] and not recipe.custom_loss)
         ):
             continue
-        why = f"this training has a loss of its own, {recipe.own_loss}" if recipe.own_loss else f"this task is {task}"
+        why = (
+            f"this training has a loss of its own, {recipe.custom_loss}"
+            if recipe.custom_loss
+            else f"this task is {task}"
+        )
         raise UsageError(
             f"recipe.{name} {LOSS_FIELD_TASKS[name][1]}, and {why}. Leave it out or set it to {usual[name]}. Got "
             f"{value}."
@@ -208,7 +214,7 @@ def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[s
     hundred times). Labels are ranked, which needs no weights.
     """
     if task == "labels":
-        return "none", {"recipe.positive_weight": "labels are ranked by their own scores, which needs no weights"}
+        return "none", {"recipe.max_pos_weight": "labels are ranked by their own scores, which needs no weights"}
     if task != "classes":
         return "none", {}
     if ratio < IMBALANCE_THRESHOLD:
@@ -232,8 +238,8 @@ def compute_loss_weights(
     """
     if task == "classes" and recipe.class_weights != "none":
         return torch.from_numpy(_compute_class_weights(class_counts(targets, outputs), recipe.class_weights))
-    if task == "labels" and recipe.positive_weight:
-        return torch.from_numpy(_compute_positive_weights(targets, recipe.positive_weight))
+    if task == "labels" and recipe.max_pos_weight:
+        return torch.from_numpy(_compute_positive_weights(targets, recipe.max_pos_weight))
     return None
 
 

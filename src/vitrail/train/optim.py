@@ -26,32 +26,32 @@ def build_optimizers(
     device: str,
     sharded: bool = False,
     compiled: bool = False,
-    scales: Mapping[str, float] | None = None,
+    lr_scales: Mapping[str, float] | None = None,
 ) -> list[torch.optim.Optimizer]:
     """The optimisers of a recipe, of what is free to learn. Biases, norms, tokens and tables are not decayed.
 
     Args:
         sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
         compiled: whether torch.compile may make fewer kernels of Muon.
-        scales: by the names of the parameters, the fraction of the rate at which each learns; None is 1 for all.
+        lr_scales: by the names of the parameters, the fraction of the rate at which each learns; None is 1 for all.
     """
     blocks, matrices, rest = _split_parameters(model)
     fused = device.startswith("cuda") or (device == "cpu" and not sharded)  # one kernel: 2 to 7 times as fast
     if recipe.optimizer == "adamw":
-        return [_adamw(blocks | matrices, rest, recipe, fused, scales or {})]
+        return [_adamw(blocks | matrices, rest, recipe, fused, lr_scales or {})]
     joint = {name: matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")}
     single = {name: matrix for name, matrix in blocks.items() if name not in joint}
     muon = Muon(
-        [group | {"parts": 3} for group in _make_param_groups(joint, scales or {})]
-        + _make_param_groups(single, scales or {}),
-        lr=recipe.muon_rate,
-        momentum=recipe.momentum,
+        [group | {"parts": 3} for group in _make_param_groups(joint, lr_scales or {})]
+        + _make_param_groups(single, lr_scales or {}),
+        lr=recipe.muon_lr,
+        momentum=recipe.muon_momentum,
         weight_decay=recipe.weight_decay,
         compute=torch.bfloat16 if supports_bfloat16(device) else torch.float32,
         sharded=sharded,
         compiled=compiled,
     )
-    return [muon, _adamw(matrices, rest, recipe, fused, scales or {})]
+    return [muon, _adamw(matrices, rest, recipe, fused, lr_scales or {})]
 
 
 NamedParameters = dict[str, nn.Parameter]
@@ -79,26 +79,26 @@ def _split_parameters(model: nn.Module) -> tuple[NamedParameters, NamedParameter
     return blocks, matrices, rest
 
 
-def _make_param_groups(parameters: NamedParameters, scales: Mapping[str, float]) -> list[dict[str, Any]]:
+def _make_param_groups(parameters: NamedParameters, lr_scales: Mapping[str, float]) -> list[dict[str, Any]]:
     """One group for each fraction of the rate."""
     by_scale: dict[float, list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
-        by_scale.setdefault(scales.get(name, 1.0), []).append(parameter)
+        by_scale.setdefault(lr_scales.get(name, 1.0), []).append(parameter)
     return [{"params": members, "scale": scale} for scale, members in by_scale.items()]
 
 
 def _adamw(
-    decayed: NamedParameters, rest: NamedParameters, recipe: Recipe, fused: bool, scales: Mapping[str, float]
+    decayed: NamedParameters, rest: NamedParameters, recipe: Recipe, fused: bool, lr_scales: Mapping[str, float]
 ) -> torch.optim.AdamW:
-    groups = [group | {"weight_decay": recipe.weight_decay} for group in _make_param_groups(decayed, scales)]
-    groups += [group | {"weight_decay": 0.0} for group in _make_param_groups(rest, scales)]
-    return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=fused or None)
+    groups = [group | {"weight_decay": recipe.weight_decay} for group in _make_param_groups(decayed, lr_scales)]
+    groups += [group | {"weight_decay": 0.0} for group in _make_param_groups(rest, lr_scales)]
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95), fused=fused or None)
 
 
 def set_learning_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:
     """Give every group the learning rate of a step."""
     for optimizer in optimizers:
-        peak = recipe.muon_rate if isinstance(optimizer, Muon) else recipe.rate
+        peak = recipe.muon_lr if isinstance(optimizer, Muon) else recipe.lr
         for group in optimizer.param_groups:
             group["lr"] = peak * recipe.lr_factor(step) * group["scale"]
 
@@ -122,13 +122,13 @@ class ModelEma:
 
 
 @contextmanager
-def use_ema_weights(model: nn.Module, average: ModelEma | None) -> Iterator[None]:
+def use_ema_weights(model: nn.Module, ema: ModelEma | None) -> Iterator[None]:
     """Within this block the model has the running mean of its weights, where one is kept."""
-    if average is None:
+    if ema is None:
         yield
         return
     own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    _copy_weights(model, average.weights)
+    _copy_weights(model, ema.weights)
     try:
         yield
     finally:
@@ -250,16 +250,18 @@ def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Te
 # Which weights of a model learn after the probe, and how fast each of them: freezing, adapters, decay by depth.
 
 
-def set_trainable(model: ViT, start: FinetuneSettings, seed: int) -> None:
+def set_trainable(model: ViT, settings: FinetuneSettings, seed: int) -> None:
     """Let learn what the settings say, and nothing else: adapters and head, or the upper blocks and all above them."""
-    if not start.from_checkpoint or start.method == "probe":
+    if not settings.from_checkpoint or settings.method == "probe":
         return
-    if start.method == "lora":
+    if settings.method == "lora":
         generator = torch.Generator().manual_seed(derive(seed, "lora"))
-        lora.add_adapters(model, start.lora_rank, generator, start.lora_mlp)
+        lora.add_adapters(model, settings.lora_rank, generator, settings.lora_mlp)
         return
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not start.frozen_blocks or layer_index(name, model.config.depth) > start.frozen_blocks)
+        parameter.requires_grad_(
+            not settings.freeze_blocks or layer_index(name, model.config.depth) > settings.freeze_blocks
+        )
 
 
 def merge_lora(model: ViT) -> None:

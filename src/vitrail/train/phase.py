@@ -93,7 +93,7 @@ class PhaseStep:
     seconds: float
 
 
-def run_phase(run: RunFolder, prelude: TrainingPhase) -> Iterator[Event]:
+def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
     """Train the prelude's module from its newest checkpoint, or from its first step, to its last.
 
     The caller keeps the outcome and then calls `forget`.
@@ -102,57 +102,56 @@ def run_phase(run: RunFolder, prelude: TrainingPhase) -> Iterator[Event]:
         InterruptedRun: Ctrl-C or SIGTERM came; it is saved and the message says how to go on.
         DataError, DivergedError, ResourceError: see `stepped`.
     """
-    folder, last = phase_checkpoint_folder(run, prelude.name), prelude.recipe.steps
-    optimizers = rates.build_optimizers(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
-    guards, start = make_phase_guards(prelude, run.path), 0
+    folder, last = phase_checkpoint_folder(run, phase.name), phase.recipe.steps
+    optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
+    guards, start = make_phase_guards(phase, run.path), 0
     newest, complaints = checkpoint.find_newest_checkpoint(folder)
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     if newest is not None:
         saved = checkpoint.read_checkpoint_plan(newest)
-        changed = plan_changes.diff_plans(saved, prelude.plan) if saved else []
+        changed = plan_changes.diff_plans(saved, phase.plan) if saved else []
         for text in plan_changes.check_plan_changes(
             plan_changes.drop_extension_changes(changed)
         ):  # no step has followed the plan's number yet
             yield Note(text)
-        if prelude.images_hash != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, prelude.images_hash):
+        if phase.images_hash != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, phase.images_hash):
             yield Note(
-                f"The pictures of the {prelude.title} are not those that it began with. "
-                f"{plan_changes.NOT_BIT_IDENTICAL}"
+                f"The pictures of the {phase.title} are not those that it began with. {plan_changes.NOT_BIT_IDENTICAL}"
             )
-        start = checkpoint.load_checkpoint(newest, prelude.module, optimizers, None)
+        start = checkpoint.load_checkpoint(newest, phase.module, optimizers, None)
         guards.load_state_dict(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
-        yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
-    drop_phase_rows(run, prelude.name, start)
+        yield Note(f"Going on after step {start} of {last} of the {phase.title}.")
+    drop_phase_rows(run, phase.name, start)
     pace: deque[float] = deque(maxlen=50)
-    plan_text = config.to_toml(prelude.plan, {})
+    plan_text = config.to_toml(phase.plan, {})
     saved_at, record_every = time.monotonic(), max(1, last // PHASE_RECORDED_ROWS)
     with listen_for_signals() as wish:
-        for done in iterate_phase_steps(prelude, optimizers, start, guards):
+        for done in iterate_phase_steps(phase, optimizers, start, guards):
             pace.append(done.seconds)
             if done.step % record_every == 0 or done.step == last:
-                run.record(_phase_row(prelude.name, done))
-            yield _phase_progress(prelude, done, statistics.median(pace))
+                run.record(_phase_row(phase.name, done))
+            yield _phase_progress(phase, done, statistics.median(pace))
             yield from map(Note, guards.take_messages(done.step))
-            due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
-            due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
+            due = phase.recipe.save_every and done.step % phase.recipe.save_every == 0
+            due = due or (not phase.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                more = {IMAGES_HASH_KEY: prelude.images_hash, "guards": guards.state_dict()}
-                checkpoint.save_checkpoint(folder, done.step, prelude.module, optimizers, None, plan_text, more)
+                more = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
+                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, more)
                 if wish.save:
-                    where = f"step {done.step:,} of {last:,} of the {prelude.title}"
+                    where = f"step {done.step:,} of {last:,} of the {phase.title}"
                     yield Note(f"Saved after {where}, as a signal asked; it goes on.")
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = (
-                    f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. "
+                    f"Interrupted at step {done.step} of {last} of the {phase.title}, saved. "
                     f"{resume_instructions(run.path)}"
                 )
                 raise InterruptedRun(message, wish.exit_code)
 
 
 def iterate_phase_steps(
-    prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
+    phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
 ) -> Generator[PhaseStep]:
     """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone.
 
@@ -164,44 +163,46 @@ def iterate_phase_steps(
         ResourceError: the memory is full; the message says which batch fits.
     """
     try:
-        yield from _iterate_steps(prelude, optimizers, start, guards or make_phase_guards(prelude))
+        yield from _iterate_steps(phase, optimizers, start, guards or make_phase_guards(phase))
         return
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
-    raise ResourceError(_out_of_memory_message(prelude, optimizers))
+    raise ResourceError(_out_of_memory_message(phase, optimizers))
 
 
-def make_phase_guards(prelude: TrainingPhase, folder: Path | None = None) -> Guards:
+def make_phase_guards(phase: TrainingPhase, folder: Path | None = None) -> Guards:
     """The guards of its steps, which have seen none yet."""
-    return Guards(prelude.recipe, folder, prelude.image_names, PhaseLabel(prelude.name, prelude.title, prelude.advice))
+    return Guards(phase.recipe, folder, phase.image_names, PhaseLabel(phase.name, phase.title, phase.advice))
 
 
 def _iterate_steps(
-    prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
+    phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
 ) -> Generator[PhaseStep]:
-    recipe = prelude.recipe
-    prelude.module.train()
+    recipe = phase.recipe
+    phase.module.train()
     began = time.perf_counter()
     batches = iter_batches(
-        prelude.images, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.shard_ids
+        phase.images, phase.targets, recipe.batch_size, phase.seed, start, recipe.repeated_augmentation, phase.shard_ids
     )
     for step, epoch, batch in batches:
         if step >= recipe.steps:
             return
         rates.set_learning_rates(optimizers, recipe, step)
-        torch.manual_seed(derive(prelude.seed, "dropout", step))
-        loss = mean_loss(*prelude.compute_loss(batch, step, epoch))
+        torch.manual_seed(derive(phase.seed, "dropout", step))
+        loss = mean_loss(*phase.compute_loss(batch, step, epoch))
         loss.backward()
-        answer = _apply_phase_step(prelude, optimizers, guards, step, loss, batch)
-        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
+        answer = _apply_phase_step(phase, optimizers, guards, step, loss, batch)
+        passed = (
+            (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets)) / len(phase.targets)
+        )
         yield PhaseStep(step + 1, passed, answer, len(batch.indices), time.perf_counter() - began)
         began = time.perf_counter()
 
 
 def _apply_phase_step(
-    prelude: TrainingPhase,
+    phase: TrainingPhase,
     optimizers: Sequence[torch.optim.Optimizer],
     guards: Guards,
     step: int,
@@ -209,8 +210,8 @@ def _apply_phase_step(
     batch: Batch,
 ) -> float:
     """Move the parameters by their gradients, or leave them if the guards do not allow it. Gives the loss."""
-    parameters = [each for each in prelude.module.parameters() if each.requires_grad]
-    norm = clip_grad_norm_(parameters, prelude.recipe.clip or float("inf"))
+    parameters = [each for each in phase.module.parameters() if each.requires_grad]
+    norm = clip_grad_norm_(parameters, phase.recipe.grad_clip_norm or float("inf"))
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
     allowed = guards.allow(step, answer, size, batch)
     for optimizer in optimizers:
@@ -220,32 +221,32 @@ def _apply_phase_step(
     return float(answer)
 
 
-def _out_of_memory_message(prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
+def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
     """Try what would have fitted, and say what to type. The steps move the module, which is not saved any more."""
-    recipe, flag = prelude.recipe, "pretrain" if prelude.name == "pretrain" else "recipe"
-    distinct = min(recipe.batch // recipe.repeats, len(prelude.targets))
+    recipe, flag = phase.recipe, "pretrain" if phase.name == "pretrain" else "recipe"
+    distinct = min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets))
 
     def fits(few: int) -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
-        smaller = dataclasses.replace(prelude, recipe=dataclasses.replace(recipe, batch=few * recipe.repeats))
+        smaller = dataclasses.replace(
+            phase, recipe=dataclasses.replace(recipe, batch_size=few * recipe.repeated_augmentation)
+        )
         with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as walk:
             next(walk)
 
-    size = loop.find_largest_batch(fits, distinct) * recipe.repeats
+    size = loop.find_largest_batch(fits, distinct) * recipe.repeated_augmentation
     if size:
         advice = f"{size} at once do (tried just now). Begin with --{flag}.batch {size}."
     else:
         advice = "Nor does any smaller batch: use a smaller --image-size or model."
-    return (
-        f"The memory is full in the {prelude.title}: {distinct * recipe.repeats} pictures at once do not fit. {advice}"
-    )
+    return f"The memory is full in the {phase.title}: {distinct * recipe.repeated_augmentation} pictures at once do not fit. {advice}"
 
 
-def measure_phase_step(prelude: TrainingPhase) -> float:
+def measure_phase_step(phase: TrainingPhase) -> float:
     """Mean wall clock of a few real steps, after two that warm up. They move the prelude's module: give a copy."""
-    optimizers = rates.build_optimizers(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
-    walk = iterate_phase_steps(prelude, optimizers)
+    optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
+    walk = iterate_phase_steps(phase, optimizers)
     times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
     walk.close()
     counted = times[2:] or times
@@ -300,15 +301,15 @@ def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float
     return seconds, images
 
 
-def _phase_progress(prelude: TrainingPhase, done: PhaseStep, pace: float) -> StepProgress:
+def _phase_progress(phase: TrainingPhase, done: PhaseStep, step_seconds: float) -> StepProgress:
     return StepProgress(
         step=done.step,
-        steps=prelude.recipe.steps,
+        steps=phase.recipe.steps,
         epoch=done.epoch,
         loss=done.loss,
-        images_per_second=done.num_images / pace,
-        seconds_left=(prelude.recipe.steps - done.step) * pace,
-        phase=prelude.title,
+        images_per_second=done.num_images / step_seconds,
+        seconds_left=(phase.recipe.steps - done.step) * step_seconds,
+        phase=phase.title,
     )
 
 

@@ -20,11 +20,11 @@ from .pretrain import pretraining
 from .run_folder import RunFolder
 from .teacher_targets import DistillationTeacher
 
-PhaseName = Literal["pretrain", "teacher"]
+PhaseName = Literal["pretrain", "distill"]  # sections of the plan
 
 
 def run_phases(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
 ) -> Generator[Event, None, DistillationTeacher | None]:
     """Do what the plan asks for before the training, or what is left of it; the teacher to be asked in it, or None.
 
@@ -35,12 +35,12 @@ def run_phases(
         InterruptedRun, DivergedError: see `prelude.pursue`.
     """
     yield from contamination.report_contamination(run, plan, dataset)
-    yield from pretraining.pretrain(run, plan, model, dataset, pictures)
-    return (yield from distillation.prepare_teacher(run, plan, model, dataset, pictures))
+    yield from pretraining.pretrain(run, plan, model, dataset, images)
+    return (yield from distillation.prepare_teacher(run, plan, model, dataset, images))
 
 
 def finalize_phases(
-    plan: Plan, dataset: Dataset, pictures: ImageStore, reasons: dict[str, str], dry_run: bool = False
+    plan: Plan, dataset: Dataset, images: ImageStore, reasons: dict[str, str], dry_run: bool = False
 ) -> tuple[Plan, float]:
     """The plan with the steps of what comes first, and their seconds; 0 where `settle.is_measured` says no.
 
@@ -52,20 +52,20 @@ def finalize_phases(
     spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
     steps = 0.0 if plan.minutes else count_total_steps(plan)
     if plan.pretrain.is_enabled:
-        check_extra_images(plan, dataset, pictures)
+        check_extra_images(plan, dataset, images)
         plan = pretraining.set_pretrain_batch_size(plan, dataset, reasons)
-        pace = pretraining.measure_pretraining_step(plan, dataset, pictures) if measured else 0.0
+        pace = pretraining.measure_pretraining_step(plan, dataset, images) if measured else 0.0
         plan, seconds = resolve_phase_steps(plan, "pretrain", steps, pace, reasons)
         spent += seconds
-    if plan.teacher.has_first_stage:
-        pace = distillation.measure_distill_step(plan, dataset, pictures) if measured else 0.0
-        plan, seconds = resolve_phase_steps(plan, "teacher", steps, pace, reasons)
+    if plan.distill.has_first_stage:
+        pace = distillation.measure_distill_step(plan, dataset, images) if measured else 0.0
+        plan, seconds = resolve_phase_steps(plan, "distill", steps, pace, reasons)
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
         raise UsageError(
             f"What comes before the training takes {spent / 60:.1f} minutes here, which leaves nothing of "
             f"{plan.minutes:g} for the training. Give more --minutes, or smaller shares or steps in [pretrain] and "
-            "[teacher]."
+            "[distill]."
         )
     return plan, spent
 
@@ -77,59 +77,61 @@ def count_total_steps(plan: Plan) -> float:
         UsageError: the shares leave nothing.
     """
     first = [section for section, there in _phase_sections(plan) if there]
-    left = 1 - sum(section.share for section in first)
+    left = 1 - sum(section.budget_fraction for section in first)
     if left <= 0:
         raise UsageError(
-            "pretrain.share and teacher.share together must be below 1, so that the training has steps too. Got "
-            f"{plan.pretrain.share:g} and {plan.teacher.share:g}."
+            "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training has steps too. Got "
+            f"{plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
         )
     return (plan.recipe.steps + sum(section.steps for section in first)) / left
 
 
 def resolve_phase_steps(
-    plan: Plan, name: PhaseName, of: float, seconds_per_step: float, reasons: dict[str, str]
+    plan: Plan, name: PhaseName, total_steps: float, seconds_per_step: float, reasons: dict[str, str]
 ) -> tuple[Plan, float]:
     """The plan with a number of steps in place of a share of its minutes or of all steps, and their seconds.
 
     Args:
-        of: what `all_steps` said before any share was replaced; not looked at where the budget is minutes.
+        total_steps: what `all_steps` said before any share was replaced; not looked at where the budget is minutes.
         seconds_per_step: as measured; 0 where nobody measured, which a budget of steps allows.
     """
-    share, steps = (plan.pretrain if name == "pretrain" else plan.teacher).share, _phase_steps(plan, name)
+    share, steps = (plan.pretrain if name == "pretrain" else plan.distill).budget_fraction, _phase_steps(plan, name)
     reason = reasons.get(f"{name}.steps", "")
     if not steps and not plan.minutes:
-        steps = max(1, round(share * of))
+        steps = max(1, round(share * total_steps))
         reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
     elif not steps:
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
         minutes = f"{share * plan.minutes:.3g} min of {plan.minutes:g}"
         reason = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
     reasons |= {f"{name}.steps": reason} if reason else {}
-    reasons |= {f"{name}.share": f"{share:g}, which are the steps below"} if share else {}
+    reasons |= {f"{name}.budget_fraction": f"{share:g}, which are the steps below"} if share else {}
     changed = (
-        dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, share=0.0))
+        dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, budget_fraction=0.0))
         if name == "pretrain"
-        else dataclasses.replace(plan, teacher=dataclasses.replace(plan.teacher, steps=steps, share=0.0))
+        else dataclasses.replace(plan, distill=dataclasses.replace(plan.distill, steps=steps, budget_fraction=0.0))
     )
     return changed, steps * seconds_per_step
 
 
-def estimate_phase_seconds(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
+def estimate_phase_seconds(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
     """What comes first in a written plan takes, by a few of its steps here."""
     first = (
-        plan.pretrain.steps * pretraining.measure_pretraining_step(plan, dataset, pictures)
+        plan.pretrain.steps * pretraining.measure_pretraining_step(plan, dataset, images)
         if plan.pretrain.is_enabled
         else 0.0
     )
     then = (
-        plan.teacher.steps * distillation.measure_distill_step(plan, dataset, pictures) if plan.teacher.has_first_stage else 0.0
+        plan.distill.steps * distillation.measure_distill_step(plan, dataset, images)
+        if plan.distill.has_first_stage
+        else 0.0
     )
     return first + then
 
 
 def _phase_sections(plan: Plan) -> tuple[tuple[PretrainSettings | DistillSettings, bool], ...]:
     """What may come first, and whether it does."""
-    return (plan.pretrain, plan.pretrain.is_enabled), (plan.teacher, plan.teacher.has_first_stage)
+    return (plan.pretrain, plan.pretrain.is_enabled), (plan.distill, plan.distill.has_first_stage)
 
 
 def check_written_phases(plan: Plan, dataset: Dataset) -> None:
@@ -139,48 +141,54 @@ def check_written_phases(plan: Plan, dataset: Dataset) -> None:
         UsageError: there is a share of minutes, and none of steps; see `teaching.check`.
     """
     distillation.check_teacher(plan, dataset)
-    for name, share in (("pretrain", plan.pretrain.share), ("teacher", plan.teacher.share)):
+    for name, share in (("pretrain", plan.pretrain.budget_fraction), ("distill", plan.distill.budget_fraction)):
         if share:
             raise UsageError(
-                f"A plan that is followed has its steps written down, and {name}.share is none. "
+                f"A plan that is followed has its steps written down, and {name}.budget_fraction is none. "
                 f"Change {name}.steps instead."
             )
 
 
 def resolve_plan_paths(plan: Plan) -> Plan:
     """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    pictures, model, weights = map(to_absolute_path, (plan.pretrain.pictures, plan.teacher.model, plan.start.weights))
+    pictures, model, weights = map(
+        to_absolute_path, (plan.pretrain.extra_images, plan.distill.teacher, plan.finetune.weights)
+    )
     return dataclasses.replace(
         plan,
-        start=dataclasses.replace(plan.start, weights=weights) if plan.start.from_checkpoint else plan.start,
-        pretrain=dataclasses.replace(plan.pretrain, pictures=pictures),
-        teacher=dataclasses.replace(plan.teacher, model=model if plan.teacher.model != CNN_TEACHER else CNN_TEACHER),
+        finetune=dataclasses.replace(plan.finetune, weights=weights)
+        if plan.finetune.from_checkpoint
+        else plan.finetune,
+        pretrain=dataclasses.replace(plan.pretrain, extra_images=pictures),
+        distill=dataclasses.replace(
+            plan.distill, teacher=model if plan.distill.teacher != CNN_TEACHER else CNN_TEACHER
+        ),
     )
 
 
-def check_extra_images(plan: Plan, dataset: Dataset, pictures: ImageStore) -> None:
+def check_extra_images(plan: Plan, dataset: Dataset, images: ImageStore) -> None:
     """Refuse further pictures for pre-training that cannot be had, before a run folder is made.
 
     Raises:
         DataError: see `unlabelled.shown`.
     """
-    if plan.pretrain.pictures:
-        pretraining.load_pretraining_images(plan, dataset, pictures)
+    if plan.pretrain.extra_images:
+        pretraining.load_pretraining_images(plan, dataset, images)
 
 
 def describe_phases(plan: Plan) -> tuple[str, ...]:
     """What came before the training and what beside its labels, for the report."""
-    said, learnt, teacher = [], plan.pretrain, plan.teacher
+    said, learnt, teacher = [], plan.pretrain, plan.distill
     if learnt.steps:
-        further = f" and of {Path(learnt.pictures).name}" if learnt.pictures else ""
+        further = f" and of {Path(learnt.extra_images).name}" if learnt.extra_images else ""
         steps = f"{learnt.steps:,} steps of masked autoencoding"
         said.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
     if teacher.is_enabled and teacher.kind == "features":
-        said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.model}.")
+        said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.teacher}.")
     elif teacher.is_enabled:
         own = f"a small CNN, trained first for {teacher.steps:,} steps"
-        whose = own if teacher.model == CNN_TEACHER else teacher.model
-        said.append(f"The answers of {whose} are {teacher.weight:.0%} of the loss.")
+        whose = own if teacher.teacher == CNN_TEACHER else teacher.teacher
+        said.append(f"The answers of {whose} are {teacher.alpha:.0%} of the loss.")
     return tuple(said)
 
 
@@ -190,4 +198,4 @@ def to_absolute_path(name: str) -> str:
 
 
 def _phase_steps(plan: Plan, name: PhaseName) -> int:
-    return (plan.pretrain if name == "pretrain" else plan.teacher).steps
+    return (plan.pretrain if name == "pretrain" else plan.distill).steps

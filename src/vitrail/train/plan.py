@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from .. import config
 from ..data.settings import DataSettings
 from ..errors import UsageError
-from ..evaluate.thresholds import PredictionSettings
+from ..evaluate.thresholds import DecisionSettings
 from ..evaluate.tta import TtaViews
 from ..model.config import ViTConfig
 from ..spec import Grid, ImageSpec
@@ -42,54 +42,54 @@ class Recipe:
     steps: int = 1000
     """Optimiser steps; fixed before the first one, so that a run can be repeated exactly. 0 only where a frozen
     checkpoint is probed."""
-    batch: int = 128
+    batch_size: int = 128
     """Pictures per step, of all processes together."""
-    accumulate: int = 1
+    grad_accum_steps: int = 1
     """In how many parts the pictures of a step go through the model, one after another: less memory, same result."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon: matrices of the blocks by Muon, everything else by AdamW; adamw: everything by AdamW."""
-    muon_rate: float = 0.02
+    muon_lr: float = 0.02
     """Muon's learning rate at its peak."""
-    momentum: float = 0.95
+    muon_momentum: float = 0.95
     """Muon's momentum."""
-    rate: float = 2e-3
+    lr: float = 2e-3
     """AdamW's learning rate at its peak."""
     weight_decay: float = 0.05
     """Decoupled decay of matrices per unit of rate; norms, biases, tables and the class token have none."""
     warmup: float = 0.05
     """Fraction of the steps in which the rate rises from 0."""
-    decay: Literal["linear", "cosine", "constant"] = "linear"
+    lr_schedule: Literal["linear", "cosine", "constant"] = "linear"
     """How the rate falls to 0 after the warm-up."""
-    clip: float = 0.0
+    grad_clip_norm: float = 0.0
     """Largest norm of all gradients together; 0 leaves them as they are."""
     skip_spikes: bool = False
     """Do not apply a step whose loss lies six deviations above the last 128; at most one step in a hundred."""
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     """Label smoothing."""
     class_weights: ClassWeights = "none"
     """What a picture weighs in the loss of classes: balanced: 1 / pictures of its class; root: its square root."""
-    positive_weight: float = 0.0
+    max_pos_weight: float = 0.0
     """Most that a positive weighs in the loss of labels, where it weighs its label's negatives / positives; 0 weighs
     all alike."""
-    gamma_negative: float = 0.0
+    asl_gamma_neg: float = 0.0
     """How much easy negatives fade in the loss of labels: by probability ^ gamma (asymmetric loss); 0 not at all."""
-    gamma_positive: float = 0.0
+    asl_gamma_pos: float = 0.0
     """How much easy positives fade in the loss of labels: by (1 - probability) ^ gamma; 0 not at all."""
-    margin: float = 0.0
+    asl_margin: float = 0.0
     """Negatives with a probability below this count for nothing in the loss of labels (asymmetric loss's clip)."""
-    huber: float = 0.0
+    huber_delta: float = 0.0
     """Errors beyond this many deviations count in proportion and not by their square, in numbers; 0 squares all."""
-    own_loss: str = ""
+    custom_loss: str = ""
     """Name of the function that was given as loss= in Python, where it replaces the loss of the task."""
-    ema: float = 0.0
+    ema_decay: float = 0.0
     """Keep and evaluate the running mean of the weights with this decay per step; 0 keeps none."""
-    keep_patches: float = 1.0
+    patch_keep_rate: float = 1.0
     """Fraction of the patches that the model sees in the early steps."""
-    keep_until: float = 0.0
+    patch_keep_until: float = 0.0
     """Fraction of the steps in which only `keep_patches` are seen; afterwards all are."""
-    small_size: float = 1.0
+    progressive_size: float = 1.0
     """Sides of the pictures in the early steps, as a fraction of the model's, to whole patches."""
-    small_until: float = 0.0
+    progressive_until: float = 0.0
     """Fraction of the steps in which pictures have `small_size`; afterwards the model's own."""
     crop_padding: int = 0
     """Pictures are shifted by up to this many pixels each way."""
@@ -99,37 +99,37 @@ class Recipe:
     """Half of the pictures are mirrored top to bottom."""
     transpose: bool = False
     """Half of the pictures have rows and columns exchanged; with both flips, every quarter turn. Square ones only."""
-    turn: float = 0.0
+    rotate: float = 0.0
     """Pictures are turned by up to this many degrees each way."""
-    stretch: float = 0.0
+    scale: float = 0.0
     """Height and width change by up to this fraction, each by its own, larger or smaller."""
-    move: float = 0.0
+    translate: float = 0.0
     """Pictures are moved by up to this fraction of their sides each way, between pixels too."""
     crop_scale: float = 0.0
     """Smallest area of a random part of each picture that is cut out and resized, as a fraction; 0 cuts none out."""
-    augment: Literal["none", "rand", "trivial", "three"] = "none"
+    auto_augment: Literal["none", "rand", "trivial", "three"] = "none"
     """rand: RandAugment; trivial: TrivialAugment, wide; three: 3-Augment (grey, solarised or blurred, then jitter)."""
-    augment_count: int = 2
+    randaugment_num_ops: int = 2
     """Operations that RandAugment does to each picture, one after another."""
-    augment_magnitude: float = 9.0
+    randaugment_magnitude: float = 9.0
     """Strength of RandAugment's operations, 0..10 as in its paper."""
-    erase: float = 0.0
+    random_erasing: float = 0.0
     """Fraction of the pictures in which a random rectangle is covered with noise."""
     mixup: float = 0.0
     """Pictures show through each other, in shares drawn from Beta(mixup, mixup); 0 leaves it out."""
     cutmix: float = 0.0
     """A rectangle of another picture covers an area drawn from Beta(cutmix, cutmix); 0 leaves it out."""
-    own_augment: str = ""
+    custom_augment: str = ""
     """Name of the function that was given as augment= in Python; it changes pictures after all of these but mixing."""
-    repeats: int = 1
+    repeated_augmentation: int = 1
     """How often each picture is in its batch, augmented differently each time."""
-    mirror: bool = False
+    tta_flip: bool = False
     """Answers are the mean for the picture and its mirror image."""
-    shift: int = 0
+    tta_shift: int = 0
     """Answers are the mean for the picture and itself moved left and right by so many pixels too; 0 moves nothing."""
     extended_at: int = 0
     """Step after which --extend gave the run more steps; 0 if it never did."""
-    extended_from: float = 0.0
+    extended_lr_factor: float = 0.0
     """The rate before that step as a fraction of its peak; from there it rises again."""
     evaluate_every: int = 0
     """Steps between evaluations on the validation pictures; 0 evaluates ten times in a run."""
@@ -138,26 +138,33 @@ class Recipe:
 
     def __post_init__(self) -> None:
         counts = (
-            ("recipe.steps", self.steps, 0), ("recipe.batch", self.batch, 1), ("recipe.accumulate", self.accumulate, 1),
+            ("recipe.steps", self.steps, 0), ("recipe.batch_size", self.batch_size, 1), ("recipe.grad_accum_steps", self.grad_accum_steps, 1),
             ("recipe.evaluate_every", self.evaluate_every, 0), ("recipe.save_every", self.save_every, 0),
         )  # fmt: skip
         for name, count, least in counts:
             if count < least:
                 raise UsageError(f"{name} must be at least {least}. Got {count}.")
-        for name, rate in (("recipe.muon_rate", self.muon_rate), ("recipe.rate", self.rate)):
+        for name, rate in (("recipe.muon_lr", self.muon_lr), ("recipe.lr", self.lr)):
             if not 0 < rate < math.inf:
                 raise UsageError(f"{name} must be above 0: with {rate} nothing would be learnt.")
-        if not 0 <= self.clip < math.inf:
-            raise UsageError(f"recipe.clip must be a largest norm, or 0 for none. Got {self.clip}.")
+        if not 0 <= self.grad_clip_norm < math.inf:
+            raise UsageError(f"recipe.grad_clip_norm must be a largest norm, or 0 for none. Got {self.grad_clip_norm}.")
         if not 0 <= self.weight_decay <= 1:
             raise UsageError(f"recipe.weight_decay must lie in 0..1. Got {self.weight_decay}.")
-        fractions = {"recipe.warmup": self.warmup, "recipe.keep_until": self.keep_until, "recipe.ema": self.ema}
-        fractions |= {"recipe.momentum": self.momentum, "recipe.smoothing": self.smoothing}
-        fractions |= {"recipe.small_until": self.small_until}
+        fractions = {
+            "recipe.warmup": self.warmup,
+            "recipe.patch_keep_until": self.patch_keep_until,
+            "recipe.ema_decay": self.ema_decay,
+        }
+        fractions |= {"recipe.muon_momentum": self.muon_momentum, "recipe.label_smoothing": self.label_smoothing}
+        fractions |= {"recipe.progressive_until": self.progressive_until}
         for name, fraction in fractions.items():
             if not 0 <= fraction < 1:
                 raise UsageError(f"{name} must lie in 0 <= fraction < 1. Got {fraction}.")
-        for name, part in (("recipe.keep_patches", self.keep_patches), ("recipe.small_size", self.small_size)):
+        for name, part in (
+            ("recipe.patch_keep_rate", self.patch_keep_rate),
+            ("recipe.progressive_size", self.progressive_size),
+        ):
             if not 0 < part <= 1:
                 raise UsageError(f"{name} must lie in 0 < fraction <= 1. Got {part}.")
         self._check_loss()
@@ -166,47 +173,54 @@ class Recipe:
     @property
     def views(self) -> TtaViews:
         """Of each picture, which its answer is averaged over."""
-        return TtaViews(self.mirror, self.shift)
+        return TtaViews(self.tta_flip, self.tta_shift)
 
     @property
     def is_asymmetric(self) -> bool:
         """Whether labels are learnt with the asymmetric loss."""
-        return bool(self.gamma_negative or self.gamma_positive or self.margin)
+        return bool(self.asl_gamma_neg or self.asl_gamma_pos or self.asl_margin)
 
     def _check_loss(self) -> None:
-        bounds = {"recipe.positive_weight": self.positive_weight, "recipe.huber": self.huber}
-        bounds |= {"recipe.gamma_negative": self.gamma_negative, "recipe.gamma_positive": self.gamma_positive}
+        bounds = {"recipe.max_pos_weight": self.max_pos_weight, "recipe.huber_delta": self.huber_delta}
+        bounds |= {"recipe.asl_gamma_neg": self.asl_gamma_neg, "recipe.asl_gamma_pos": self.asl_gamma_pos}
         for name, bound in bounds.items():
             if not 0 <= bound < math.inf:
                 raise UsageError(f"{name} must be 0 or more. Got {bound}.")
-        if not 0 <= self.margin < 1:
-            raise UsageError(f"recipe.margin must lie in 0 <= probability < 1. Got {self.margin}.")
+        if not 0 <= self.asl_margin < 1:
+            raise UsageError(f"recipe.asl_margin must lie in 0 <= probability < 1. Got {self.asl_margin}.")
 
     def _check_augmentation(self) -> None:
-        for name, fraction in (("recipe.crop_scale", self.crop_scale), ("recipe.erase", self.erase)):
+        for name, fraction in (("recipe.crop_scale", self.crop_scale), ("recipe.random_erasing", self.random_erasing)):
             if not 0 <= fraction <= 1:
                 raise UsageError(f"{name} must lie in 0..1. Got {fraction}.")
-        for name, most, limit in (("turn", self.turn, 180), ("stretch", self.stretch, 1), ("move", self.move, 1)):
+        for name, most, limit in (
+            ("rotate", self.rotate, 180),
+            ("scale", self.scale, 1),
+            ("translate", self.translate, 1),
+        ):
             if not 0 <= most <= limit:
                 raise UsageError(f"recipe.{name} must lie in 0..{limit}. Got {most}.")
-        for name, pixels in (("recipe.crop_padding", self.crop_padding), ("recipe.shift", self.shift)):
+        for name, pixels in (("recipe.crop_padding", self.crop_padding), ("recipe.tta_shift", self.tta_shift)):
             if pixels < 0:
                 raise UsageError(f"{name} must be at least 0. Got {pixels}.")
-        if not 0 <= self.augment_magnitude <= 10:
+        if not 0 <= self.randaugment_magnitude <= 10:
             raise UsageError(
-                f"recipe.augment_magnitude must lie in 0..10. Got {self.augment_magnitude}. "
+                f"recipe.randaugment_magnitude must lie in 0..10. Got {self.randaugment_magnitude}. "
                 "torchvision counts to 30: a third of its number means the same."
             )
         for name, alpha in (("recipe.mixup", self.mixup), ("recipe.cutmix", self.cutmix)):
             if not 0 <= alpha < math.inf:
                 raise UsageError(f"{name} must be 0 or more. Got {alpha}.")
-        for name, number in (("recipe.augment_count", self.augment_count), ("recipe.repeats", self.repeats)):
+        for name, number in (
+            ("recipe.randaugment_num_ops", self.randaugment_num_ops),
+            ("recipe.repeated_augmentation", self.repeated_augmentation),
+        ):
             if number < 1:
                 raise UsageError(f"{name} must be at least 1. Got {number}.")
-        if self.batch % self.repeats:
+        if self.batch_size % self.repeated_augmentation:
             raise UsageError(
-                f"recipe.batch must be a multiple of recipe.repeats, so that every picture is in its batch as often. "
-                f"Got batch={self.batch}, repeats={self.repeats}."
+                f"recipe.batch_size must be a multiple of recipe.repeated_augmentation, so that every picture is in its batch as often. "
+                f"Got batch={self.batch_size}, repeats={self.repeated_augmentation}."
             )
 
     def lr_factor(self, step: int) -> float:
@@ -216,14 +230,14 @@ class Recipe:
         """
         risen = min(1.0, (step - self.extended_at + 1) / (self.warmup * (self.steps - self.extended_at) + 1))
         left = 1 - step / self.steps
-        fall = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[self.decay]
+        fall = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[self.lr_schedule]
         if step < self.extended_at:
             return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
-        return self.extended_from + risen * (fall - self.extended_from)
+        return self.extended_lr_factor + risen * (fall - self.extended_lr_factor)
 
     def without_extension(self) -> Recipe:
         """This recipe for a run from its first step: as many steps, with one rise of the rate and one fall."""
-        return dataclasses.replace(self, extended_at=0, extended_from=0.0)
+        return dataclasses.replace(self, extended_at=0, extended_lr_factor=0.0)
 
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation pictures are looked at after a step (from 1), the last one always."""
@@ -240,14 +254,14 @@ class Recipe:
 
     def patches_at(self, step: int, patches: int) -> int:
         """How many of a picture's patches the model sees at a step."""
-        early = step < self.keep_until * self.steps
-        return max(1, round(self.keep_patches * patches)) if early else patches
+        early = step < self.patch_keep_until * self.steps
+        return max(1, round(self.patch_keep_rate * patches)) if early else patches
 
     def grid_at(self, step: int, grid: Grid) -> Grid:
         """Rows and columns of patches that the pictures of a step have, given those of the model."""
-        if step >= self.small_until * self.steps or self.small_size == 1:
+        if step >= self.progressive_until * self.steps or self.progressive_size == 1:
             return grid
-        return Grid(*(max(1, round(self.small_size * side)) for side in grid))
+        return Grid(*(max(1, round(self.progressive_size * side)) for side in grid))
 
     def tokens_at(self, step: int, grid: Grid) -> int:
         """How many patches of a picture the model sees at a step: what the step costs follows them."""
@@ -255,13 +269,16 @@ class Recipe:
 
     def progressive_stages(self) -> list[ProgressiveStage]:
         """The stretches of the training in which pictures have one size and one share of their patches."""
-        turns = {self.keep_until if self.keep_patches < 1 else 0.0, self.small_until if self.small_size < 1 else 0.0}
+        turns = {
+            self.patch_keep_until if self.patch_keep_rate < 1 else 0.0,
+            self.progressive_until if self.progressive_size < 1 else 0.0,
+        }
         ends = [*sorted(turns - {0.0}), 1.0]
         return [ProgressiveStage(begin, end - begin) for begin, end in zip([0.0, *ends], ends, strict=False)]
 
     def epochs(self, count: int) -> float:
         """How often each of `count` pictures is shown in all steps, its repeats in a batch counted once."""
-        return self.steps * min(self.batch // self.repeats, count) / count
+        return self.steps * min(self.batch_size // self.repeated_augmentation, count) / count
 
 
 # How a training begins: from random values, or from a checkpoint whose features are probed first and then tuned.
@@ -269,11 +286,11 @@ class Recipe:
 FinetuneMethod = Literal["probe", "full", "lora"]
 ChannelsPolicy = Literal["none", "sum", "mean", "tile"]
 METHOD_FIELDS: dict[str, tuple[FinetuneMethod, ...]] = {
-    "frozen_blocks": ("full",),
+    "freeze_blocks": ("full",),
     "layer_decay": ("full", "lora"),
     "lora_rank": ("lora",),
     "lora_mlp": ("lora",),
-    "average": ("full", "lora"),
+    "wise_ft_alphas": ("full", "lora"),
 }
 """Fields that mean nothing with another method."""
 
@@ -288,7 +305,7 @@ class FinetuneSettings:
 
     weights: str = "none"
     """A weights file, folder, bundle, run or hf:OWNER/NAME; none begins from random values."""
-    digest: str = ""
+    weights_sha256: str = ""
     """Beginning of the SHA-256 of its tensors as they were read, so that a plan never follows another file; empty for
     any."""
     channels_policy: ChannelsPolicy = "none"
@@ -296,7 +313,7 @@ class FinetuneSettings:
     method: FinetuneMethod = "full"
     """After the linear probe, which becomes the head: probe trains no more; full tunes the blocks above
     `frozen_blocks`; lora tunes adapters beside the matrices, which then become part of them."""
-    frozen_blocks: int = 0
+    freeze_blocks: int = 0
     """So many of the first blocks, and the embeddings below them, stay as they are; 0 tunes everything."""
     layer_decay: float = 1.0
     """Every block learns at this fraction of the rate of the block above it."""
@@ -304,35 +321,35 @@ class FinetuneSettings:
     """Rank of each adapter."""
     lora_mlp: bool = False
     """Adapters on the matrices of the MLPs too."""
-    average: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
+    wise_ft_alphas: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
     """Shares of the tuned weights in the means with the start that are tried on the validation pictures; the start
     itself, 0, always is."""
 
     def __post_init__(self) -> None:
         if not self.weights:
-            raise UsageError('start.weights must name a checkpoint or be "none". Got nothing.')
-        if self.frozen_blocks < 0:
-            raise UsageError(f"start.frozen_blocks must be 0 or more. Got {self.frozen_blocks}.")
+            raise UsageError('finetune.weights must name a checkpoint or be "none". Got nothing.')
+        if self.freeze_blocks < 0:
+            raise UsageError(f"finetune.freeze_blocks must be 0 or more. Got {self.freeze_blocks}.")
         if not 0 < self.layer_decay <= 1:
-            raise UsageError(f"start.layer_decay must lie in 0 < fraction <= 1. Got {self.layer_decay}.")
+            raise UsageError(f"finetune.layer_decay must lie in 0 < fraction <= 1. Got {self.layer_decay}.")
         if self.lora_rank < 1:
-            raise UsageError(f"start.lora_rank must be at least 1. Got {self.lora_rank}.")
-        if not self.average or not all(0 < share <= 1 for share in self.average):
+            raise UsageError(f"finetune.lora_rank must be at least 1. Got {self.lora_rank}.")
+        if not self.wise_ft_alphas or not all(0 < share <= 1 for share in self.wise_ft_alphas):
             raise UsageError(
-                "start.average must list shares of the tuned weights, one or more in 0 < share <= 1. "
-                f"Got {self.average or 'none, with which the training would be for nothing'}."
+                "finetune.wise_ft_alphas must list shares of the tuned weights, one or more in 0 < share <= 1. "
+                f"Got {self.wise_ft_alphas or 'none, with which the training would be for nothing'}."
             )
         if self.weights == "none" and any(vars(self)[one.name] != one.default for one in fields(self)):
             raise UsageError(
-                "Fields of [start] only have a meaning with a checkpoint, and start.weights is none. "
+                "Fields of [finetune] only have a meaning with a checkpoint, and finetune.weights is none. "
                 "Give one by --weights, or leave the fields out."
             )
         for one in fields(self):
             methods = METHOD_FIELDS.get(one.name, (self.method,))
             if self.method not in methods and getattr(self, one.name) != one.default:
                 raise UsageError(
-                    f"start.{one.name} has no meaning with start.method {self.method}. "
-                    f"Leave it out, or give --start.method {' or '.join(methods)}."
+                    f"finetune.{one.name} has no meaning with finetune.method {self.method}. "
+                    f"Leave it out, or give --finetune.method {' or '.join(methods)}."
                 )
 
     @property
@@ -351,23 +368,23 @@ DECODER_HEAD_WIDTH = 32
 class PretrainSettings:
     """Masked autoencoding (He et al. 2021) before the training; there is none while `share` and `steps` are 0."""
 
-    share: float = 0.0
+    budget_fraction: float = 0.0
     """Fraction of the minutes (without minutes: of all steps) spent on masked autoencoding; 0 does none."""
     steps: int = 0
     """Optimiser steps of masked autoencoding; 0 takes as many as `share` allows."""
-    pictures: str = ""
+    extra_images: str = ""
     """A folder, or any SOURCE, of further pictures to learn from; labels are not needed and not looked at."""
-    batch: int = 0
+    batch_size: int = 0
     """Pictures per step; 0 takes as many as suit their number."""
-    mask: float = 0.75
+    mask_ratio: float = 0.75
     """Fraction of the patches that are hidden from the encoder and painted by the decoder."""
     decoder_depth: int = 2
     """Blocks of the decoder, which is thrown away afterwards."""
     decoder_width: int = 64
     """Numbers per token of the decoder; a multiple of 32."""
-    normalise: bool = True
+    norm_pix_loss: bool = True
     """What is to be painted is each patch with its own mean 0 and deviation 1, not the pixels as they are."""
-    rate: float = 1.0
+    lr_scale: float = 1.0
     """Learning rates, as a multiple of those of [recipe]."""
     warmup: float = 0.05
     """Fraction of these steps in which the rate rises from 0; then it falls as a cosine."""
@@ -375,20 +392,22 @@ class PretrainSettings:
     """Smallest area of a random part of each picture that is cut out and resized, as a fraction; 0 cuts none out."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
+        if not 0 <= self.budget_fraction < 1:
             raise UsageError(
-                f"pretrain.share must lie in 0 <= fraction < 1: the rest is the training. Got {self.share}."
+                f"pretrain.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got {self.budget_fraction}."
             )
-        if self.steps < 0 or self.batch < 0:
-            raise UsageError(f"pretrain.steps and pretrain.batch must be 0 or more. Got {self.steps} and {self.batch}.")
-        if not 0 < self.mask < 1:
-            raise UsageError(f"pretrain.mask must lie in 0 < fraction < 1. Got {self.mask}.")
+        if self.steps < 0 or self.batch_size < 0:
+            raise UsageError(
+                f"pretrain.steps and pretrain.batch_size must be 0 or more. Got {self.steps} and {self.batch_size}."
+            )
+        if not 0 < self.mask_ratio < 1:
+            raise UsageError(f"pretrain.mask_ratio must lie in 0 < fraction < 1. Got {self.mask_ratio}.")
         if not 0 <= self.warmup < 1:
             raise UsageError(f"pretrain.warmup must lie in 0 <= fraction < 1. Got {self.warmup}.")
         if not 0 <= self.crop_scale <= 1:
             raise UsageError(f"pretrain.crop_scale must lie in 0..1. Got {self.crop_scale}.")
-        if not 0 < self.rate < math.inf:
-            raise UsageError(f"pretrain.rate must be above 0: with {self.rate} nothing would be learnt.")
+        if not 0 < self.lr_scale < math.inf:
+            raise UsageError(f"pretrain.lr_scale must be above 0: with {self.lr_scale} nothing would be learnt.")
         if self.decoder_depth < 1 or self.decoder_width < DECODER_HEAD_WIDTH or self.decoder_width % DECODER_HEAD_WIDTH:
             raise UsageError(
                 f"The decoder needs at least one block and a width that is a multiple of {DECODER_HEAD_WIDTH}. "
@@ -398,14 +417,14 @@ class PretrainSettings:
     @property
     def is_enabled(self) -> bool:
         """Whether there is such a phase."""
-        return self.share > 0 or self.steps > 0
+        return self.budget_fraction > 0 or self.steps > 0
 
     def num_visible_patches(self, patches: int) -> int:
         """How many of a picture's patches the encoder sees: at least one, and never all."""
-        return min(max(1, round((1 - self.mask) * patches)), patches - 1)
+        return min(max(1, round((1 - self.mask_ratio) * patches)), patches - 1)
 
 
-# The plan's section [teacher]: whom the model follows beside the labels, and how far.
+# The plan's section [distill]: whom the model follows beside the labels, and how far.
 
 CNN_TEACHER = "cnn"
 
@@ -414,46 +433,46 @@ CNN_TEACHER = "cnn"
 class DistillSettings:
     """Distillation (Hinton et al. 2015). Without a teacher the other fields have no use and must stay."""
 
-    model: str = ""
+    teacher: str = ""
     """Whom to follow: a run, a bundle or a weights file with the same outputs; cnn, a small network that is trained
     first on the same pictures; with `kind` features any ViT that can be loaded; empty for nobody."""
     kind: Literal["logits", "features"] = "logits"
     """logits: its answers are in the loss; features: before the training the model learns to give its features."""
-    weight: float = 0.5
+    alpha: float = 0.5
     """Part of the loss that follows its answers; the labels have the rest."""
     temperature: float = 2.0
     """Both answers are softened by this factor before they are compared."""
-    share: float = 0.0
+    budget_fraction: float = 0.0
     """Fraction of the minutes (without minutes: of all steps) for what comes first: training the CNN, or learning
     features."""
     steps: int = 0
     """Steps of what comes first; 0 takes as many as `share` allows."""
-    width: int = 24
+    cnn_width: int = 24
     """Channels of the CNN's first stage; the second and third have two and four times as many."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.weight <= 1:
-            raise UsageError(f"teacher.weight must lie in 0 < share <= 1. Got {self.weight}.")
+        if not 0 < self.alpha <= 1:
+            raise UsageError(f"distill.alpha must lie in 0 < share <= 1. Got {self.alpha}.")
         if not 0 < self.temperature < math.inf:
-            raise UsageError(f"teacher.temperature must be above 0. Got {self.temperature}.")
-        if not 0 <= self.share < 1:
+            raise UsageError(f"distill.temperature must be above 0. Got {self.temperature}.")
+        if not 0 <= self.budget_fraction < 1:
             raise UsageError(
-                f"teacher.share must lie in 0 <= fraction < 1: the rest is the training. Got {self.share}."
+                f"distill.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got {self.budget_fraction}."
             )
-        if self.steps < 0 or self.width < 1:
+        if self.steps < 0 or self.cnn_width < 1:
             raise UsageError(
-                f"teacher.steps must be 0 or more and teacher.width at least 1. Got {self.steps} and {self.width}."
+                f"distill.steps must be 0 or more and distill.cnn_width at least 1. Got {self.steps} and {self.cnn_width}."
             )
 
     @property
     def is_enabled(self) -> bool:
         """Whether there is one."""
-        return bool(self.model)
+        return bool(self.teacher)
 
     @property
     def has_first_stage(self) -> bool:
         """Whether something comes before the training."""
-        return self.is_enabled and (self.model == CNN_TEACHER or self.kind == "features")
+        return self.is_enabled and (self.teacher == CNN_TEACHER or self.kind == "features")
 
 
 # What a person says about trackers: the [track] table of a plan.
@@ -467,7 +486,7 @@ INSTALL_COMMANDS = {"tensorboard": "pip install 'vitrail[track]'"}
 class TrackSettings:
     """Changes nothing that a run learns or writes; rates and losses are in metrics.jsonl with or without it."""
 
-    to: tuple[TrackerName, ...] = ()
+    report_to: tuple[TrackerName, ...] = ()
     """Where the curves go beside metrics.jsonl: tensorboard (a folder in the run), wandb, mlflow, trackio; several with
     commas."""
     project: str = ""
@@ -480,12 +499,12 @@ class TrackSettings:
         Raises:
             UsageError: with the command that installs it.
         """
-        for name in self.to:
+        for name in self.report_to:
             if find_spec(name) is None:
                 command = INSTALL_COMMANDS.get(name, f"pip install {name}")
                 raise UsageError(
-                    f"track.to {name} needs the package {name}, which is not here. Install it, {command}, or leave it "
-                    "out: --track.to ''."
+                    f"track.report_to {name} needs the package {name}, which is not here. Install it, {command}, or leave it "
+                    "out: --track.report_to ''."
                 )
 
 
@@ -508,17 +527,17 @@ class ComputeSettings:
 
     device: str = "cpu"
     """cpu, cuda, cuda:1 or mps."""
-    number_format: Literal["float32", "bfloat16", "float16"] = "float32"
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     """Format of the large products; weights and losses stay in float32. float16 is for GPUs without bfloat16."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes OMP_NUM_THREADS or every core. Equal bits need an equal count."""
-    workers: int = 2
+    num_workers: int = 2
     """Threads that decode pictures while the model trains; 0 decodes in the main thread. Batches stay the same."""
     compile: bool = False
     """Compile the training step with torch.compile."""
-    engine: Literal["auto", "ddp", "fsdp"] = "auto"
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How several processes train one model: ddp copies it into each, fsdp splits it; auto splits what does not fit."""
-    patience: float = 1800.0
+    timeout: float = 1800.0
     """Seconds that processes which train together wait for one that does not answer."""
 
 
@@ -535,11 +554,11 @@ class Plan:
     data: DataSettings = field(default_factory=DataSettings)
     image: ImageSpec = field(default_factory=ImageSpec)
     model: ViTConfig = field(default_factory=ViTConfig)
-    start: FinetuneSettings = field(default_factory=FinetuneSettings)
+    finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
     pretrain: PretrainSettings = field(default_factory=PretrainSettings)
-    teacher: DistillSettings = field(default_factory=DistillSettings)
+    distill: DistillSettings = field(default_factory=DistillSettings)
     recipe: Recipe = field(default_factory=Recipe)
-    answers: PredictionSettings = field(default_factory=PredictionSettings)
+    decisions: DecisionSettings = field(default_factory=DecisionSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     track: TrackSettings = field(default_factory=TrackSettings)
 

@@ -15,13 +15,21 @@ from ..errors import UsageError
 from .plan import Plan
 
 CHANGEABLE = ("recipe.", "compute.", "track.", "data.source", "data.data_root", "minutes", "model_name")
-HARMLESS = ("compute.workers", "track.", "data.source", "data.data_root", "minutes", "model_name", "recipe.save_every")
+HARMLESS = (
+    "compute.num_workers",
+    "track.",
+    "data.source",
+    "data.data_root",
+    "minutes",
+    "model_name",
+    "recipe.save_every",
+)
 """Changes of these leave every bit as it was; what the data is, its fingerprint tells."""
 FIXED_SETTINGS = {
     "recipe.steps": "the rates of every step depend on it; train longer with --extend",
     "recipe.optimizer": "its moments are saved and another has others",
 }
-EXTENSION_FIELDS = ("recipe.steps", "recipe.extended_at", "recipe.extended_from", "minutes")
+EXTENSION_FIELDS = ("recipe.steps", "recipe.extended_at", "recipe.extended_lr_factor", "minutes")
 """What --extend changes."""
 NOT_BIT_IDENTICAL = "The results are no longer bit for bit those of the unbroken run."
 
@@ -85,6 +93,6 @@ def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def _is_allowed(change: PlanChange) -> bool:
     if change.name in FIXED_SETTINGS or change.name.startswith("recipe.extended"):
         return False
-    if change.name == "recipe.ema":
+    if change.name == "recipe.ema_decay":
         return bool(change.old) == bool(change.new)  # a running mean cannot begin in the middle
     return change.name.startswith(CHANGEABLE)

@@ -44,68 +44,68 @@ DEFAULT_REASONS = {
     "image.page": "one picture a file",
     "image.max_pixels": "a file that claims more is more likely an attack than a picture",
     "recipe.steps": "the minutes decide, once the pace is known",
-    "recipe.accumulate": "a step fits into memory at once",
+    "recipe.grad_accum_steps": "a step fits into memory at once",
     "recipe.optimizer": "three minutes of Fashion-MNIST: 2.5 points more than AdamW alone",
-    "recipe.muon_rate": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
-    "recipe.momentum": "as Muon was published",
-    "recipe.rate": "for norms, biases, tables and the head, which are few",
+    "recipe.muon_lr": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
+    "recipe.muon_momentum": "as Muon was published",
+    "recipe.lr": "for norms, biases, tables and the head, which are few",
     "recipe.weight_decay": "small: short trainings learn little by heart",
     "recipe.warmup": "one step in twenty, until the moments are known",
-    "recipe.keep_until": "the last steps see whole pictures, as the answers will",
-    "recipe.decay": "to nothing at the last step, so that no running mean is needed",
-    "recipe.clip": "Muon's steps have a size of their own",
+    "recipe.patch_keep_until": "the last steps see whole pictures, as the answers will",
+    "recipe.lr_schedule": "to nothing at the last step, so that no running mean is needed",
+    "recipe.grad_clip_norm": "Muon's steps have a size of their own",
     "recipe.skip_spikes": "a step that cannot be applied is left out in any case",
-    "recipe.smoothing": "the labels are taken at their word",
+    "recipe.label_smoothing": "the labels are taken at their word",
     "recipe.class_weights": "no class is ten times as large as another",
-    "recipe.positive_weight": "each label is ranked by itself, which weights hardly change",
-    "recipe.gamma_negative": "plain cross-entropy of each label",
-    "recipe.gamma_positive": "plain cross-entropy of each label",
-    "recipe.margin": "plain cross-entropy of each label",
-    "recipe.huber": "squared errors",
-    "recipe.own_loss": "the loss of the task",
-    "recipe.ema": "a rate that falls to nothing does the same",
-    "recipe.small_size": "a gain was measured for many pictures on a CPU alone",
-    "recipe.small_until": "a gain was measured for many pictures on a CPU alone",
+    "recipe.max_pos_weight": "each label is ranked by itself, which weights hardly change",
+    "recipe.asl_gamma_neg": "plain cross-entropy of each label",
+    "recipe.asl_gamma_pos": "plain cross-entropy of each label",
+    "recipe.asl_margin": "plain cross-entropy of each label",
+    "recipe.huber_delta": "squared errors",
+    "recipe.custom_loss": "the loss of the task",
+    "recipe.ema_decay": "a rate that falls to nothing does the same",
+    "recipe.progressive_size": "a gain was measured for many pictures on a CPU alone",
+    "recipe.progressive_until": "a gain was measured for many pictures on a CPU alone",
     "recipe.flip_vertical": "most subjects have a way up",
     "recipe.transpose": "most subjects have a way up",
-    "recipe.turn": "no gain measured for pictures like these",
-    "recipe.stretch": "no gain measured for pictures like these",
-    "recipe.move": "whole pixels do: see crop_padding",
+    "recipe.rotate": "no gain measured for pictures like these",
+    "recipe.scale": "no gain measured for pictures like these",
+    "recipe.translate": "whole pixels do: see crop_padding",
     "recipe.crop_scale": "parts of a picture may not show what its label says",
-    "recipe.augment": "no gain measured",
-    "recipe.augment_count": "as RandAugment was published",
-    "recipe.augment_magnitude": "as RandAugment was published",
-    "recipe.erase": "dropped patches hide parts already",
+    "recipe.auto_augment": "no gain measured",
+    "recipe.randaugment_num_ops": "as RandAugment was published",
+    "recipe.randaugment_magnitude": "as RandAugment was published",
+    "recipe.random_erasing": "dropped patches hide parts already",
     "recipe.mixup": "no gain measured",
     "recipe.cutmix": "no gain measured",
-    "recipe.own_augment": "no function was given",
-    "recipe.repeats": "other pictures teach more than the same ones again",
-    "recipe.mirror": "as the pictures are mirrored in training",
-    "recipe.shift": "measured for pictures of 28 to 55 pixels alone",
+    "recipe.custom_augment": "no function was given",
+    "recipe.repeated_augmentation": "other pictures teach more than the same ones again",
+    "recipe.tta_flip": "as the pictures are mirrored in training",
+    "recipe.tta_shift": "measured for pictures of 28 to 55 pixels alone",
     "recipe.extended_at": "never extended",
-    "recipe.extended_from": "never extended",
-    "compute.patience": "a leader may look at a million pictures before the others hear of it",
-    "track.to": "metrics.jsonl and the report have all of it",
+    "recipe.extended_lr_factor": "never extended",
+    "compute.timeout": "a leader may look at a million pictures before the others hear of it",
+    "track.report_to": "metrics.jsonl and the report have all of it",
     "track.project": "as their own variables say",
-    "answers.calibrate": "a probability should mean what it says",
-    "answers.rule": "misses and false alarms in proportion",
-    "answers.positive": "the likeliest class is answered",
-    "answers.reject": "every picture is answered that is like those of the training",
-    "answers.miss": "right in 95 of 100 cases, as is usual",
-    "answers.ordered": "nobody said that the classes have an order",
+    "decisions.calibrate": "a probability should mean what it says",
+    "decisions.threshold_rule": "misses and false alarms in proportion",
+    "decisions.positive": "the likeliest class is answered",
+    "decisions.abstain_fraction": "every picture is answered that is like those of the training",
+    "decisions.conformal_alpha": "right in 95 of 100 cases, as is usual",
+    "decisions.ordered": "nobody said that the classes have an order",
     "recipe.evaluate_every": "ten looks at the validation pictures",
     "recipe.save_every": "about once a minute",
 }
 """What stands behind a value that nobody has asked for."""
 UNUSED_REASONS = {
-    "start": "begins from random values",
+    "finetune": "begins from random values",
     "pretrain": "no --pretrain",
-    "teacher": "no teacher",
+    "distill": "no teacher",
 }
 """Of groups that a plan makes no use of."""
-CUSTOM_LOSS_FIELDS = ("recipe.smoothing", "recipe.class_weights", "recipe.mixup", "recipe.cutmix")
+CUSTOM_LOSS_FIELDS = ("recipe.label_smoothing", "recipe.class_weights", "recipe.mixup", "recipe.cutmix")
 """Lines that rules set for our own losses, and that rest under another."""
-USED_REASONS = {"start": "as usual after a probe", "pretrain": "as published", "teacher": "as published"}
+USED_REASONS = {"finetune": "as usual after a probe", "pretrain": "as published", "distill": "as published"}
 
 
 def complete_reasons(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
@@ -119,10 +119,10 @@ def complete_reasons(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
 def make_override_reasons(overrides: Mapping[str, str]) -> Reasons:
     """Why the lines are as they are that somebody has set by name, or by bringing a loss or an augmentation."""
     found = dict.fromkeys(overrides, "asked for")
-    if "recipe.own_loss" in overrides:
+    if "recipe.custom_loss" in overrides:
         resting = (name for name in CUSTOM_LOSS_FIELDS if overrides.get(name) in ("0.0", "none"))
         found |= dict.fromkeys(resting, "the loss is the program's own")
-    given = (name for name in ("recipe.own_loss", "recipe.own_augment") if name in overrides)
+    given = (name for name in ("recipe.custom_loss", "recipe.custom_augment") if name in overrides)
     return found | dict.fromkeys(given, "a function was given")
 
 
@@ -133,7 +133,11 @@ def drop_default_reasons(plan: Plan, written: Mapping[str, str]) -> Reasons:
 
 
 def _default_reasons(plan: Plan) -> Reasons:
-    used = {"start": plan.start.from_checkpoint, "pretrain": plan.pretrain.is_enabled, "teacher": plan.teacher.is_enabled}
+    used = {
+        "finetune": plan.finetune.from_checkpoint,
+        "pretrain": plan.pretrain.is_enabled,
+        "distill": plan.distill.is_enabled,
+    }
     found: Reasons = {}
     for field in config.describe(Plan):
         group = field.name.split(".")[0]

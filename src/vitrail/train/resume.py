@@ -62,7 +62,7 @@ def read_current_plan(run: RunFolder) -> Plan:
     return config.read_toml(run.extension_file, Plan) if run.extension_file.is_file() else run.read_plan()
 
 
-def extend_run(run: RunFolder, longer: Extension) -> str:
+def extend_run(run: RunFolder, extension: Extension) -> str:
     """Give a run more steps, and move its old end aside; what was done, in a sentence.
 
     Nothing, if it was given these after the same step already and has not come to its end since.
@@ -77,7 +77,7 @@ def extend_run(run: RunFolder, longer: Extension) -> str:
     newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
-    how = f"by --extend after step {done:,} ({longer})"
+    how = f"by --extend after step {done:,} ({extension})"
     if reasons.get("recipe.steps", "").endswith(how) and not run.is_finished():
         return (
             f"Extended {how} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in all. "
@@ -87,13 +87,13 @@ def extend_run(run: RunFolder, longer: Extension) -> str:
         recipe if newest is None else (checkpoint.read_checkpoint_plan(newest) or plan).recipe
     )  # what the last step followed
     before = then.lr_factor(done - 1) if done else 0.0
-    if done == then.steps and then.decay != "constant":
+    if done == then.steps and then.lr_schedule != "constant":
         before = 0.0  # where the last step was heading
-    more = _additional_steps(run, plan, done, longer)
+    more = _additional_steps(run, plan, done, extension)
     steps = recipe.steps + more
-    longer_recipe = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_from=before)
-    minutes = plan.minutes + longer.minutes if plan.minutes and longer.minutes else 0.0
-    reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_from"), how)
+    longer_recipe = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_lr_factor=before)
+    minutes = plan.minutes + extension.minutes if plan.minutes and extension.minutes else 0.0
+    reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_lr_factor"), how)
     reasons["recipe.steps"] = f"{recipe.steps:,}, and {more:,} more {how}"
     changed = dataclasses.replace(plan, minutes=minutes, recipe=longer_recipe)
     atomic.write_text(run.extension_file, config.to_toml(changed, reasons))
@@ -142,17 +142,19 @@ def _holds_another_plan(file: Path, plan: bytes) -> bool:
     return file.exists() and file.read_bytes() != plan
 
 
-def _additional_steps(run: RunFolder, plan: Plan, done: int, longer: Extension) -> int:
+def _additional_steps(run: RunFolder, plan: Plan, done: int, extension: Extension) -> int:
     """How many steps the budget adds to the plan's."""
     recipe = plan.recipe
-    if longer.steps is not None:
-        return longer.steps
-    if longer.epochs is not None:
+    if extension.steps is not None:
+        return extension.steps
+    if extension.epochs is not None:
         pictures = _count_training_images(run.splits_file)
-        return max(1, math.ceil(longer.epochs * pictures / min(recipe.batch // recipe.repeats, pictures)))
-    assert longer.minutes is not None
+        return max(
+            1, math.ceil(extension.epochs * pictures / min(recipe.batch_size // recipe.repeated_augmentation, pictures))
+        )
+    assert extension.minutes is not None
     pace = _measured_step_seconds(run, plan)
-    wanted = _estimate_seconds(plan, pace, done, recipe.steps) + 60 * longer.minutes
+    wanted = _estimate_seconds(plan, pace, done, recipe.steps) + 60 * extension.minutes
     steps = recipe.steps
     for _ in range(ROUNDS):
         taken = _estimate_seconds(plan, pace, done, steps)
@@ -160,17 +162,19 @@ def _additional_steps(run: RunFolder, plan: Plan, done: int, longer: Extension) 
     return steps - recipe.steps
 
 
-def _estimate_seconds(plan: Plan, pace: Mapping[int, float], done: int, steps: int) -> float:
+def _estimate_seconds(plan: Plan, step_seconds: Mapping[int, float], done: int, steps: int) -> float:
     """What the steps after `done` take if there are to be `steps` in all, from as many of them as are worth asking."""
     recipe = dataclasses.replace(plan.recipe, steps=steps)
     asked = [done + (steps - done) * (2 * number + 1) // (2 * SAMPLED_STEPS) for number in range(SAMPLED_STEPS)]
-    return (steps - done) * fmean(_step_seconds_at(pace, recipe.tokens_at(step, plan.model.grid)) for step in asked)
+    return (steps - done) * fmean(
+        _step_seconds_at(step_seconds, recipe.tokens_at(step, plan.model.grid)) for step in asked
+    )
 
 
-def _step_seconds_at(pace: Mapping[int, float], tokens: int) -> float:
+def _step_seconds_at(step_seconds: Mapping[int, float], tokens: int) -> float:
     """Seconds of a step that sees so many patches: measured, or in proportion to the nearest that was."""
-    nearest = min(pace, key=lambda other: abs(other - tokens))
-    return pace[nearest] * tokens / nearest
+    nearest = min(step_seconds, key=lambda other: abs(other - tokens))
+    return step_seconds[nearest] * tokens / nearest
 
 
 def _measured_step_seconds(run: RunFolder, plan: Plan) -> dict[int, float]:
@@ -194,12 +198,12 @@ def _count_training_images(splits_file: Path) -> int:
 
 
 def reopen_run(
-    run: RunFolder, longer: Extension | None = None, compute: Mapping[str, str] | None = None
+    run: RunFolder, extension: Extension | None = None, compute: Mapping[str, str] | None = None
 ) -> Generator[Note, None, Plan]:
     """The plan to go on with, after everything that a crash left has been put in order.
 
     Args:
-        longer: more steps than the plan has.
+        extension: more steps than the plan has.
         compute: plan fields by their dotted names, of those that change how and not what is computed.
 
     Raises:
@@ -216,8 +220,8 @@ def reopen_run(
         told = plan_changes.check_plan_changes(
             _changes_since_checkpoint(run, plan, newest)
         )  # may refuse, so it comes before the run is changed
-        if longer is not None:
-            yield Note(extend_run(run, longer))
+        if extension is not None:
+            yield Note(extend_run(run, extension))
             plan = config.override(run.read_plan(), compute or {})
         if compute:
             run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
@@ -227,9 +231,11 @@ def reopen_run(
         return plan
 
 
-def reopen_run_as_json(run: RunFolder, longer: Extension | None, compute: Mapping[str, str] | None) -> dict[str, Any]:
+def reopen_run_as_json(
+    run: RunFolder, extension: Extension | None, compute: Mapping[str, str] | None
+) -> dict[str, Any]:
     """What `reopen` has to say, as JSON has words for it: only rank 0 may touch the run folder."""
-    notes, work = [], reopen_run(run, longer, compute)
+    notes, work = [], reopen_run(run, extension, compute)
     while True:
         try:
             notes.append(next(work).text)
@@ -250,7 +256,7 @@ def _changes_since_checkpoint(run: RunFolder, plan: Plan, newest: Path | None) -
     return plan_changes.drop_extension_changes(found) if extended else found
 
 
-def restore_checkpoint(run: RunFolder, learner: TrainState, guards: Guards) -> Generator[Note, None, int]:
+def restore_checkpoint(run: RunFolder, train_state: TrainState, guards: Guards) -> Generator[Note, None, int]:
     """Put the newest whole checkpoint into a learner and its guards; how many steps it has done.
 
     Raises:
@@ -262,12 +268,12 @@ def restore_checkpoint(run: RunFolder, learner: TrainState, guards: Guards) -> G
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     start = 0
     if newest is not None:
-        start = checkpoint.load_checkpoint(newest, learner.model, learner.optimizers, learner.ema)
+        start = checkpoint.load_checkpoint(newest, train_state.model, train_state.optimizers, train_state.ema)
         facts = checkpoint.read_checkpoint_facts(newest)
         guards.load_state_dict(facts.get("guards", {}))
-        learner.load_state_dict(facts)
+        train_state.load_state_dict(facts)
         for text in plan_changes.check_machine(facts, checkpoint.describe_machine()):
             yield Note(text)
     run.drop_rows_after(start)
-    checkpoint.check_disk_space(run.checkpoints, learner)
+    checkpoint.check_disk_space(run.checkpoints, train_state)
     return start

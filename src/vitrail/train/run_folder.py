@@ -241,11 +241,11 @@ def _event_text(event: Event) -> str:
 def track_run(run: RunFolder, plan: Plan) -> Iterator[None]:
     """Whatever is recorded inside goes to the trackers of the plan too; left by an error, the run counts as stopped."""
     asked = plan.track
-    if not asked.to:
+    if not asked.report_to:
         yield
         return
     filed = TrackedRun(folder=run.path, name=_run_name(run.path), project=asked.project, settings=config.flatten(plan))
-    run.trackers.open(asked.to, filed)
+    run.trackers.open(asked.report_to, filed)
     try:
         yield
     finally:

@@ -53,19 +53,19 @@ def listen_for_signals() -> Iterator[SignalRequest]:
         yield wish
 
 
-def forward_signal(number: int) -> None:
+def forward_signal(signal_number: int) -> None:
     """Let a signal that another process got become a wish here, if somebody listens and has no such wish yet."""
-    handlers = map(signal.getsignal, SAVE_SIGNALS if number in SAVE_SIGNALS else STOP_SIGNALS)
+    handlers = map(signal.getsignal, SAVE_SIGNALS if signal_number in SAVE_SIGNALS else STOP_SIGNALS)
     ours = next((found for found in handlers if isinstance(found, _StopHandler | _SaveHandler)), None)
     if ours is not None:
-        ours(number)
+        ours(signal_number)
 
 
 class _SaveHandler:
     """The handler of `listening` for a signal that only asks to save."""
 
-    def __init__(self, wish: SignalRequest) -> None:
-        self._request = wish
+    def __init__(self, request: SignalRequest) -> None:
+        self._request = request
 
     def __call__(self, number: int, frame: FrameType | None = None) -> None:
         self._request.save = True
@@ -74,8 +74,8 @@ class _SaveHandler:
 class _StopHandler:
     """The handler of `listening`; a second signal does what it did outside of all listening."""
 
-    def __init__(self, wish: SignalRequest) -> None:
-        self._request = wish
+    def __init__(self, request: SignalRequest) -> None:
+        self._request = request
         self._previous = {number: self._previous_handler(number) for number in STOP_SIGNALS}
 
     def __call__(self, number: int, frame: FrameType | None = None) -> None:
@@ -84,9 +84,9 @@ class _StopHandler:
             signal.signal(other, handler)
 
     @staticmethod
-    def _previous_handler(number: signal.Signals) -> Any:
-        found = signal.getsignal(number)
-        return found._previous[number] if isinstance(found, _StopHandler) else found
+    def _previous_handler(signal_number: signal.Signals) -> Any:
+        found = signal.getsignal(signal_number)
+        return found._previous[signal_number] if isinstance(found, _StopHandler) else found
 
 
 @contextmanager

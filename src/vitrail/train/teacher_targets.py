@@ -50,8 +50,8 @@ def load_teacher(plan: Plan, run: RunFolder | None = None) -> TeacherModel:
         DamagedFileError: it cannot be trusted.
     """
     kept = None if run is None else run.path / TEACHER_FOLDER
-    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.teacher.model).expanduser())
-    place = resolve_model(plan.teacher.model if is_hub_name(plan.teacher.model) and name != str(kept) else name)
+    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.distill.teacher).expanduser())
+    place = resolve_model(plan.distill.teacher if is_hub_name(plan.distill.teacher) and name != str(kept) else name)
     if place is None:
         raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
     folder = find_bundle(place.path)
@@ -80,13 +80,13 @@ def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ..
     if teacher.task != source.task:
         raise UsageError(
             f"The teacher answers a task of {teacher.task}, and {source.name} is one of {source.task}. Choose another "
-            "teacher, or --teacher.kind features."
+            "teacher, or --distill.kind features."
         )
     if set(teacher.classes) != set(source.classes) or len(teacher.classes) != len(source.classes):
         raise UsageError(
             f"The teacher knows {_join_names(teacher.classes)}, and {source.name} has "
             f"{_join_names(source.classes)}: its "
-            "answers would mean something else. Choose a teacher of the same outputs, or --teacher.kind features."
+            "answers would mean something else. Choose a teacher of the same outputs, or --distill.kind features."
         )
     order = tuple(teacher.classes.index(name) for name in source.classes)
     return () if order == tuple(range(len(order))) else order
@@ -102,7 +102,7 @@ def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
     """
     theirs, ours = teacher.spec, plan.image
     same = (theirs.low, theirs.high, theirs.window) == (ours.low, ours.high, ours.window)
-    if plan.teacher.kind != "features" and not same:
+    if plan.distill.kind != "features" and not same:
         raise UsageError(
             f"The teacher takes {theirs.low:g} to {theirs.high:g} (window {theirs.window}) for black to white, and "
             f"this run {ours.low:g} to {ours.high:g} (window {ours.window}), so it would see other pictures. "
@@ -168,13 +168,13 @@ class DistillationTeacher:
         values = said.double() * _make_row(theirs.deviation, said) + _make_row(theirs.mean, said)
         return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
 
-    def compute_loss(self, outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"]) -> Loss:
+    def compute_loss(self, outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"]) -> Loss:
         """(total, weight) of not agreeing with what it has said; see `disagreement`."""
-        return distillation_loss(outputs, said, self.task, self.temperature)
+        return distillation_loss(outputs, teacher_outputs, self.task, self.temperature)
 
-    def blend_losses(self, labels: Float[Tensor, ""], teacher: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    def blend_losses(self, label_loss: Float[Tensor, ""], teacher_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
         """The mean loss of the labels and that of the teacher, in the shares of the plan."""
-        return (1 - self.weight) * labels + self.weight * teacher
+        return (1 - self.weight) * label_loss + self.weight * teacher_loss
 
 
 def adapt_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B c h w"]:
@@ -190,7 +190,7 @@ def adapt_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Ten
 
 
 def distillation_loss(
-    outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"], task: Task, temperature: float
+    outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"], task: Task, temperature: float
 ) -> Loss:
     """(total, weight): how far the model is from its teacher, summed over pictures, each of which weighs 1.
 
@@ -200,7 +200,7 @@ def distillation_loss(
 
     Source: Hinton, Vinyals and Dean 2015, "Distilling the Knowledge in a Neural Network".
     """
-    ours, theirs = outputs.float(), said.float()
+    ours, theirs = outputs.float(), teacher_outputs.float()
     if task == "number":
         total = (ours - theirs).square().mean(1).sum()
     elif task == "classes":
@@ -220,5 +220,5 @@ def _binary_log_probabilities(logits: Float[Tensor, "B K"]) -> Float[Tensor, "2 
     return torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)])
 
 
-def _make_row(numbers: Sequence[float], like: Tensor) -> Float[Tensor, "1 K"]:
-    return torch.tensor([numbers], dtype=torch.float64, device=like.device)
+def _make_row(values: Sequence[float], like: Tensor) -> Float[Tensor, "1 K"]:
+    return torch.tensor([values], dtype=torch.float64, device=like.device)

@@ -56,15 +56,15 @@ class Tracker(ABC):
         """
 
     @abstractmethod
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take the figures of the held-out pictures, of a run that ended after so many steps."""
 
     @abstractmethod
-    def close(self, whole: bool) -> None:
+    def close(self, completed: bool) -> None:
         """Wait until all is delivered.
 
         Args:
-            whole: whether the run came to its end.
+            completed: whether the run came to its end.
         """
 
 
@@ -79,20 +79,20 @@ class TensorBoardTracker(Tracker):
     A writer forgets what an earlier process of the run wrote from that row on: a resume does those steps again.
     """
 
-    def __init__(self, filed: TrackedRun):
+    def __init__(self, tracked_run: TrackedRun):
         import tensorboard  # noqa: F401  # torch's writer needs it, and says so less clearly
 
-        self._folder: Path = filed.folder / TENSORBOARD_FOLDER
-        self._settings = filed.settings
+        self._folder: Path = tracked_run.folder / TENSORBOARD_FOLDER
+        self._settings = tracked_run.settings
         self._writers: dict[str, SummaryWriter] = {}
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Add one point to each curve."""
         self._add_scalars(axis, step, numbers, step)
 
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add the figures as points at the last step."""
-        self._add_scalars("step", step, figures, step + 1)
+        self._add_scalars("step", step, metrics, step + 1)
 
     def _add_scalars(self, axis: str, step: int, numbers: Mapping[str, float], forget_from: int) -> None:
         if axis not in self._writers:
@@ -111,7 +111,7 @@ class TensorBoardTracker(Tracker):
             writer.add_text("plan", f"| field | value |\n|---|---|\n{rows}", 0)
         return writer
 
-    def close(self, whole: bool) -> None:
+    def close(self, completed: bool) -> None:
         """Write what is still in memory."""
         for writer in self._writers.values():
             writer.close()
@@ -128,21 +128,21 @@ PARAMS_PER_REQUEST = 100
 class MLflowTracker(Tracker):
     """Its client is asked directly, so that no run of the user's own program is touched."""
 
-    def __init__(self, filed: TrackedRun):
+    def __init__(self, tracked_run: TrackedRun):
         from mlflow import MlflowClient
         from mlflow.entities import Param, RunStatus
 
         self._client = MlflowClient()
         self._end_status = {True: RunStatus.to_string(RunStatus.FINISHED), False: RunStatus.to_string(RunStatus.KILLED)}
-        if filed.run_id:
-            self.run_id = filed.run_id
+        if tracked_run.run_id:
+            self.run_id = tracked_run.run_id
             self._client.update_run(self.run_id, RunStatus.to_string(RunStatus.RUNNING))
             return
-        title = filed.project or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "vitrail"
+        title = tracked_run.project or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "vitrail"
         found = self._client.get_experiment_by_name(title)
         experiment = self._client.create_experiment(title) if found is None else found.experiment_id
-        self.run_id = str(self._client.create_run(experiment, run_name=filed.name).info.run_id)
-        fields = [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in filed.settings.items()]
+        self.run_id = str(self._client.create_run(experiment, run_name=tracked_run.name).info.run_id)
+        fields = [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in tracked_run.settings.items()]
         for first in range(0, len(fields), PARAMS_PER_REQUEST):
             self._client.log_batch(self.run_id, params=fields[first : first + PARAMS_PER_REQUEST])
 
@@ -153,13 +153,13 @@ class MLflowTracker(Tracker):
         now = int(1000 * time.time())
         self._client.log_batch(self.run_id, [Metric(name, number, now, step) for name, number in numbers.items()])
 
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the figures at the last step."""
-        self.record("step", step, figures)
+        self.record("step", step, metrics)
 
-    def close(self, whole: bool) -> None:
+    def close(self, completed: bool) -> None:
         """Say how the run ended."""
-        self._client.set_terminated(self.run_id, self._end_status[whole])
+        self._client.set_terminated(self.run_id, self._end_status[completed])
 
 
 # Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
@@ -168,16 +168,16 @@ class MLflowTracker(Tracker):
 class WandbTracker(Tracker):
     """Every row names its own step, so that a resumed run may repeat some."""
 
-    def __init__(self, filed: TrackedRun):
+    def __init__(self, tracked_run: TrackedRun):
         import wandb
 
         self._run = wandb.init(
-            project=filed.project or os.environ.get("WANDB_PROJECT") or "vitrail",
-            name=filed.name,
-            id=filed.run_id or None,
+            project=tracked_run.project or os.environ.get("WANDB_PROJECT") or "vitrail",
+            name=tracked_run.name,
+            id=tracked_run.run_id or None,
             resume="allow",
-            dir=str(filed.folder),
-            config=dict(filed.settings),
+            dir=str(tracked_run.folder),
+            config=dict(tracked_run.settings),
             settings=wandb.Settings(console="off"),
         )
         self.run_id = str(self._run.id)
@@ -191,13 +191,13 @@ class WandbTracker(Tracker):
             self._run.define_metric("*" if axis == "step" else f"{axis.removesuffix('step')}*", step_metric=axis)
         self._run.log({axis: step, **numbers})
 
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Put the figures into the run's summary."""
-        self._run.summary.update(dict(figures))
+        self._run.summary.update(dict(metrics))
 
-    def close(self, whole: bool) -> None:
+    def close(self, completed: bool) -> None:
         """Finish the run; one that was stopped counts as failed until it goes on."""
-        self._run.finish(exit_code=0 if whole else 1)
+        self._run.finish(exit_code=0 if completed else 1)
 
 
 # trackio: a local database with a page, or a Space if its environment variables say so.
@@ -206,24 +206,27 @@ class WandbTracker(Tracker):
 class TrackioTracker(Tracker):
     """It speaks on standard output, which is for answers; here it is sent to standard error."""
 
-    def __init__(self, filed: TrackedRun):
+    def __init__(self, tracked_run: TrackedRun):
         import trackio
 
-        self.run_id = filed.run_id or filed.name
+        self.run_id = tracked_run.run_id or tracked_run.name
         with redirect_stdout(sys.stderr):
             self._run = trackio.init(
-                project=filed.project or "vitrail", name=self.run_id, config=dict(filed.settings), resume="allow"
+                project=tracked_run.project or "vitrail",
+                name=self.run_id,
+                config=dict(tracked_run.settings),
+                resume="allow",
             )
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Log one row."""
         self._run.log(dict(numbers), step=step)
 
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Log the figures at the last step."""
-        self._run.log(dict(figures), step=step)
+        self._run.log(dict(metrics), step=step)
 
-    def close(self, whole: bool) -> None:
+    def close(self, completed: bool) -> None:
         """Wait until the database has all rows."""
         with redirect_stdout(sys.stderr):
             self._run.finish()
@@ -258,16 +261,16 @@ class Trackers:
         self._feeder: Thread | None = None
         self._completed = False
 
-    def open(self, names: tuple[str, ...], filed: TrackedRun) -> None:
+    def open(self, names: tuple[str, ...], tracked_run: TrackedRun) -> None:
         """Begin, or go on, with these trackers; one that cannot be opened is told of and left out."""
-        known = _read_run_ids(filed.folder)
+        known = _read_run_ids(tracked_run.folder)
         for name in names:
             with self._drop_on_error(name):
-                self._trackers[name] = TRACKER_CLASSES[name](replace(filed, known_as=known.get(name, "")))
+                self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=known.get(name, "")))
         known |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
         if known:
             with suppress(ResourceError, OSError):
-                atomic.write_json(filed.folder / RUN_IDS_FILE, known)
+                atomic.write_json(tracked_run.folder / RUN_IDS_FILE, known)
         if self._trackers:
             self._feeder = Thread(target=self._send_rows, name="trackers", daemon=True)
             self._feeder.start()
@@ -279,24 +282,24 @@ class Trackers:
             numbers = {name: number for name, number in row.items() if name not in ("step", axis)}
             self._rows.put(_TrackerRow(axis, int(row[axis]), numbers))
 
-    def record_final(self, step: int, figures: Mapping[str, float]) -> None:
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
         """Pass on the figures of the held-out pictures."""
         if self._feeder is not None:
-            self._rows.put(_TrackerRow("step", step, figures, is_final=True))
+            self._rows.put(_TrackerRow("step", step, metrics, is_final=True))
 
     def take_messages(self) -> list[str]:
         """What has gone wrong since this was asked last, in sentences."""
         found, self._messages = self._messages, []
         return found
 
-    def close(self, whole: bool = False) -> list[str]:
+    def close(self, completed: bool = False) -> list[str]:
         """Deliver what is left, for a minute at most; what went wrong, in sentences. A second time does nothing.
 
         Args:
-            whole: whether the run came to its end.
+            completed: whether the run came to its end.
         """
         if self._feeder is not None:
-            self._completed = whole
+            self._completed = completed
             self._rows.put(None)
             self._feeder.join(CLOSE_TIMEOUT)
             if self._feeder.is_alive():

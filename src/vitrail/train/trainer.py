@@ -37,12 +37,12 @@ MAX_LOST_SHOWN = 10
 def run_trainer(
     run: RunFolder,
     plan: Plan,
-    learner: TrainState,
+    train_state: TrainState,
     dataset: Dataset,
-    pictures: ImageStore,
+    images: ImageStore,
     start: int,
     guards: Guards,
-    team: RankGroup = SINGLE_PROCESS,
+    group: RankGroup = SINGLE_PROCESS,
 ) -> Iterator[Event]:
     """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
 
@@ -57,27 +57,27 @@ def run_trainer(
     steps = plan.recipe.steps
     record_every = max(1, steps // MAX_RECORDED_ROWS)
     valid = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
-    valid_pictures = dataset.load_images("val", plan.image, plan.compute.workers) if len(valid) else None
+    valid_pictures = dataset.load_images("val", plan.image, plan.compute.num_workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     foretold = events.read_step_seconds(run.path)
-    keeper = CheckpointSaver(run, plan, learner, guards, team)
+    keeper = CheckpointSaver(run, plan, train_state, guards, group)
     stop = 0  # the number of a signal
-    yield from _batch_warnings(plan, dataset, pictures, start)
+    yield from _batch_warnings(plan, dataset, images, start)
     with listen_for_signals() as wish:
-        for done in _steps_saved_on_error(run, learner, plan, dataset, pictures, start, keeper, guards, team):
+        for done in _steps_saved_on_error(run, train_state, plan, dataset, images, start, keeper, guards, group):
             pace.append(done.seconds)
             progress = _make_progress(done, plan, pace, foretold)
             if done.step % record_every == 0 or done.step == steps:
                 run.record(_metrics_row(done, progress))
             yield progress
             if valid_pictures is not None and plan.recipe.evaluates_at(done.step):
-                whole = gather_train_state(learner, plan, team)
+                whole = gather_train_state(train_state, plan, group)
                 try:
                     yield from _evaluate(run, plan, whole, dataset, valid_pictures, valid, done.step, guards)
                 except (DataError, MemoryError, RuntimeError) as error:
                     raise _evaluation_error(run, plan, keeper, done.step, error) from error
             told = guards.take_messages(done.step)
-            due, stop = _agree_on_save_and_stop(run, plan, keeper, team, done.step, wish)
+            due, stop = _agree_on_save_and_stop(run, plan, keeper, group, done.step, wish)
             if due:
                 told += keeper.save(done.step)
             if wish.save:
@@ -85,54 +85,63 @@ def run_trainer(
                 told.append(f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on.")
             yield from map(Note, told + _log_write_warning(run) + run.trackers.take_messages())
             if stop and done.step < steps:
-                team.broadcast_object()  # the others wait here until all is saved
+                group.broadcast_object()  # the others wait here until all is saved
                 _raise_interrupted(run, stop, done.step, steps)
-    yield from _report_lost_images(pictures)
+    yield from _report_lost_images(images)
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
     if stop := stop or wish.signal or 0:
-        gather_train_state(learner, plan, team)  # the others are over their last step as well, and are let go as ever
-        team.disconnect()
+        gather_train_state(
+            train_state, plan, group
+        )  # the others are over their last step as well, and are let go as ever
+        group.leave()
         raise InterruptedRun(
             f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}", 128 + stop
         )
 
 
-def _batch_warnings(plan: Plan, dataset: Dataset, pictures: ImageStore, start: int) -> Iterator[Note]:
+def _batch_warnings(plan: Plan, dataset: Dataset, images: ImageStore, start: int) -> Iterator[Note]:
     """What can be said against the batches before the first of them."""
     if start == 0 and dataset.source.task == "classes":
         targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
-        if text := guards.warn_of_single_class_batches(targets, pictures.indices, plan.recipe, plan.seed, blocks):
+        if text := guards.warn_of_single_class_batches(targets, images.indices, plan.recipe, plan.seed, blocks):
             yield Note(text)
 
 
-def _report_lost_images(pictures: ImageStore) -> Iterator[Note]:
+def _report_lost_images(images: ImageStore) -> Iterator[Note]:
     """Which pictures the batches had to do without."""
-    if isinstance(pictures, StreamingImageStore) and pictures.lost:
-        names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:MAX_LOST_SHOWN])
-        more = f" and {len(pictures.lost) - MAX_LOST_SHOWN:,} more" if len(pictures.lost) > MAX_LOST_SHOWN else ""
-        yield Note(
-            f"{format_count(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}."
-        )
+    if isinstance(images, StreamingImageStore) and images.lost:
+        names = "; ".join(reason.rstrip(".") for _, reason in images.lost[:MAX_LOST_SHOWN])
+        more = f" and {len(images.lost) - MAX_LOST_SHOWN:,} more" if len(images.lost) > MAX_LOST_SHOWN else ""
+        yield Note(f"{format_count(len(images.lost), 'picture')} could not be read any more on the way: {names}{more}.")
 
 
 def _steps_saved_on_error(
     run: RunFolder,
-    learner: TrainState,
+    train_state: TrainState,
     plan: Plan,
     dataset: Dataset,
-    pictures: ImageStore,
+    images: ImageStore,
     start: int,
-    keeper: CheckpointSaver,
+    saver: CheckpointSaver,
     guards: Guards,
-    team: RankGroup,
+    group: RankGroup,
 ) -> Iterator[StepResult]:
     """The steps of the training; if the pictures give out or the memory is full, the last one is saved first."""
     last = start
     try:
         targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
         for done in train_steps(
-            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.custom_functions
+            train_state,
+            images,
+            targets,
+            plan,
+            start,
+            blocks,
+            dataset.source.task,
+            guards,
+            group,
+            dataset.custom_functions,
         ):
             last = done.step
             yield done
@@ -143,50 +152,56 @@ def _steps_saved_on_error(
     except (DataError, PeerError) as error:
         if not last and isinstance(error, DataError):
             raise
-        raise _save_and_extend_error(run, plan, keeper, last, error) from error
+        raise _save_and_extend_error(run, plan, saver, last, error) from error
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
     else:
         return
     # Outside of the handler: the exception holds the frames that hold the memory.
-    raise ResourceError(_save_and_advise(run, learner, plan, last, keeper, guards, team))
+    raise ResourceError(_save_and_advise(run, train_state, plan, last, saver, guards, group))
 
 
 def _save_and_advise(
-    run: RunFolder, learner: TrainState, plan: Plan, last: int, keeper: CheckpointSaver, guards: Guards, team: RankGroup
+    run: RunFolder,
+    train_state: TrainState,
+    plan: Plan,
+    last: int,
+    saver: CheckpointSaver,
+    guards: Guards,
+    group: RankGroup,
 ) -> str:
     """Save what is whole, try what would have fitted, and say both."""
-    if last and not guards.is_applying and keeper.can_save_alone:
-        keeper.save(last)
-    learner.model.zero_grad()
+    if last and not guards.is_applying and saver.can_save_alone:
+        saver.save(last)
+    train_state.model.zero_grad()
     newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
-    advice = loop.advise_smaller_batch(learner, plan, f"vitrail train --resume {run.path}", team.world_size)
-    count = loop.images_per_forward(plan, team.world_size)
+    advice = loop.advise_smaller_batch(train_state, plan, f"vitrail train --resume {run.path}", group.world_size)
+    count = loop.images_per_forward(plan, group.world_size)
     return f"The memory is full at step {last + 1}: {count} pictures at once do not fit; {safe}. {advice}"
 
 
 def _agree_on_save_and_stop(
-    run: RunFolder, plan: Plan, keeper: CheckpointSaver, team: RankGroup, step: int, wish: SignalRequest
+    run: RunFolder, plan: Plan, saver: CheckpointSaver, group: RankGroup, step: int, signal_request: SignalRequest
 ) -> tuple[int, ...]:
     """Whether to save after this step, and which signal asked to stop, here or in another process: 0 is none."""
     try:
-        due, stop = team.all_reduce_max(int(keeper.is_due(step, wish)), wish.signal or 0)
+        due, stop = group.all_reduce_max(int(saver.is_due(step, signal_request)), signal_request.signal or 0)
     except PeerError as error:
-        raise _save_and_extend_error(run, plan, keeper, step, error) from error
+        raise _save_and_extend_error(run, plan, saver, step, error) from error
     return due or stop, stop
 
 
-def _evaluation_error(run: RunFolder, plan: Plan, keeper: CheckpointSaver, step: int, error: Exception) -> Exception:
+def _evaluation_error(run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: Exception) -> Exception:
     """Save the run after `step`, whose evaluation failed; what to raise, which then says how to go on."""
     if isinstance(error, DataError):
-        return _save_and_extend_error(run, plan, keeper, step, error)
+        return _save_and_extend_error(run, plan, saver, step, error)
     if not is_out_of_memory(error):
         return error
-    if keeper.can_save_alone:
-        keeper.save(step)
-    saved = ", which is saved" if keeper.can_save_alone else ""
+    if saver.can_save_alone:
+        saver.save(step)
+    saved = ", which is saved" if saver.can_save_alone else ""
     return ResourceError(
         f"The memory is full in the evaluation after step {step}{saved}. Close other programs. "
         f"{resume_instructions(run.path)}"
@@ -194,12 +209,12 @@ def _evaluation_error(run: RunFolder, plan: Plan, keeper: CheckpointSaver, step:
 
 
 def _save_and_extend_error(
-    run: RunFolder, plan: Plan, keeper: CheckpointSaver, step: int, error: DataError | PeerError
+    run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: DataError | PeerError
 ) -> DataError | PeerError:
     """Save the run after `step`, if all of it is here; the same error, which then says how to go on."""
     kept = ""
-    if step and keeper.can_save_alone:
-        keeper.save(step)
+    if step and saver.can_save_alone:
+        saver.save(step)
         kept = f" Step {step} of {plan.recipe.steps} is saved."
     return type(error)(f"{error}{kept} {resume_instructions(run.path)}")
 
@@ -212,28 +227,30 @@ def _log_write_warning(run: RunFolder) -> list[str]:
     return [f"{run.write_error} The training goes on without these lines."]
 
 
-def _make_progress(done: StepResult, plan: Plan, pace: deque[float], foretold: Sequence[float]) -> StepProgress:
+def _make_progress(
+    done: StepResult, plan: Plan, step_seconds: deque[float], stage_seconds: Sequence[float]
+) -> StepProgress:
     return StepProgress(
         step=done.step,
         steps=plan.recipe.steps,
         epoch=done.epoch,
         loss=done.loss,
-        images_per_second=done.num_images / statistics.median(pace),
-        seconds_left=estimate_seconds_left(done.step, plan, statistics.median(pace), foretold),
+        images_per_second=done.num_images / statistics.median(step_seconds),
+        seconds_left=estimate_seconds_left(done.step, plan, statistics.median(step_seconds), stage_seconds),
     )
 
 
-def estimate_seconds_left(step: int, plan: Plan, now: float, foretold: Sequence[float] = ()) -> float:
+def estimate_seconds_left(step: int, plan: Plan, now: float, stage_seconds: Sequence[float] = ()) -> float:
     """Steps to come times the present pace; those of another phase are dearer or cheaper by as much as was foretold.
 
     Args:
-        foretold: seconds of a step in each phase; without them steps cost in proportion to the patches that they see.
+        stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they see.
     """
     recipe, phases = plan.recipe, plan.recipe.progressive_stages()
     ends = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in phases]
     begins = [0, *ends[:-1]]
     seen = [recipe.tokens_at(begin, plan.model.grid) for begin in begins]
-    prices = foretold if len(foretold) == len(phases) else seen
+    prices = stage_seconds if len(stage_seconds) == len(phases) else seen
     present = prices[bisect_right(ends, max(step - 1, 0))]
     to_come = [max(0, end - max(step, begin)) for begin, end in zip(begins, ends, strict=True)]
     return now * sum(price / present * count for price, count in zip(prices, to_come, strict=True))
@@ -242,17 +259,17 @@ def estimate_seconds_left(step: int, plan: Plan, now: float, foretold: Sequence[
 def _evaluate(
     run: RunFolder,
     plan: Plan,
-    learner: TrainState,
+    train_state: TrainState,
     dataset: Dataset,
-    pictures: ImageStore,
+    images: ImageStore,
     rows: NDArray[np.int64],
     step: int,
     guards: Guards,
 ) -> Iterator[Event]:
     """A figure and the loss on a fixed sample of the validation pictures, one view of each, for the curve."""
-    with use_ema_weights(learner.model, learner.ema):
+    with use_ema_weights(train_state.model, train_state.ema):
         logits = run_inference(
-            learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
+            train_state.model, images, rows, plan.image, 250, plan.compute.device, plan.compute.precision
         )
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
@@ -283,15 +300,17 @@ def _metrics_row(done: StepResult, progress: StepProgress) -> dict[str, float | 
     }
 
 
-def _raise_interrupted(run: RunFolder, number: int, step: int, steps: int) -> None:
-    raise InterruptedRun(f"Interrupted at step {step} of {steps}, saved. {resume_instructions(run.path)}", 128 + number)
+def _raise_interrupted(run: RunFolder, signal_number: int, step: int, steps: int) -> None:
+    raise InterruptedRun(
+        f"Interrupted at step {step} of {steps}, saved. {resume_instructions(run.path)}", 128 + signal_number
+    )
 
 
 # What every process but the first does in a training: the same steps, and nothing for anybody to see.
 
 
 def train_worker_rank(
-    run: RunFolder, plan: Plan, learner: TrainState, dataset: Dataset, pictures: ImageStore, team: RankGroup
+    run: RunFolder, plan: Plan, train_state: TrainState, dataset: Dataset, images: ImageStore, group: RankGroup
 ) -> None:
     """Train beside `follow.follow` on rank 0, from where it begins to the last step or until somebody shall stop.
 
@@ -302,40 +321,55 @@ def train_worker_rank(
         DivergedError: as on rank 0.
     """
     guards = Guards(plan.recipe, None, dataset.source.ids)
-    start = _restore_worker_checkpoint(run, plan, learner, guards, int(team.broadcast_object()))
+    start = _restore_worker_checkpoint(run, plan, train_state, guards, int(group.broadcast_object()))
     try:
-        _train_worker_steps(plan, learner, dataset, pictures, start, guards, team)
+        _train_worker_steps(plan, train_state, dataset, images, start, guards, group)
     except PeerError as error:
         raise PeerError(f"{error} {resume_instructions(run.path)}") from error
 
 
-def _restore_worker_checkpoint(run: RunFolder, plan: Plan, learner: TrainState, guards: Guards, start: int) -> int:
+def _restore_worker_checkpoint(run: RunFolder, plan: Plan, train_state: TrainState, guards: Guards, start: int) -> int:
     """The checkpoint that rank 0 begins from, out of the same folder."""
     if start:
         path = run.checkpoints / f"step-{start:08d}"
-        checkpoint.load_checkpoint(path, learner.model, learner.optimizers, learner.ema)
+        checkpoint.load_checkpoint(path, train_state.model, train_state.optimizers, train_state.ema)
         facts = checkpoint.read_checkpoint_facts(path)
         guards.load_state_dict(facts.get("guards", {}))
-        learner.load_state_dict(facts)
+        train_state.load_state_dict(facts)
     return start
 
 
 def _train_worker_steps(
-    plan: Plan, learner: TrainState, dataset: Dataset, pictures: ImageStore, start: int, guards: Guards, team: RankGroup
+    plan: Plan,
+    train_state: TrainState,
+    dataset: Dataset,
+    images: ImageStore,
+    start: int,
+    guards: Guards,
+    group: RankGroup,
 ) -> None:
     """Whenever rank 0 evaluates or saves, a learner that is split over the processes is put together by all."""
     targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
     with listen_for_signals() as wish:
         for done in train_steps(
-            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.custom_functions
+            train_state,
+            images,
+            targets,
+            plan,
+            start,
+            blocks,
+            dataset.source.task,
+            guards,
+            group,
+            dataset.custom_functions,
         ):
             if len(dataset.splits["val"]) and plan.recipe.evaluates_at(done.step):
-                gather_train_state(learner, plan, team)
-            due, stop = team.all_reduce_max(int(wish.save), wish.signal or 0)
+                gather_train_state(train_state, plan, group)
+            due, stop = group.all_reduce_max(int(wish.save), wish.signal or 0)
             wish.save = False
-            if learner.sharded and (due or stop):
-                checkpoint.make_sharded_save(learner, team).help_rank0()
+            if train_state.sharded and (due or stop):
+                checkpoint.make_sharded_save(train_state, group).help_rank0()
             if stop and done.step < plan.recipe.steps:
-                team.broadcast_object()  # rank 0 has saved
+                group.broadcast_object()  # rank 0 has saved
                 raise InterruptedRun(f"Interrupted at step {done.step} of {plan.recipe.steps}.", 128 + stop)
-    gather_train_state(learner, plan, team)
+    gather_train_state(train_state, plan, group)

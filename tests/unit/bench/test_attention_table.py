@@ -29,6 +29,6 @@ def test_where_the_fused_kernel_always_wins_nothing_is_proposed_unless_the_table
 
 
 def test_both_paths_are_measured_with_and_without_gradients():
-    found = list(attention_table.compare_paths("cpu", ["float32"], tokens=(4, 9), rounds=1))
+    found = list(attention_table.compare_paths("cpu", ["float32"], token_counts=(4, 9), num_rounds=1))
     assert [(one.gradients, one.tokens) for one in found] == [(True, 4), (True, 9), (False, 4), (False, 9)]
     assert all(one.fused.median > 0 and one.open.median > 0 and one.fused.rounds == 1 for one in found)

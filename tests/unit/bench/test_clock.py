@@ -27,7 +27,7 @@ def test_jobs_are_warmed_up_and_then_timed_in_turn(hands):
 
         return run
 
-    clock = InterleavedTimer({"a": job("a", 1.0), "b": job("b", 2.0)}, least=0.0)
+    clock = InterleavedTimer({"a": job("a", 1.0), "b": job("b", 2.0)}, min_seconds=0.0)
     assert list(clock.warm_up()) == ["a", "b"]
     assert done == ["a", "a", "b", "b"]
     assert list(clock.time_rounds(2)) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
@@ -42,7 +42,7 @@ def test_short_jobs_are_repeated_in_a_round(hands):
         calls[0] += 1
         hands[0] += 0.25
 
-    clock = InterleavedTimer({"short": job}, least=1.0)
+    clock = InterleavedTimer({"short": job}, min_seconds=1.0)
     list(clock.warm_up())
     list(clock.time_rounds(3))
     assert calls[0] == 2 + 3 * 4
@@ -55,7 +55,7 @@ def test_the_median_and_the_spread_are_those_of_the_rounds(hands):
     def job():
         hands[0] += next(seconds)
 
-    clock = InterleavedTimer({"job": job}, least=0.0)
+    clock = InterleavedTimer({"job": job}, min_seconds=0.0)
     list(clock.warm_up())
     list(clock.time_rounds(3))
     found = clock.timing("job")

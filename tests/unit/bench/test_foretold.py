@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_shared_out():
 
 
 def test_shares_take_their_part_of_weights_and_moments():
-    plan = Plan(model=GIANT, recipe=Recipe(batch=1), compute=ComputeSettings(device="cuda", number_format="bfloat16"))
+    plan = Plan(model=GIANT, recipe=Recipe(batch_size=1), compute=ComputeSettings(device="cuda", precision="bfloat16"))
     whole, shared = cost_estimate.estimate_training_memory(plan), cost_estimate.estimate_training_memory(plan, 64)
     saved = cost_estimate.GPU_OVERHEAD * cost_estimate.estimate_weight_memory(plan) * (1 - 1 / 64 - 2 / GIANT.depth)
     assert whole - shared == pytest.approx(saved, rel=1e-6)
@@ -65,7 +65,9 @@ def test_batches_must_part_evenly(batch, count):
 
 
 def test_answers_take_weights_and_one_blocks_numbers():
-    small, large = (cost_model.estimate_inference_memory(Workload(config=SMALL, batch_size=batch), ROOM) for batch in (1, 2))
+    small, large = (
+        cost_model.estimate_inference_memory(Workload(config=SMALL, batch_size=batch), ROOM) for batch in (1, 2)
+    )
     assert 6 * parameter_count(SMALL) < small < 8 * parameter_count(SMALL)
     tokens = SMALL.tokens * (8 * 384 + 2 * 2 * 1536) + 5 * 3 * 224 * 224
     assert large - small == pytest.approx(cost_estimate.GPU_OVERHEAD * tokens, rel=0.01)
@@ -109,7 +111,9 @@ def test_muon_multiplies_matrices_of_the_blocks():
 
 def test_this_machine_is_measured_with_few_blocks():
     config = dataclasses.replace(config_from_name("vit_mu_patch8_16"), depth=6, outputs=0)
-    found = cost_model.measure_step_seconds(config, default_image_spec(config), 4, "cpu", "float32", "adamw", rounds=3)
+    found = cost_model.measure_step_seconds(
+        config, default_image_spec(config), 4, "cpu", "float32", "adamw", num_rounds=3
+    )
     assert 0 < found.forward < 5 and found.forward / 3 < found.step < 5  # others may be using the machine
 
 

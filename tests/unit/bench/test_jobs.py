@@ -40,7 +40,7 @@ def test_answers_are_the_models_own():
 def test_a_step_moves_the_weights():
     model = create_model(CONFIG, 0)
     before = model.encoder.blocks[0].mlp.fc1.weight.detach().clone()
-    plan = Plan(model=CONFIG, image=SPEC, recipe=Recipe(steps=9, batch=4), compute=ComputeSettings(workers=0))
+    plan = Plan(model=CONFIG, image=SPEC, recipe=Recipe(steps=9, batch_size=4), compute=ComputeSettings(num_workers=0))
     step = measure.make_training_job(build_train_state(model, plan), plan)
     assert [step().step, step().step] == [1, 2]
     assert not torch.equal(before, model.encoder.blocks[0].mlp.fc1.weight)
@@ -67,7 +67,7 @@ def test_drawn_files_are_pictures_of_the_size_that_is_asked_for_and_all_differ(p
     assert {image.shape for image in images} == {(32, 48, 3)}
     assert len({image.tobytes() for image in images}) == 6
     assert 20 < np.std(images[0]) < 80
-    (grey,) = measure.write_jpeg_files(tmp_path, 1, (16, 16), colours=1)
+    (grey,) = measure.write_jpeg_files(tmp_path, 1, (16, 16), channels=1)
     assert np.asarray(Image.open(grey)).shape == (16, 16)
 
 

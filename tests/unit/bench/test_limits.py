@@ -29,7 +29,7 @@ def test_a_limit_counts_the_operations_that_it_does(kind, training):
 def test_the_products_of_a_plain_block_are_those_of_the_model():
     limit = measure.make_block_limit(TINY, 5, torch.float32, "cpu", training=False)
     blocks = sum(
-        amount for part, amount in flops.flops_by_part(TINY, whole=True).items() if part in measure.BLOCK_PARTS
+        amount for part, amount in flops.flops_by_part(TINY, all_tokens=True).items() if part in measure.BLOCK_PARTS
     )
     assert limit.amount == 5 * blocks / TINY.depth
 

@@ -75,7 +75,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
         return job
 
     monkeypatch.setattr(measure, "make_inference_job", answers)
-    only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
+    only = dataclasses.replace(QUICK, kinds=("inference",), batches=(1, 2, 4))
     found = SweepRunner(create_model(CONFIG, 0), default_image_spec(CONFIG), only, tmp_path)
     list(found.run())
     assert [row.batch_size for row in found.rows] == [1]

@@ -12,7 +12,9 @@ from vitrail.errors import DamagedFileError, UsageError
 
 from .toy import TOY
 
-REGISTERS = replace(TOY, variant="registers", decisive=("stem.weight", "register*"), absent=(), model_types=("toy-r",))
+REGISTERS = replace(
+    TOY, variant="registers", required_names=("stem.weight", "register*"), forbidden_names=(), model_types=("toy-r",)
+)
 TWIN = replace(TOY, name="twin", model_types=("twin",))
 FAMILY = {layout.key: layout for layout in (TOY, REGISTERS)}
 NAMES = ("toy.stem.weight", "toy.cls", "toy.table", "toy.layer.0.norm1.weight")

@@ -151,7 +151,7 @@ def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
     given = tensors()
     assert differs(load_from_tensors(given, "memory").model, model()) == 0 and not given
     with pytest.raises(UsageError, match="memory: heads=4 contradicts the file"):
-        load_from_tensors(tensors(), "memory", told=LayoutHints(heads=4))
+        load_from_tensors(tensors(), "memory", hints=LayoutHints(heads=4))
     broken = tensors() | {"toy.extra": torch.zeros(2)}
     with pytest.raises(DamagedFileError, match=r"memory does not fit the layout toy: 1 without a rule: toy\.extra"):
         load_from_tensors(broken, "memory")

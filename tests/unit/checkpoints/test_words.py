@@ -122,7 +122,7 @@ def test_a_layout_may_express_the_same_function_in_other_values() -> None:
             raise UsageError("toy has no place for registers.")
         return replace(config, patches="conv"), {**state, "tokens.cls": state["tokens.cls"] + 1}
 
-    other = replace(TOY, express=express)
+    other = replace(TOY, prepare_export=express)
     assert torch.equal(
         write_with_layout(model().state_dict(), CONFIG, other)["toy.cls"], model().state_dict()["tokens.cls"] + 1
     )

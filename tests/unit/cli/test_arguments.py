@@ -54,15 +54,18 @@ def test_words_and_flags_go_to_their_fields_in_any_order():
 
 
 def test_dotted_names_are_collected_with_hyphens_as_underscores():
-    asked = parse_command(Paint, ["wall", "--recipe.batch", "125", "--recipe.keep-patches=0.5"])
-    assert asked.changes == (("recipe.batch", "125"), ("recipe.keep_patches", "0.5"))
+    asked = parse_command(Paint, ["wall", "--recipe.batch_size", "125", "--recipe.keep-patches=0.5"])
+    assert asked.changes == (("recipe.batch_size", "125"), ("recipe.patch_keep_rate", "0.5"))
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         (["flowers", "--json", "more"], " --json takes no value."),
-        (["flowers", "--pretrain", "more"], " --pretrain takes no value; what belongs to it is --pretrain.share, "),
+        (
+            ["flowers", "--pretrain", "more"],
+            " --pretrain takes no value; what belongs to it is --pretrain.budget_fraction, ",
+        ),
         (["flowers", "--pretrain", "--json", "more"], " --json takes no value."),
         (["flowers", "more", "--pretrain"], " Train takes SOURCE."),
     ],
@@ -90,7 +93,7 @@ def test_an_unknown_flag_names_the_nearest_one():
 
 
 def test_the_last_word_of_a_plan_field_names_the_field():
-    assert refused("wall", "--batch", "3") == "There is no flag --batch here. Did you mean --recipe.batch?"
+    assert refused("wall", "--batch", "3") == "There is no flag --batch here. Did you mean --recipe.batch_size?"
 
 
 def test_a_flag_like_nothing_known_lists_all():

@@ -48,7 +48,7 @@ def test_ctrl_c_before_anything_is_saved_says_so():
 )
 def test_a_full_memory_is_told_with_what_to_make_smaller(error):
     message, code = describe_failure(error)
-    assert code == 5 and message.startswith("The memory is full. Use a smaller --recipe.batch")
+    assert code == 5 and message.startswith("The memory is full. Use a smaller --recipe.batch_size")
 
 
 @pytest.mark.parametrize(

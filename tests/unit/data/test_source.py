@@ -106,7 +106,11 @@ def test_targets_of_each_task_keep_its_rule(changes, message):
 def test_unknown_labels_and_numbers_are_welcome_and_soft_labels_are_known():
     assert np.isnan(source(**with_one(np.nan)).targets[2, 1])
     assert np.isnan(source(**with_one(np.nan, "number")).targets[2, 1])
-    assert source(targets=HALF).has_soft_labels and not source().has_soft_labels and not source(**with_one(0.5)).has_soft_labels
+    assert (
+        source(targets=HALF).has_soft_labels
+        and not source().has_soft_labels
+        and not source(**with_one(0.5)).has_soft_labels
+    )
 
 
 class Kept:

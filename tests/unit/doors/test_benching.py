@@ -84,6 +84,6 @@ def test_changes_of_the_attention_table_are_lines_of_python():
 
 def test_attention_is_measured_in_the_formats_that_are_asked_for():
     found, _ = benchmarking.benchmark_attention(
-        BenchRequest(precision="float32", rounds=1, min_seconds=0.0, threads=1), tokens=(4,)
+        BenchRequest(precision="float32", rounds=1, min_seconds=0.0, threads=1), token_counts=(4,)
     )
     assert [(row.precision, row.tokens) for row in found] == [("float32", 4)] * 2

@@ -74,14 +74,14 @@ def test_what_cannot_be_is_refused(said, named):
         CostRequest(**said)
 
 
-PLAN = Plan(model=SMALL, recipe=Recipe(steps=100, batch=64), compute=ComputeSettings(number_format="float32"))
+PLAN = Plan(model=SMALL, recipe=Recipe(steps=100, batch_size=64), compute=ComputeSettings(precision="float32"))
 TAKES = RunCost(preparation=10.0, training=800.0, evaluation=20.0, memory=10**9)
 
 
 def test_a_plans_operations_leave_out_what_its_early_steps_do_not_see():
     every = cost.count_plan_flops(PLAN)
     assert every == 100 * 64 * flops.training_flops(SMALL)
-    recipe = dataclasses.replace(PLAN.recipe, keep_patches=0.5, keep_until=0.75)
+    recipe = dataclasses.replace(PLAN.recipe, patch_keep_rate=0.5, patch_keep_until=0.75)
     early = flops.training_flops(SMALL, 98)
     expected = 64 * (75 * early + 25 * flops.training_flops(SMALL))
     assert cost.count_plan_flops(dataclasses.replace(PLAN, recipe=recipe)) == pytest.approx(expected)

@@ -173,7 +173,7 @@ def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):
     with pytest.raises(
         UsageError, match=r"only be told how to read its pictures, by --data\.task.* Got --recipe\.batch\."
     ):
-        build_source_settings(tmp_path, "holdout.csv", {"recipe.batch": "3"})
+        build_source_settings(tmp_path, "holdout.csv", {"recipe.batch_size": "3"})
     with pytest.raises(UsageError, match=r"Got --data\.folds\."):
         build_source_settings(tmp_path, "holdout.csv", {"data.folds": "3"})
     with pytest.raises(UsageError, match=r"there is no setting data\.target\. Did you mean data\.targets\?"):

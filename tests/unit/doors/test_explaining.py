@@ -82,10 +82,12 @@ def test_the_answer_is_explained_with_its_probability(kept, pictures):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_draws_and_keeps_a_picture(kept, pictures, tmp_path, method):
     asked = ExplainRequest(
-        method=method, patch=3 if method == "similarity" else None, target="owl" * METHODS[method].class_specific or None
+        method=method,
+        patch=3 if method == "similarity" else None,
+        target="owl" * METHODS[method].class_specific or None,
     )
     (one,) = explain_images(kept(), pictures[:1], asked)
-    path = one.save(tmp_path / "to", "a", beside={"model": "M"})
+    path = one.save(tmp_path / "to", "a", extra={"model": "M"})
     assert path == tmp_path / "to" / f"a.{method}.png"
     with Image.open(path) as drawn:
         assert one.heatmap.description in drawn.text["Description"]
@@ -154,7 +156,13 @@ def test_nothing_stands_for_nothing_where_it_cannot(kept, pictures, method, fill
 
 def test_a_model_whose_outputs_have_no_names_is_explained_by_number(pictures):
     explainer = Explainer(
-        model_name="M", model=model_of(4), spec=SPEC, classes=(), task="classes", device=torch.device("cpu"), predictor=None
+        model_name="M",
+        model=model_of(4),
+        spec=SPEC,
+        classes=(),
+        task="classes",
+        device=torch.device("cpu"),
+        predictor=None,
     )
     (one,) = explain_images(explainer, pictures[:1], ExplainRequest(target="2"))
     assert (one.target, one.title, one.value) == ("output 2", "output 2", None)

@@ -34,7 +34,7 @@ def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSE
 def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
     source = synthetic.open_synthetic(tag=tag)
     held = LabelledImages(source, source.splits["test"], "test")
-    found = measure_faithfulness(predictor(), held, {"bright": bright}, pictures=8, shuffled=2)
+    found = measure_faithfulness(predictor(), held, {"bright": bright}, num_images=8, num_randomized=2)
     assert found.pictures == 8 and found.patches == 16
     located = found.rows[0].located
     assert located is not None and (located.on_tag is not None) is tag
@@ -60,7 +60,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
         return bright(model, images, classes)
 
     model = predictor(task)
-    found = measure_faithfulness(model, other(task), {"bright": seen}, shuffled=0)
+    found = measure_faithfulness(model, other(task), {"bright": seen}, num_randomized=0)
     assert found.rows[0].located is None and found.pictures == 12
     own = create_model(SHAPE, seed=3).eval()
     images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).images)[:, None].float() / 255 * 2 - 1
@@ -75,11 +75,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
 def test_what_is_no_plain_vit_is_refused():
     made = synthetic.make_synthetic_images(20, seed=0)
     stand_in = Predictor(
-        [
-            PredictorMember(
-                model=glyphs.StandIn(made.images, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES
-            )
-        ]
+        [PredictorMember(model=glyphs.StandIn(made.images, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES)]
     )
     with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
         measure_faithfulness(stand_in, other("classes"), {"bright": bright})

@@ -12,7 +12,7 @@ from vitrail.train.events import PlanEvent, RunCost
 from vitrail.train.plan import DistillSettings, Plan, PretrainSettings, Recipe
 
 COST = RunCost(preparation=3.0, training=60.0, evaluation=7.0, memory=850_000_000)
-RECIPE = Recipe(keep_patches=0.5, keep_until=0.7, flip=True, flip_vertical=True, crop_padding=1, mixup=0.2)
+RECIPE = Recipe(patch_keep_rate=0.5, patch_keep_until=0.7, flip=True, flip_vertical=True, crop_padding=1, mixup=0.2)
 
 
 def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
@@ -27,7 +27,7 @@ def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
 
 def test_a_long_reason_goes_on_below_itself_and_no_word_is_lost():
     reason = "few pictures: missing patches keep it from learning them by heart, which " + "takes words " * 8 + "to say"
-    lines = words.format_plan(PlanEvent(Plan(recipe=RECIPE), {"recipe.keep_patches": reason}))
+    lines = words.format_plan(PlanEvent(Plan(recipe=RECIPE), {"recipe.patch_keep_rate": reason}))
     (place,) = (number for number, line in enumerate(lines) if line.startswith("early steps"))
     column = lines[place].index("few pictures")
     below = lines[place + 1 : place + 3]
@@ -48,15 +48,17 @@ def test_in_a_narrow_terminal_reasons_stand_below_their_choices(columns, monkeyp
 
 
 def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
-    plan = Plan(recipe=Recipe(small_size=0.5, small_until=0.3))
+    plan = Plan(recipe=Recipe(progressive_size=0.5, progressive_until=0.3))
     lines = words.format_plan(PlanEvent(plan, {}))
     assert any(line.endswith("50% of the size until 30%") for line in lines)
     assert not any(line.startswith("variety") for line in lines)
 
 
 def test_answers_that_are_averaged_are_told():
-    reasons = {"recipe.shift": "small pictures", "recipe.mirror": "as in training"}
-    both, mirror = (words.format_plan(PlanEvent(Plan(recipe=Recipe(mirror=True, shift=n)), reasons)) for n in (2, 0))
+    reasons = {"recipe.tta_shift": "small pictures", "recipe.tta_flip": "as in training"}
+    both, mirror = (
+        words.format_plan(PlanEvent(Plan(recipe=Recipe(tta_flip=True, tta_shift=n)), reasons)) for n in (2, 0)
+    )
     assert [" ".join(line.split()) for line in (both[-2], mirror[-2])] == [
         "answers mean of 6 views: mirrored, moved by 2 small pictures",
         "answers mean of 2 views: mirrored as in training",
@@ -79,29 +81,29 @@ def test_bytes_are_said_in_thousands():
     ("learnt", "teacher", "said"),
     [
         (
-            PretrainSettings(steps=297, batch=32, pictures="/here/unlabelled"),
+            PretrainSettings(steps=297, batch_size=32, extra_images="/here/unlabelled"),
             DistillSettings(),
             ["pre-training 297 steps of 32 pictures, also of unlabelled, 75% hidden 0.2 of 0.5 minutes"],
         ),
         (
             PretrainSettings(),
-            DistillSettings(model="cnn", steps=120),
+            DistillSettings(teacher="cnn", steps=120),
             ["teacher a CNN of 120 steps, 50% of the loss measured"],
         ),
         (
             PretrainSettings(),
-            DistillSettings(model="runs/large", weight=0.7),
+            DistillSettings(teacher="runs/large", alpha=0.7),
             ["teacher large, 70% of the loss asked for"],
         ),
         (
             PretrainSettings(),
-            DistillSettings(model="runs/large", kind="features", steps=9),
+            DistillSettings(teacher="runs/large", kind="features", steps=9),
             ["teacher 9 steps of the features of large measured"],
         ),
         (PretrainSettings(), DistillSettings(), []),
     ],
 )
 def test_what_comes_before_the_training_is_told_with_its_steps(learnt, teacher, said):
-    reasons = {"pretrain.steps": "0.2 of 0.5 minutes", "teacher.steps": "measured", "teacher.model": "asked for"}
-    lines = words.format_plan(PlanEvent(Plan(pretrain=learnt, teacher=teacher), reasons))
+    reasons = {"pretrain.steps": "0.2 of 0.5 minutes", "distill.steps": "measured", "distill.teacher": "asked for"}
+    lines = words.format_plan(PlanEvent(Plan(pretrain=learnt, distill=teacher), reasons))
     assert [" ".join(line.split()) for line in lines if line.startswith(("pre-training", "teacher"))] == said

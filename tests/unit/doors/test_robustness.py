@@ -42,7 +42,7 @@ def test_every_picture_is_answered_as_the_model_reads_it(predictor):
 
 def test_no_more_are_disturbed_than_asked_for_and_always_the_same(predictor):
     labelled = every(source(CLASSES, NAMES))
-    first, again = (evaluate_corruptions(predictor, labelled, "films", most=5).robustness for _ in range(2))
+    first, again = (evaluate_corruptions(predictor, labelled, "films", max_images=5).robustness for _ in range(2))
     assert first == again and first.n == 5
     assert evaluate_corruptions(predictor, labelled, "films").robustness.n == 12
 
@@ -76,7 +76,7 @@ def test_other_suites_other_sources_and_no_pictures_are_refused(predictor):
     with pytest.raises(UsageError, match=r"must be imagenet-c or films\. Got 'weather'\."):
         evaluate_corruptions(predictor, labelled, "weather")
     with pytest.raises(UsageError, match=r"At least 1 picture must be disturbed\. Got 0\."):
-        evaluate_corruptions(predictor, labelled, "films", most=0)
+        evaluate_corruptions(predictor, labelled, "films", max_images=0)
     with pytest.raises(DataError, match=r"classes that the model does not know: 'fox'"):
         evaluate_corruptions(predictor, every(source(("fox",), ["fox"])), "films")
 

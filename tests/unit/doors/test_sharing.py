@@ -33,5 +33,7 @@ def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing(
     done = predict_chunks.ChunkedPredictResult(num_missing=0, num_rows=1234, **facts)
     assert done.summarize() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
     waits = predict_chunks.ChunkedPredictResult(num_missing=5, num_rows=None, rank=2, world_size=4, **facts)
-    assert waits.summarize().startswith("Rank 2 of 4 has written its share; 5 of 9 parts are still to come in a.csv.parts.")
+    assert waits.summarize().startswith(
+        "Rank 2 of 4 has written its share; 5 of 9 parts are still to come in a.csv.parts."
+    )
     assert waits.to_json()["missing"] == 5

@@ -55,7 +55,9 @@ def test_every_method_is_there_with_the_map_that_it_has_alone(tmp_path):
     assert set(page.by_method) == set(METHODS)
     for method, one in page.by_method.items():
         asked = ExplainRequest(
-            method=method, target="dog" if METHODS[method].class_specific else None, patch=4 * (method == "similarity") or None
+            method=method,
+            target="dog" if METHODS[method].class_specific else None,
+            patch=4 * (method == "similarity") or None,
         )
         (alone,) = explain_images(explainer, [PICTURE], asked)
         np.testing.assert_array_equal(one.heatmap.values, alone.heatmap.values)

@@ -23,10 +23,10 @@ def test_what_is_not_asked_is_left_to_the_plan():
 
 
 def test_data_and_compute_fields_go_where_they_are_read_and_the_rest_to_the_plan():
-    changes = {"data.val_fraction": "0.3", "compute.threads": "1", "recipe.batch": "8"}
+    changes = {"data.val_fraction": "0.3", "compute.threads": "1", "recipe.batch_size": "8"}
     wanted, settings = build_train_request(TrainArguments(source="digits", changes=changes, device="cpu"))
     assert (wanted.data.val_fraction, settings.threads, settings.device) == (0.3, 1, "cpu")
-    assert wanted.overrides == {"recipe.batch": "8"}
+    assert wanted.overrides == {"recipe.batch_size": "8"}
 
 
 def test_no_source_says_what_a_source_is():
@@ -50,8 +50,8 @@ def test_a_flag_and_its_field_are_not_both_taken(asked, name):
 
 
 def test_a_plan_is_changed_by_flags_and_by_names():
-    plan = override_plan(Plan(), TrainArguments(steps=7, seed=3, skip_bad=True, changes={"recipe.rate": "0.1"}))
-    assert (plan.recipe.steps, plan.seed, plan.data.skip_bad, plan.recipe.rate) == (7, 3, True, 0.1)
+    plan = override_plan(Plan(), TrainArguments(steps=7, seed=3, skip_bad=True, changes={"recipe.lr": "0.1"}))
+    assert (plan.recipe.steps, plan.seed, plan.data.skip_bad, plan.recipe.lr) == (7, 3, True, 0.1)
 
 
 def test_the_task_the_group_and_the_list_to_exclude_have_flags_of_their_own():
@@ -97,7 +97,7 @@ def test_a_plan_refuses_what_it_has_settled():
 
 
 def test_only_fields_of_the_plan_are_names():
-    check_plan_fields({"recipe.batch": "1"})
+    check_plan_fields({"recipe.batch_size": "1"})
     with pytest.raises(UsageError, match=r"there is no setting recipe\.btach\. Did you mean recipe\.batch\?"):
         check_plan_fields({"recipe.btach": "1"})
 

@@ -51,7 +51,7 @@ FEW_FITS = {
 TRAININGS: dict[str, dict[str, Any]] = {
     "check_classifiers_train": LEARNING,
     "check_regressors_train": {
-        **LEARNING, "steps": 300, "settings": {**LEARNING["settings"], "recipe.mixup": 0.0, "recipe.rate": 0.004}
+        **LEARNING, "steps": 300, "settings": {**LEARNING["settings"], "recipe.mixup": 0.0, "recipe.lr": 0.004}
     },
 }  # fmt: skip
 ESTIMATORS = [

@@ -138,7 +138,10 @@ def test_clones_pipelines_and_grid_searches_work():
 
 def test_the_run_s_own_threshold_decides():
     X, y = digits(300, 2)
-    asked = {**QUICK, "settings": {**QUICK["settings"], "answers.positive": "1", "answers.rule": "sensitivity 0.99"}}
+    asked = {
+        **QUICK,
+        "settings": {**QUICK["settings"], "decisions.positive": "1", "decisions.threshold_rule": "sensitivity 0.99"},
+    }
     estimator = vitrail.ViTClassifier(**asked, validation_fraction=0.4).fit(X, y)
     decided = estimator.run_.predictor.decided
     assert decided.positive == "1" and decided.thresholds[0] != 0.5
@@ -227,5 +230,5 @@ def test_a_loss_and_an_augmentation_of_ones_own_are_parameters_like_others():
     copy = clone(asked)
     assert copy.loss is halved and copy.get_params()["augment"] is same
     run = copy.fit(X, y).run_
-    assert run.plan.recipe.own_loss.endswith(".halved") and run.plan.recipe.own_augment.endswith(".same")
+    assert run.plan.recipe.custom_loss.endswith(".halved") and run.plan.recipe.custom_augment.endswith(".same")
     assert pickle.loads(pickle.dumps(vitrail.ViTClassifier(loss=len))).loss is len  # what can be imported

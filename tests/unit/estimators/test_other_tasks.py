@@ -29,7 +29,7 @@ def labelled(count: int) -> tuple[np.ndarray, pandas.DataFrame]:
 
 def test_labels_are_answered_by_the_run_s_own_thresholds():
     X, y = labelled(300)
-    asked = {**LEARNING, "settings": {**LEARNING["settings"], "answers.rule": "sensitivity 0.95"}}
+    asked = {**LEARNING, "settings": {**LEARNING["settings"], "decisions.threshold_rule": "sensitivity 0.95"}}
     estimator = vitrail.ViTMultiLabel(validation_fraction=0.3, **asked).fit(X, y)
     assert estimator.classes_.tolist() == ["even", "large"] == list(estimator.run_.predictor.classes)
     cuts = np.array(estimator.run_.predictor.decided.thresholds)

@@ -19,7 +19,11 @@ def found(shift: float = 0.0, cut: bool = True, **given: object) -> tuple[OodCom
     known = fit_feature_stats(*features(0))
     own, others = features(1, n=200)[0], features(2, n=90)[0] * np.float32([1 + shift] + [1] * 11) - np.float32(shift)
     limit = fit_ood_threshold(known.mahalanobis_distances(features(3, n=400)[0])) if cut else None
-    return compare_ood(known, limit, own, others, NAMES, **given), known.mahalanobis_distances(own), known.mahalanobis_distances(others)
+    return (
+        compare_ood(known, limit, own, others, NAMES, **given),
+        known.mahalanobis_distances(own),
+        known.mahalanobis_distances(others),
+    )
 
 
 def test_areas_are_those_of_both_scores_and_shares_those_beyond_the_cut():

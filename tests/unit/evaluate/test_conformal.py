@@ -36,7 +36,9 @@ def test_by_class_the_promise_holds_for_rare_ones_too():
     half = len(targets) // 2
     shares = {}
     for by_class in (False, True):
-        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).predict_sets(probabilities[half:])
+        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).predict_sets(
+            probabilities[half:]
+        )
         right = held[np.arange(half), targets[half:]]
         shares[by_class] = [right[targets[half:] == k].mean() for k in range(4)]
     assert min(shares[False]) < 0.85
@@ -45,11 +47,15 @@ def test_by_class_the_promise_holds_for_rare_ones_too():
 
 def test_classes_with_too_few_pictures_share_the_cut_of_all():
     probabilities, targets = answered(3, n=200)
-    found = fit_conformal_sets(probabilities, targets, 0.1, by_class=True)
+    found = fit_conformal_sets(probabilities, targets, 0.1, class_conditional=True)
     counts = np.bincount(targets, minlength=4)
     assert found.has_own_threshold == tuple(bool(count >= 9) for count in counts)
     plain = fit_conformal_sets(probabilities, targets, 0.1)
-    assert all(cut == plain.thresholds[0] for cut, mine in zip(found.thresholds, found.has_own_threshold, strict=True) if not mine)
+    assert all(
+        cut == plain.thresholds[0]
+        for cut, mine in zip(found.thresholds, found.has_own_threshold, strict=True)
+        if not mine
+    )
 
 
 @pytest.mark.parametrize("miss", [0.05, 0.1])

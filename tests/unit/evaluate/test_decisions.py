@@ -11,7 +11,7 @@ from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import decisions
 from vitrail.evaluate.decisions import Decisions, fit_decisions
 from vitrail.evaluate.prediction_tables import predictions_from_outputs, read_predictions_csv
-from vitrail.evaluate.thresholds import PredictionSettings
+from vitrail.evaluate.thresholds import DecisionSettings
 
 CLASSES = ("defect", "good")
 
@@ -33,18 +33,18 @@ def table_of(decided, outputs, targets=None, distances=None, task="classes", nam
 
 def test_probabilities_are_calibrated_and_no_class_changes():
     outputs, targets = answered()
-    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
     assert decided.temperature[0] == pytest.approx(3, rel=0.25)
     plain, table = table_of(None, outputs), table_of(decided, outputs)
     np.testing.assert_allclose(table.probabilities, softmax(outputs / decided.temperature[0], axis=1), rtol=1e-5)
     np.testing.assert_array_equal(plain.labels, table.labels)
-    uncalibrated = fit_decisions("classes", PredictionSettings(calibrate=False), CLASSES, outputs, targets)
+    uncalibrated = fit_decisions("classes", DecisionSettings(calibrate=False), CLASSES, outputs, targets)
     assert uncalibrated.temperature == ()
 
 
 def test_a_threshold_of_two_classes_decides_which_is_answered(tmp_path):
     outputs, targets = answered()
-    asked = PredictionSettings(positive="defect", rule="sensitivity 0.95")
+    asked = DecisionSettings(positive="defect", threshold_rule="sensitivity 0.95")
     decided = fit_decisions("classes", asked, CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     defects = table.probabilities[:, 0] >= decided.thresholds[0]
@@ -62,7 +62,7 @@ def test_each_label_is_answered_from_its_own_threshold_on(tmp_path):
     outputs = generator.normal(-2, 1.5, (800, 2)).astype(np.float32)
     targets = (generator.random((800, 2)) < 1 / (1 + np.exp(-outputs))).astype(np.float32)
     targets[::7, 1] = np.nan
-    decided = fit_decisions("labels", PredictionSettings(rule="youden"), ("a", "b"), outputs, targets)
+    decided = fit_decisions("labels", DecisionSettings(threshold_rule="youden"), ("a", "b"), outputs, targets)
     table = table_of(decided, outputs, targets, task="labels", names=("a", "b"))
     assert max(decided.thresholds) < 0.4
     np.testing.assert_array_equal(table.labels, table.probabilities >= np.array(decided.thresholds))
@@ -73,7 +73,7 @@ def test_each_label_is_answered_from_its_own_threshold_on(tmp_path):
 def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     outputs, targets = answered(n=1000)
     distances = np.random.default_rng(2).exponential(size=1000)
-    decided = fit_decisions("classes", PredictionSettings(reject=0.2), CLASSES, outputs, targets, distances)
+    decided = fit_decisions("classes", DecisionSettings(abstain_fraction=0.2), CLASSES, outputs, targets, distances)
     table = table_of(decided, outputs, targets, distances)
     unlike = np.array([why == "unlike" for why in table.abstain_reasons])
     unsure = np.array([why == "unsure" for why in table.abstain_reasons])
@@ -89,33 +89,35 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
 
 def test_where_everything_is_answered_nothing_is_stored_about_it():
     outputs, targets = answered(n=50)
-    assert table_of(fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets), outputs).abstain_reasons == ()
+    assert (
+        table_of(fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets), outputs).abstain_reasons == ()
+    )
 
 
 def test_too_few_pictures_leave_outputs_as_they_are():
     outputs, targets = answered(n=15)
-    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets, np.arange(15.0))
+    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets, np.arange(15.0))
     assert decided == Decisions()
 
 
 def test_sets_and_ranges_come_with_enough_pictures():
     outputs, targets = answered(n=200)
-    decided = fit_decisions("classes", PredictionSettings(miss=0.1), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", DecisionSettings(conformal_alpha=0.1), CLASSES, outputs, targets)
     held = table_of(decided, outputs).probabilities >= decided.cuts
     assert held[np.arange(200), targets].mean() >= 0.9
     values = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     truth = values + np.array([0.5, 0.0], np.float32)
-    assert fit_decisions("number", PredictionSettings(), ("a", "b"), values, truth).reach == (
+    assert fit_decisions("number", DecisionSettings(), ("a", "b"), values, truth).reach == (
         pytest.approx(0.5, abs=1e-6),
         0,
     )
     truth[5:, 1] = np.nan
-    assert fit_decisions("number", PredictionSettings(), ("a", "b"), values, truth).reach == ()
+    assert fit_decisions("number", DecisionSettings(), ("a", "b"), values, truth).reach == ()
 
 
 def test_decisions_survive_json():
     outputs, targets = answered()
-    decided = fit_decisions("classes", PredictionSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
+    decided = fit_decisions("classes", DecisionSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
     assert (
         decisions.read_decisions({decisions.DECISIONS_KEY: config.write(decided)}, "classes", CLASSES, "config.json")
         == decided
@@ -145,7 +147,7 @@ def test_what_are_no_decisions_about_these_classes_is_refused(noted):
 )
 def test_settings_that_mean_nothing_are_refused(fields, match):
     with pytest.raises(UsageError, match=match):
-        PredictionSettings(**fields)
+        DecisionSettings(**fields)
 
 
 @pytest.mark.parametrize(
@@ -162,10 +164,10 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
 )
 def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
     with pytest.raises(UsageError, match=match):
-        PredictionSettings(**fields).check_task(task, CLASSES)
+        DecisionSettings(**fields).check_task(task, CLASSES)
 
 
 def test_settings_that_fit_are_taken():
-    PredictionSettings(positive="defect", rule="cost 20", ordered=True).check_task("classes", CLASSES)
-    PredictionSettings(reject=0.1).check_task("classes", ("a", "b", "c"))
-    PredictionSettings(rule="youden").check_task("labels", ("a",))
+    DecisionSettings(positive="defect", threshold_rule="cost 20", ordered=True).check_task("classes", CLASSES)
+    DecisionSettings(abstain_fraction=0.1).check_task("classes", ("a", "b", "c"))
+    DecisionSettings(threshold_rule="youden").check_task("labels", ("a",))

@@ -92,7 +92,9 @@ def test_figures_of_drawn_rows_are_scikit_learns():
     for _ in range(20):
         rows = generator.integers(0, 60, 60)
         there = rows[known[rows]]
-        found = dict(zip(RANKING_METRICS, label.compute_metrics_for_counts(np.bincount(rows, minlength=60)), strict=True))
+        found = dict(
+            zip(RANKING_METRICS, label.compute_metrics_for_counts(np.bincount(rows, minlength=60)), strict=True)
+        )
         truth, said = positive[there], answered[there]
         assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, scores[there]), abs=1e-12)
         assert found["f1"] == pytest.approx(sk.f1_score(truth, said), abs=1e-12)

@@ -204,4 +204,7 @@ def test_pictures_that_do_not_show_that_anything_was_learnt_are_named():
     assert guessed.describe_doubt() in guessed.table()
     assert compute_classification_metrics(drawn(), samples=200).describe_doubt() == ""
     ranked = np.where(targets, 0.4, 0.3) + 0.01 * generator.random(24)  # never the answer, and always in order
-    assert compute_classification_metrics(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).describe_doubt() == ""
+    assert (
+        compute_classification_metrics(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).describe_doubt()
+        == ""
+    )

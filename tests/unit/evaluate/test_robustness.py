@@ -123,7 +123,7 @@ def test_progress_is_told_how_many_figures_there_are_over_how_many_pictures():
             passed.append(table)
             yield table
 
-    found = measure_robustness(means, brightness, pictures(2), np.arange(2), "imagenet-c", counted=counted)
+    found = measure_robustness(means, brightness, pictures(2), np.arange(2), "imagenet-c", progress=counted)
     assert asked == [(75, 2)] and len(passed) == 75 and len(found.disturbances) == 15
 
 

@@ -95,9 +95,9 @@ def test_the_answers_are_those_of_the_whole(model, number_format, seen, monkeypa
     torch.set_num_threads(2)
     images = pictures(37)
     with inference_mode(model):
-        found = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, seen=seen)
+        found = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, with_features=seen)
         monkeypatch.setattr("vitrail.evaluate.inference.num_parallel_parts", lambda *_: 1)
-        whole = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, seen=seen)
+        whole = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, with_features=seen)
     limit = {"float32": 1e-5, "bfloat16": 2e-2}[number_format]
     np.testing.assert_allclose(found[0], whole[0], atol=limit)
     assert (found[1] is None) is (whole[1] is None) is not seen

@@ -100,7 +100,9 @@ def test_classes_are_judged_as_the_paper_says():
     chances /= chances.sum(1, keepdims=True)
     found = find_class_label_errors(chances.astype(np.float32), targets)
     thresholds = [chances[targets == j, j].mean() for j in range(3)]
-    for row, flagged, suggested, score in zip(found.rows, found.flagged, found.suggested_label, found.scores, strict=True):
+    for row, flagged, suggested, score in zip(
+        found.rows, found.flagged, found.suggested_label, found.scores, strict=True
+    ):
         p, given = chances[row], targets[row]
         confident = [j for j in range(3) if p[j] >= thresholds[j] - 1e-6]
         likeliest = max(confident, key=lambda j: p[j]) if confident else given

@@ -88,7 +88,7 @@ def test_X2_relevance(config, room):
         raised = np.maximum(0, (weights.detach() * gradient).numpy()).mean(1)
         product = product + raised @ product
     wanted = np.einsum("bt,bts->bs", shares(config, answer), product - identity)
-    found = relevance_map(model, images, OF, room=room)
+    found = relevance_map(model, images, OF, memory_limit=room)
     close(found.values, grid(config, wanted))
     assert found.targets == OF
 
@@ -103,7 +103,7 @@ def test_X2_legrad(config, room):
         last = touch[-1] if config.pool == "attention" else touch[depth - 1]
         (gradient,) = torch.autograd.grad(score(plain.answer(model, images, touch, depth=depth)), last)
         wanted = wanted + np.maximum(0, gradient.numpy()).mean((1, 2)) / config.depth
-    close(legrad(model, images, OF, room=room).values, grid(config, wanted))
+    close(legrad(model, images, OF, memory_limit=room).values, grid(config, wanted))
 
 
 @every_model

@@ -24,7 +24,7 @@ def test_patches_are_numbered_in_reading_order_at_their_centres():
 
 
 def test_the_title_gives_the_shapes():
-    (axes,) = plot_patch_grid(picture(3), (3, 4), numbered=False).axes
+    (axes,) = plot_patch_grid(picture(3), (3, 4), show_numbers=False).axes
     assert axes.get_title() == "[6, 12, 3] in patches of 3 x 4: 2 rows x 3 columns = 6 tokens"
     assert not axes.texts
 

@@ -116,7 +116,7 @@ def test_a_head_of_zeros_is_no_map_but_a_reason():
     torch.nn.init.zeros_(model.head.linear.weight)
     for method in ("relevance", "legrad", "grad-cam", "integrated", "occlusion"):
         with pytest.raises(EmptyMapError, match=rf"^The map by {method} of picture 1 of 3 is zero everywhere: "):
-            explain_images(model, images, method, of=1)
+            explain_images(model, images, method, targets=1)
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
@@ -156,8 +156,8 @@ def test_pooling_by_a_probe_shows_its_own_attention():
 
 def test_X10_notes_tell_the_gap_of_integrated_gradients():
     model, images = model_and_images()
-    few = explain_images(model, images, "integrated", of=0, options=MethodOptions(steps=1)).notes
-    enough = explain_images(model, images, "integrated", of=0).notes
+    few = explain_images(model, images, "integrated", targets=0, options=MethodOptions(steps=1)).notes
+    enough = explain_images(model, images, "integrated", targets=0).notes
     assert all(note.startswith("1 steps leave a gap of ") for note in few)
     gaps = [float(note.split("gap of ")[1].split("%")[0]) for note in enough]
     assert len(gaps) == 3 and max(gaps) <= 1
@@ -218,6 +218,6 @@ def test_X16_whatever_answers_can_be_covered_piece_by_piece():
             return model(pictures)[:, 1] + 10 * rows  # what does not change falls out
 
     found = occlusion_from_outputs(answer, images, TINY.patch, Grid(3, 4), window=2)
-    wanted = explain_images(model, images, "occlusion", of=1, options=MethodOptions(window=2)).values
+    wanted = explain_images(model, images, "occlusion", targets=1, options=MethodOptions(window=2)).values
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
     assert sum(asked) == 3 + 3 * 2 * 3

@@ -110,7 +110,7 @@ def test_a_map_is_drawn_in_the_shape_of_the_picture_and_not_of_the_model():
     wide = upsample_map(HEAT, (8, 12), (4, 4), (20, 60), smooth=False)
     np.testing.assert_array_equal(wide, HEAT.repeat(10, 0).repeat(20, 1))
     own = picture(3, 600, 1800)
-    figure = plot_overlay(picture(), HEAT, "positive", (4, 4), CAPTION, opacity=0, own=own)
+    figure = plot_overlay(picture(), HEAT, "positive", (4, 4), CAPTION, opacity=0, original_image=own)
     seen, mixed, alone, _ = figure.axes
     for axes in (seen, mixed, alone):
         box = axes.get_window_extent()

@@ -116,6 +116,6 @@ def test_answerers_take_turns_and_the_slower_one_is_told():
     def quick(images):
         asked.append(("quick", images.shape))
 
-    found = measure_rates({"slow": slow, "quick": quick}, np.zeros((3, 2, 2, 1), np.uint8), rounds=2, batch=4)
+    found = measure_rates({"slow": slow, "quick": quick}, np.zeros((3, 2, 2, 1), np.uint8), num_rounds=2, batch_size=4)
     assert asked == [("slow", (4, 2, 2, 1)), ("quick", (4, 2, 2, 1))] * 3
     assert 100 < found["slow"] <= 200 < found["quick"]

@@ -67,7 +67,7 @@ def test_unlike_pictures_are_told_by_the_same_distances():
     _, distances = told_by_run(one, images)
     np.testing.assert_allclose(outputs["distances"], distances, rtol=1e-5)
     cut = float(np.median(distances)) + 1e-3
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, unlike=cut))
+    one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, unlike=cut))
     said = told_by_module(one, images)[0].abstain_column()
     assert said == told_by_run(one, images)[0].abstain_column()
     assert {"unlike"} < set(said)
@@ -76,7 +76,7 @@ def test_unlike_pictures_are_told_by_the_same_distances():
 def test_an_unsure_picture_is_told_and_still_has_its_likeliest_class():
     one = member(decided="unsure")
     sure = float(np.median(told_by_run(one, pictures(one.spec))[0].probabilities.max(1))) + 1e-4
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, sure=sure))
+    one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, sure=sure))
     found, outputs = told_by_module(one, pictures(one.spec))
     assert 0 < sum(why == "unsure" for why in found.abstain_column()) < 12
     np.testing.assert_array_equal(outputs["decisions"], found.probabilities.argmax(1))
@@ -87,7 +87,7 @@ def test_the_positive_class_is_answered_from_its_threshold_on_and_not_from_one_h
     images = pictures(one.spec, count=40)
     chances = told_by_run(one, images)[0].probabilities[:, 1]
     cut = float(np.sort(chances)[30] + 1e-6)
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, thresholds=(cut,)))
+    one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, thresholds=(cut,)))
     found, _ = told_by_module(one, images)
     np.testing.assert_array_equal(found.labels == 1, chances >= np.float32(cut))
     assert 0 < (found.labels == 1).sum() < 40

@@ -87,7 +87,7 @@ def test_a_picture_on_a_threshold_is_counted_and_not_refused():
     images = pictures(one.spec, 12)
     outputs, _ = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
     chance = float(one.decisions.predict_proba("labels", outputs)[4, 0]) - 5e-6
-    one = dataclasses.replace(one, decided=dataclasses.replace(one.decisions, thresholds=(chance, 0.5, 0.5)))
+    one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, thresholds=(chance, 0.5, 0.5)))
 
     def a_little_less(outputs):
         outputs["probabilities"][:, 0] -= 1e-5

@@ -45,7 +45,9 @@ def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precisi
     assert agreed.num_images == 40 and agreed.same_fraction >= 0.9 and 1e-6 < agreed.difference < 0.2
     assert list(agreed.rates) == ["float32 in PyTorch", "float32 file", f"{precision} file"]
     assert all(rate > 0 for rate in agreed.rates.values())
-    assert str(agreed).startswith(f"{precision} agrees with float32 in {agreed.same_fraction:.2%} of the classes of 40 pictures")
+    assert str(agreed).startswith(
+        f"{precision} agrees with float32 in {agreed.same_fraction:.2%} of the classes of 40 pictures"
+    )
     file = (OnnxPredictor if kind == "onnx" else Pt2File)(tmp_path / f"model.{kind}")
     assert file.metadata.number_format == {"bf16": "bfloat16"}.get(precision, precision)
     assert file.metadata.classes == ("cat", "dog", "fish")

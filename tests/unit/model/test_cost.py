@@ -56,15 +56,15 @@ def test_a_training_step_is_three_forward_passes_but_for_the_gradient_of_the_pic
 
 @pytest.mark.parametrize(("name", "published"), SIZES.items())
 def test_published_sizes_cost_what_is_published(name, published):
-    assert flops.forward_flops(config_from_name(name), whole=True) / 1e9 == pytest.approx(published, rel=0.02)
+    assert flops.forward_flops(config_from_name(name), all_tokens=True) / 1e9 == pytest.approx(published, rel=0.02)
 
 
 def test_the_last_block_is_cheaper_where_only_the_class_token_is_read():
     config = config_from_name("vit_base_patch16_224")
-    saved = flops.forward_flops(config, whole=True) - flops.forward_flops(config)
+    saved = flops.forward_flops(config, all_tokens=True) - flops.forward_flops(config)
     D, tokens = 768, 197
     assert saved == 2 * (tokens - 1) * (9 * D * D + 2 * tokens * D)
-    assert saved / flops.forward_flops(config, whole=True) == pytest.approx(0.062, abs=0.001)
+    assert saved / flops.forward_flops(config, all_tokens=True) == pytest.approx(0.062, abs=0.001)
 
 
 def test_the_parts_of_a_size_are_told_apart():

@@ -135,7 +135,7 @@ def test_recomputing_blocks_gives_the_same_gradients_with_dropout_too(name, auto
     rates = {"dropout": 0.2, "attention_dropout": 0.2, "mlp_dropout": 0.2, "drop_path": 0.3}
     config, found = dataclasses.replace(KINDS[name], **rates), []
     for recompute in (False, True):
-        model = create_model(dataclasses.replace(config, recompute=recompute), seed=1).train()
+        model = create_model(dataclasses.replace(config, grad_checkpointing=recompute), seed=1).train()
         torch.manual_seed(3)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = model(images_for(config)).float().square().sum()

@@ -71,7 +71,12 @@ EVERY = {
 }
 LEARNS = {
     "two heads, registers, layer scale, relative": dataclasses.replace(
-        KINDS["two heads, recomputed"], registers=2, layer_scale=0.5, relative=2, mlp="gated-packed", recompute=False
+        KINDS["two heads, recomputed"],
+        registers=2,
+        layer_scale=0.5,
+        relative=2,
+        mlp="gated-packed",
+        grad_checkpointing=False,
     ),
     "probe": KINDS["probe, no class token"],
 }

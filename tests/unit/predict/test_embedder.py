@@ -86,7 +86,7 @@ def test_features_are_what_their_names_say(pictures, name, features):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_batches_of_any_size_give_the_same(pictures, batch):
-    parts = list(embedder().embed_batches(pictures, batch=batch))
+    parts = list(embedder().embed_batches(pictures, batch_size=batch))
     assert [len(part) for part in parts] == [min(batch, 5 - start) for start in range(0, 5, batch)]
     np.testing.assert_allclose(join_embeddings(parts).vectors, embedder().embed(pictures).vectors, atol=2e-6)
 

@@ -54,9 +54,9 @@ def pictures(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_batch_equals_its_singles(pictures, mirror):
-    together = predictor(mirror).predict(pictures, batch=64)
-    apart = predictor(mirror).predict(pictures, batch=1)
-    by_threes = predictor(mirror).predict(pictures, batch=3)
+    together = predictor(mirror).predict(pictures, batch_size=64)
+    apart = predictor(mirror).predict(pictures, batch_size=1)
+    by_threes = predictor(mirror).predict(pictures, batch_size=3)
     assert together.paths == apart.paths == by_threes.paths == tuple(map(str, pictures))
     np.testing.assert_allclose(apart.probabilities, together.probabilities, atol=1e-5)
     np.testing.assert_allclose(by_threes.probabilities, together.probabilities, atol=1e-5)
@@ -81,13 +81,13 @@ def test_mirroring_answers_a_picture_and_its_mirror_image_alike():
 def test_an_unreadable_picture_among_many_is_named(pictures):
     pictures[4].write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"4\.png"):
-        predictor().predict(pictures, batch=2)
+        predictor().predict(pictures, batch_size=2)
 
 
 def test_an_unreadable_picture_can_be_left_out_and_is_still_named(pictures):
     whole = predictor().predict(pictures)
     pictures[4].write_bytes(b"not a picture")
-    found = predictor().predict(pictures, batch=2, skip_bad=True)
+    found = predictor().predict(pictures, batch_size=2, skip_bad=True)
     assert found.paths == tuple(str(p) for p in pictures if p.name != "4.png")
     np.testing.assert_allclose(found.probabilities, np.delete(whole.probabilities, 4, 0), atol=1e-5)
     ((path, why),) = found.skipped
@@ -107,12 +107,12 @@ def test_no_pictures_give_an_empty_table():
 
 
 def test_rows_come_batch_by_batch(pictures):
-    assert [len(part) for part in predictor().predict_batches(pictures, batch=3)] == [3, 3, 1]
+    assert [len(part) for part in predictor().predict_batches(pictures, batch_size=3)] == [3, 3, 1]
 
 
 def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UsageError, match=r"at least 1\. Got 0"):
-        predictor().predict([], batch=0)
+        predictor().predict([], batch_size=0)
     with pytest.raises(UsageError, match=r"names of its classes\. Got none"):
         PredictorMember(model=model(), spec=SPEC, classes=())
     with pytest.raises(UsageError, match="must be a bundle"):
@@ -139,7 +139,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
         "float32",
         ("a", "b", "c"),
     )
-    assert Predictor.open(tmp_path, number_format="bfloat16").members[0].precision == "bfloat16"
+    assert Predictor.open(tmp_path, precision="bfloat16").members[0].precision == "bfloat16"
     assert opened.device == torch.device("cpu")
 
 
@@ -165,7 +165,7 @@ def outputs(pictures) -> np.ndarray:
 def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror, tmp_path):
     bundle.save_bundle(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
     chances = 1 / (1 + np.exp(-outputs(pictures)))
-    answers = Predictor.open(tmp_path).predict(pictures, batch=3)
+    answers = Predictor.open(tmp_path).predict(pictures, batch_size=3)
     assert isinstance(answers, MultilabelPredictions) and answers.classes == ("cat", "dog", "fish")
     np.testing.assert_allclose(answers.probabilities, chances.mean(0) if mirror else chances[0], atol=1e-5)
 
@@ -202,7 +202,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     bundle.save_ensemble(tmp_path / "together" / "model", folders)
     each = [Predictor.open(folder).predict(pictures).probabilities for folder in folders]
     for opened in (Predictor.open(tmp_path / "together"), Predictor.open(tmp_path / "together" / "model")):
-        together = opened.predict(pictures, batch=3)
+        together = opened.predict(pictures, batch_size=3)
         np.testing.assert_allclose(together.probabilities, np.mean(each, axis=0), atol=1e-6)
         np.testing.assert_array_equal(together.labels, np.mean(each, axis=0).argmax(1))
     assert len(Predictor.open(tmp_path / "together").predict([])) == 0
@@ -232,7 +232,9 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     with torch.inference_mode():
         features = own.features(torch.randn(200, 1, 8, 12) * 0.01 - 1, keep=("pooled",))["pooled"].numpy()
     known = fit_feature_stats(features, None)
-    noted = {decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.mahalanobis_distances(features).max())))}
+    noted = {
+        decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.mahalanobis_distances(features).max())))
+    }
     bundle.save_bundle(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.to_tensors())
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
     assert answers.abstain_reasons == (*("unlike",) * 7, "")
@@ -243,6 +245,9 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
 def test_matrices_are_cast_once_where_answers_are_bfloat16():
     one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), precision="bfloat16")
     assert one.inference_model is one.inference_model and one.inference_model is not one.model
-    assert one.inference_model.head.linear.weight.dtype == torch.bfloat16 and one.model.head.linear.weight.dtype == torch.float32
+    assert (
+        one.inference_model.head.linear.weight.dtype == torch.bfloat16
+        and one.model.head.linear.weight.dtype == torch.float32
+    )
     plain = replace(one, number_format="float32")
     assert plain.inference_model is plain.model

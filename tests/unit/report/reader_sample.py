@@ -15,7 +15,7 @@ from vitrail.evaluate.decisions import Decisions, fit_decisions
 from vitrail.evaluate.prediction_tables import TaskPredictions
 from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
 from vitrail.evaluate.task_metrics import compute_metrics
-from vitrail.evaluate.thresholds import PredictionSettings
+from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.report import image_selection, provenance, thumbnails
 
 HASH, FINGERPRINT = "ab" * 32, "cd" * 32
@@ -26,7 +26,7 @@ def two_classes(
 ) -> tuple[ClassificationPredictions, ClassificationPredictions, Decisions]:
     """Answers on test and validation pictures, and what was decided on the latter."""
     outputs, targets = answered(n=n, seed=seed)
-    settings = PredictionSettings(positive=positive, rule="youden") if positive else PredictionSettings()
+    settings = DecisionSettings(positive=positive, threshold_rule="youden") if positive else DecisionSettings()
     decided = fit_decisions("classes", settings, CLASSES, outputs, targets)
     valid = table_of(decided, outputs, targets)
     fresh, truth = answered(n=n, seed=seed + 1)

@@ -51,7 +51,7 @@ def whole(html: str) -> None:
 @pytest.fixture
 def cells(tmp_path):
     test, valid, decided = two_classes()
-    silent = replace(test, abstained=("unlike",) * 7 + ("",) * 993)
+    silent = replace(test, abstain_reasons=("unlike",) * 7 + ("",) * 993)
     return stored(tmp_path, silent, valid, decided)
 
 
@@ -67,7 +67,10 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
     assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
     some = charts.expected_counts(thing)
-    assert f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of the others" in plain(html)
+    assert (
+        f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of the others"
+        in plain(html)
+    )
     assert "Not a medical device." in html
 
 

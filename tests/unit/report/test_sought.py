@@ -49,7 +49,7 @@ def predictions_like(test, rows):
         targets=test.targets[rows],
         probabilities=test.probabilities[rows],
         answered=test.labels[rows],
-        abstained=(),
+        abstain_reasons=(),
     )
 
 

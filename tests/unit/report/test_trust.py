@@ -13,7 +13,7 @@ from unit.evaluate.test_decisions import answered, table_of
 from unit.report.report_sample import predictions_of
 from vitrail.evaluate.calibration import debiased_calibration_error
 from vitrail.evaluate.decisions import Decisions, fit_decisions
-from vitrail.evaluate.thresholds import PredictionSettings
+from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.report import uncertainty
 
 CLASSES = ("defect", "good")
@@ -26,7 +26,7 @@ def test_a_few_pictures_show_no_charts():
 
 def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
-    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
     found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibrated"]
     assert found.before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
@@ -66,7 +66,9 @@ def test_errors_fall_where_the_least_sure_are_left_out():
 
 def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     outputs, targets = answered(n=1000)
-    decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    decided = fit_decisions(
+        "classes", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
+    )
     assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["answering"] is None
     fresh, truth = answered(n=1000, seed=9)
     found = uncertainty.uncertainty_context(table_of(decided, fresh, truth), decided)
@@ -80,7 +82,7 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
 
 def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
     given = test_label_metrics.drawn()
-    given = replace(given, abstained=("unlike",) * 4 + ("",) * 396)
+    given = replace(given, abstain_reasons=("unlike",) * 4 + ("",) * 396)
     found = uncertainty.uncertainty_context(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
     assert [(cut.name, cut.threshold) for cut in found["cuts"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
     assert found["unlike"].value == found["silent"].value == 0.01
@@ -98,7 +100,9 @@ def test_numbers_have_ranges_and_their_differences_drawn():
 
 def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_alike():
     outputs, targets = answered(n=1000)
-    decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    decided = fit_decisions(
+        "classes", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
+    )
     table = table_of(decided, outputs, targets)
     groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8
     alone, together = (uncertainty.uncertainty_context(table, decided, by) for by in (None, groups))

@@ -61,7 +61,12 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path):
 
 
 def test_admission_counts_and_says_when_to_come_again():
-    door = AdmissionControl(ServerLimits(max_waiting_images=64, max_requests_per_client=2, max_tasks=1, max_body_bytes=10, max_total_body_bytes=100), lambda: 0.1)
+    door = AdmissionControl(
+        ServerLimits(
+            max_waiting_images=64, max_requests_per_client=2, max_tasks=1, max_body_bytes=10, max_total_body_bytes=100
+        ),
+        lambda: 0.1,
+    )
     with door.admit_images(60), pytest.raises(HttpError, match="60 pictures wait") as full, door.admit_images(5):
         pass
     assert (full.value.status, full.value.retry_after) == (503, 6) and door.num_images == 0

@@ -59,7 +59,10 @@ def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(tas
         assert (5, *values.shape[1:]) == (5, *one["shape"][1:]) and values.dtype.kind == {"FP32": "f", "INT64": "i"}[
             one["datatype"]
         ]
-    assert answered.slice_rows(1, 3).rows == answered.rows[1:3] and len(answered.slice_rows(1, 3).outputs["abstained"]) == 2
+    assert (
+        answered.slice_rows(1, 3).rows == answered.rows[1:3]
+        and len(answered.slice_rows(1, 3).outputs["abstained"]) == 2
+    )
 
 
 def test_several_models_answer_without_logits_and_are_not_looked_into():
@@ -128,7 +131,9 @@ def test_explanations_are_those_of_the_command(method):
     (other,) = explain_with_predictor(found.predictor, "tiny", picture, ExplainRequest(method=method))
     np.testing.assert_allclose(told["values"], other.heatmap.values[0], rtol=1e-4, atol=1e-6)
     assert (told["title"], told["target"]) == (other.title, other.target or None)
-    assert told["rows"] * told["columns"] == other.heatmap.values[0].size and told["picture"].startswith("data:image/png")
+    assert told["rows"] * told["columns"] == other.heatmap.values[0].size and told["picture"].startswith(
+        "data:image/png"
+    )
     assert (told["height"], told["width"]) == found.spec.size and told["low"] <= told["high"]
     assert told["aspect"] == 2.5 and told["unit"] == other.heatmap.unit
 

@@ -28,7 +28,7 @@ SOURCE = Source(
     ids=tuple(f"{row}.png" for row in range(16)),
     splits={"train": np.arange(4, 12), "val": np.array([0, 15]), "test": np.array([1, 2, 3, 12, 13, 14])},
 )  # fmt: skip
-BOTH = {"pretrain.share": "0.4", "teacher.model": "cnn", "teacher.share": "0.1"}
+BOTH = {"pretrain.budget_fraction": "0.4", "distill.teacher": "cnn", "distill.budget_fraction": "0.1"}
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlanEv
     monkeypatch.setattr(throughput, "measure_throughput", lambda *_: Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)))
 
     def planned(overrides: dict[str, str], dry_run: bool = True, **asked: float) -> PlanEvent:
-        model, pretrain = "vit_mu_patch8_16", "pretrain.share" in overrides
+        model, pretrain = "vit_mu_patch8_16", "pretrain.budget_fraction" in overrides
         wishes = TrainRequest(data=DataSettings(), model=model, pretrain=pretrain, overrides=overrides, **asked)
-        events = list(training.fit(wishes, MACHINE, tmp_path / "run", dry_run, given=SOURCE))
+        events = list(training.fit(wishes, MACHINE, tmp_path / "run", dry_run, source_object=SOURCE))
         return next(event for event in events if isinstance(event, PlanEvent))
 
     return planned
@@ -49,9 +49,9 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlanEv
 
 @pytest.mark.parametrize("asked", [{"steps": 50}, {"epochs": 50.0}])
 def test_a_dry_run_of_steps_or_epochs_counts_pretraining_and_teacher(asked, fit):
-    planned = fit({**BOTH, "recipe.batch": "8"}, **asked)
+    planned = fit({**BOTH, "recipe.batch_size": "8"}, **asked)
     plan = planned.plan
-    assert (plan.pretrain.steps, plan.teacher.steps, plan.recipe.steps) == (40, 10, 50)
+    assert (plan.pretrain.steps, plan.distill.steps, plan.recipe.steps) == (40, 10, 50)
     assert planned.cost.training == pytest.approx(40 * 3 + 10 * 2 + 50 * 0.5)
     assert planned.reasons["pretrain.steps"] == "0.4 of all steps; 50 of training follow"
 
@@ -59,17 +59,17 @@ def test_a_dry_run_of_steps_or_epochs_counts_pretraining_and_teacher(asked, fit)
 def test_a_dry_run_of_minutes_counts_them_as_it_did(fit):
     planned = fit(BOTH, minutes=10.0)
     plan = planned.plan
-    assert (plan.pretrain.steps, plan.teacher.steps, plan.recipe.steps) == (80, 30, 600)
+    assert (plan.pretrain.steps, plan.distill.steps, plan.recipe.steps) == (80, 30, 600)
     assert planned.cost.training == pytest.approx(600)
 
 
 def test_what_many_steps_are_foretold_to_take_is_in_the_run_folder_with_what_comes_before(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
-    assert fit({"teacher.model": "cnn", "teacher.steps": "7"}, dry_run=False, steps=finalize.MEASURE_FROM_STEPS).cost
+    assert fit({"distill.teacher": "cnn", "distill.steps": "7"}, dry_run=False, steps=finalize.MEASURE_FROM_STEPS).cost
     assert read_cost(tmp_path / "run")["predicted"]["training"] == 7 * 2 + 500 * 0.5
 
 
 def test_nothing_is_measured_before_a_few_steps(fit, monkeypatch):
     monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
     monkeypatch.setattr(distillation, "measure_distill_step", None)
-    assert fit({"teacher.model": "cnn"}, dry_run=False, steps=3).cost is None
+    assert fit({"distill.teacher": "cnn"}, dry_run=False, steps=3).cost is None

@@ -41,7 +41,7 @@ def darker(images: torch.Tensor) -> torch.Tensor:
 
 
 def settings(**more: object) -> dict[str, object]:
-    return {**SETTINGS, "recipe.batch": 16, **{name.replace("__", "."): value for name, value in more.items()}}
+    return {**SETTINGS, "recipe.batch_size": 16, **{name.replace("__", "."): value for name, value in more.items()}}
 
 
 def fitted(out: Path, **more: object) -> vitrail.Run:
@@ -67,7 +67,7 @@ def try_out(brought: CustomFunctions, targets: np.ndarray | None = None, **recip
     pictures, numbers = digits(40, classes=3)
     held = InMemoryImageStore(torch.from_numpy(pictures)[:, None])
     shape = dataclasses.replace(config_from_name("vit_pico_patch2_8"), outputs=3)
-    plan = Plan(model=shape, recipe=Recipe(batch=16, **recipe))
+    plan = Plan(model=shape, recipe=Recipe(batch_size=16, **recipe))
     brought.try_out(plan, held, numbers if targets is None else targets)
 
 
@@ -93,7 +93,7 @@ def test_the_loss_of_the_task_given_as_ones_own_trains_the_same_model(plain, cro
 
 def test_the_plan_and_the_bundle_call_it_by_its_name(crossed_run):
     recipe, plan = crossed_run.plan.recipe, (crossed_run.path / "plan.toml").read_text()
-    assert recipe.own_loss == NAME and (recipe.smoothing, recipe.mixup, recipe.cutmix) == (0, 0, 0)
+    assert recipe.custom_loss == NAME and (recipe.label_smoothing, recipe.mixup, recipe.cutmix) == (0, 0, 0)
     assert re.search(rf'own_loss = "{re.escape(NAME)}" +# a function was given', plan)
     assert re.search(r"smoothing = 0\.0 +# the loss is the program's own", plan)
     assert f"- loss: {NAME}" in (crossed_run.path / "model" / "README.md").read_text()
@@ -108,7 +108,7 @@ def test_an_own_augmentation_is_used_and_repeats_itself(plain, tmp_path):
     alone = settings(recipe__smoothing=0.0, recipe__class_weights="none")
     first, again = (fitted(tmp_path / name, augment=darker, settings=alone) for name in ("first", "again"))
     assert alike(first, again) and not alike(first, plain)
-    assert first.plan.recipe.own_augment == f"{__name__}.darker"
+    assert first.plan.recipe.custom_augment == f"{__name__}.darker"
 
 
 def stopped(folder: Path) -> Path:
@@ -227,7 +227,7 @@ def test_every_fold_is_trained_with_the_function_and_none_goes_on_without(tmp_pa
     run = vitrail.fit(
         data, folds=2, steps=2, loss=crossed, device="cpu", settings=settings(), quiet=True, out=tmp_path / "folds"
     )
-    assert [fold.plan.recipe.own_loss for fold in run.folds] == [NAME, NAME]
+    assert [fold.plan.recipe.custom_loss for fold in run.folds] == [NAME, NAME]
     shutil.rmtree(tmp_path / "folds" / "fold-1")  # as if it had stopped before the second
     with pytest.raises(UsageError, match=rf"has a loss of its own, {NAME}"):
         vitrail.open(run.path).resume(data, quiet=True)

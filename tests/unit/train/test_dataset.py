@@ -30,7 +30,7 @@ def drawn(n: int = 20, **fields: object) -> Source:
 
 
 def opened(source: Source, **settings: object):
-    return open_dataset(DataSettings(source=MEMORY, **settings), 0, given=source)
+    return open_dataset(DataSettings(source=MEMORY, **settings), 0, source_object=source)
 
 
 def test_what_a_list_names_is_left_out_and_nobody_else_changes_sides(tmp_path):

@@ -55,10 +55,14 @@ def test_the_maps_are_those_of_explain_alone(changes, tmp_path):
     found, asked = kept(tmp_path, model, views=2)
     assert len(found.rows) + len(found.about.nothing) == len(asked) == 12
     for row, of, values in zip(found.rows.tolist(), found.targets.tolist(), found.values, strict=True):
-        wanted = explain_images(model, normalize(PICTURES[row][None], SPEC), of=of)
+        wanted = explain_images(model, normalize(PICTURES[row][None], SPEC), targets=of)
         np.testing.assert_array_equal(values, wanted.values[0])
         assert of == row % 3 and found.about.method == wanted.method
-        assert (found.about.line, found.about.layer, found.about.scale) == (wanted.description, wanted.layer, wanted.scale)
+        assert (found.about.line, found.about.layer, found.about.scale) == (
+            wanted.description,
+            wanted.layer,
+            wanted.scale,
+        )
     assert found.about.patch == (4, 2) and "mean over 2 views" in found.about.remarks[0]
 
 

@@ -58,7 +58,7 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
         data = {name: text for name, text in overrides.items() if name in DataSettings.__dataclass_fields__}
         rest = {name.replace("__", "."): text for name, text in overrides.items() if name not in data}
         wishes = TrainRequest(data=DataSettings(**data), model="vit_mu_patch8_16", steps=steps, overrides=rest)
-        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, source_object=source))
 
     return fitted
 
@@ -183,7 +183,11 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
     monkeypatch.setattr(dataset, "check_dataset", stopped)
     for budget in ({"minutes": 2.0}, {"steps": 3}):
         with pytest.raises(DataError, match="enough seen"):
-            list(training.fit(TrainRequest(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
+            list(
+                training.fit(
+                    TrainRequest(data=DataSettings(), **budget), MACHINE, tmp_path / "run", source_object=drawn()
+                )
+            )
     assert asked == [6.0, None]
 
 
@@ -313,7 +317,7 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
 
     monkeypatch.setattr(training_dataset, "load_images", watched)
     wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
-    list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
+    list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", source_object=drawn()))
     assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
 
 

@@ -23,17 +23,23 @@ SOURCE = Source(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"recipe.small_size": "0.5"}, r"--recipe\.small_size has no effect here without a --recipe\.small_until"),
-        ({"recipe.momentum": "0.8", "recipe.optimizer": "adamw"}, r"--recipe\.momentum has no effect here without"),
-        ({"recipe.small_size": "0.5", "recipe.small_until": "0.5"}, None),
-        ({"recipe.small_until": "0"}, None),
+        (
+            {"recipe.progressive_size": "0.5"},
+            r"--recipe\.small_size has no effect here without a --recipe\.small_until",
+        ),
+        (
+            {"recipe.muon_momentum": "0.8", "recipe.optimizer": "adamw"},
+            r"--recipe\.momentum has no effect here without",
+        ),
+        ({"recipe.progressive_size": "0.5", "recipe.progressive_until": "0.5"}, None),
+        ({"recipe.progressive_until": "0"}, None),
     ],
 )
 def test_what_is_changed_in_a_written_plan_and_would_have_no_effect_is_refused(changes, message, tmp_path):
     wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=2)
     events = training.fit(wishes, RuntimeSettings(device="cpu", threads=1), tmp_path / "run", True, SOURCE)
     (planned,) = [event for event in events if isinstance(event, PlanEvent)]
-    assert planned.plan.recipe.small_until == 0
+    assert planned.plan.recipe.progressive_until == 0
     plan = config.override(planned.plan, changes)
     followed = training.fit_plan(plan, tmp_path / "again", SOURCE, dry_run=True, changes=changes)
     if message is None:

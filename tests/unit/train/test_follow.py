@@ -10,7 +10,7 @@ from vitrail.model.registry import config_from_name
 from vitrail.train.plan import Plan, Recipe
 from vitrail.train.trainer import estimate_seconds_left
 
-RECIPE = Recipe(steps=100, small_size=0.6, small_until=0.5, keep_patches=0.5, keep_until=0.7)
+RECIPE = Recipe(steps=100, progressive_size=0.6, progressive_until=0.5, patch_keep_rate=0.5, patch_keep_until=0.7)
 PLAN = Plan(model=config_from_name("vit_pico_patch4_28"), recipe=RECIPE)
 """Fifty steps of 8 patches, twenty of 24, thirty of 49."""
 FORETOLD = (1.0, 2.0, 4.0)

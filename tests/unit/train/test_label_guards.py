@@ -42,7 +42,7 @@ def test_F8_labels_out_of_range_are_refused_by_name(task, targets):
 
 
 def test_F8_batches_of_one_class_are_told_before_the_first_step():
-    recipe = Recipe(batch=8)
+    recipe = Recipe(batch_size=8)
     assert guards.warn_of_single_class_batches(SORTED, ROWS, recipe, 0, None) is None
     blocks = ROWS // 2  # shards of two pictures, all sorted by class, of which eight are mixed at a time
     assert guards.warn_of_single_class_batches(SORTED, ROWS, recipe, 0, blocks) is None

@@ -18,7 +18,7 @@ from vitrail.train.contamination import CONTAMINATION_FILE
 from vitrail.train.events import Note
 from vitrail.train.request import TrainRequest
 
-MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 LEARNT = "learnt"
 
 
@@ -36,7 +36,7 @@ def notes(tmp_path: Path) -> Callable[..., list[str]]:
         overrides = {name.replace("__", "."): text for name, text in words.items() if "__" in name}
         rest = {"model": "vit_mu_patch8_16"} if "weights" not in words else {"weights": words["weights"]}
         wishes = TrainRequest(data=DataSettings(), seed=seed, steps=2, overrides=overrides, **rest)
-        events = list(training.fit(wishes, MACHINE, tmp_path / run, given=source or drawn()))
+        events = list(training.fit(wishes, MACHINE, tmp_path / run, source_object=source or drawn()))
         said = [event.text for event in events if isinstance(event, Note) and LEARNT in event.text]
         report = json.loads((tmp_path / run / "report.json").read_text())["notes"]
         assert [text for text in report if LEARNT in text] == said, "the report says the same"

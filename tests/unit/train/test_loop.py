@@ -42,7 +42,9 @@ MODEL = ViTConfig(
 PLAN = Plan(
     model=MODEL,
     image=ImageSpec(height=8, width=8, channels=1),
-    recipe=Recipe(steps=9, batch=8, ema=0.9, keep_patches=0.5, keep_until=0.6, crop_padding=1, flip=True),
+    recipe=Recipe(
+        steps=9, batch_size=8, ema_decay=0.9, patch_keep_rate=0.5, patch_keep_until=0.6, crop_padding=1, flip=True
+    ),
 )
 IMAGES = torch.randint(0, 256, (30, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 TARGETS = np.arange(30) % 3
@@ -111,7 +113,7 @@ def test_a_loss_that_is_not_finite_is_not_applied_and_three_in_a_row_stop_the_ru
     with torch.no_grad():
         found.model.head.linear.bias.fill_(float("nan"))
     before = weights(found)
-    with pytest.raises(DivergedError, match=r"not finite in steps 1 to 3.*--recipe.muon_rate 0.0067"):
+    with pytest.raises(DivergedError, match=r"not finite in steps 1 to 3.*--recipe.muon_lr 0.0067"):
         list(train_steps(found, InMemoryImageStore(IMAGES), TARGETS, PLAN))
     after = weights(found)
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))

@@ -107,7 +107,9 @@ def test_a_resume_refuses_the_same_steps_and_ends_with_the_same_bits(stopped, tm
         prelude = small(bad)
         events_of(run, prelude)
         (newest, _) = checkpoint.find_newest_checkpoint(preludes.phase_checkpoint_folder(run, "pretrain"))
-        found.append((prelude.module.weight.tolist(), checkpoint.read_checkpoint_facts(newest)["guards"], run.read_rows()))
+        found.append(
+            (prelude.module.weight.tolist(), checkpoint.read_checkpoint_facts(newest)["guards"], run.read_rows())
+        )
         assert sorted(path.name for path in run.path.glob("pretrain-nan-*")) == [
             f"pretrain-nan-step-00000{step}.json" for step in bad
         ]
@@ -149,7 +151,7 @@ def test_what_is_no_full_memory_stays_what_it_is():
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        preludes.measure_phase_step(replace(small(), loss_of=broken))
+        preludes.measure_phase_step(replace(small(), compute_loss=broken))
 
 
 ROOMS = [
@@ -158,9 +160,9 @@ ROOMS = [
         cnn_teacher,
         "teacher",
         "training of the teacher",
-        {"teacher.model": "cnn", "teacher.steps": "4", "teacher.width": "4"},
+        {"distill.teacher": "cnn", "distill.steps": "4", "distill.cnn_width": "4"},
     ),
-    (feature_teacher, "teacher", "learning of features", {"teacher.kind": "features", "teacher.steps": "4"}),
+    (feature_teacher, "teacher", "learning of features", {"distill.kind": "features", "distill.steps": "4"}),
 ]
 
 
@@ -169,11 +171,11 @@ def test_every_phase_before_the_training_names_its_pictures(room, name, title, w
     def train(out: Path, overrides: dict[str, str]) -> list[str]:
         wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=2, overrides=overrides)
         machine = RuntimeSettings(device="cpu", threads=1)
-        return notes(list(training.fit(wishes, machine, out, given=drawn())))
+        return notes(list(training.fit(wishes, machine, out, source_object=drawn())))
 
     if room is feature_teacher:
         train(tmp_path / "elder", {})
-        words = words | {"teacher.model": str(tmp_path / "elder")}
+        words = words | {"distill.teacher": str(tmp_path / "elder")}
     true: Callable[..., TrainingPhase] = room.prelude_of
 
     def poisoned(*given: object, **more: object) -> TrainingPhase:
@@ -184,7 +186,7 @@ def test_every_phase_before_the_training_names_its_pictures(room, name, title, w
             total, weight = made.compute_loss(batch, step, epoch)
             return total * (math.nan if step == 1 else 1.0), weight
 
-        return replace(made, loss_of=loss_of)
+        return replace(made, compute_loss=loss_of)
 
     monkeypatch.setattr(room, "prelude_of", poisoned)
     told = train(tmp_path / "run", {**words, "recipe.skip_spikes": "true"})
@@ -205,9 +207,9 @@ def test_further_pictures_are_named_like_those_of_the_training(tmp_path, monkeyp
     )
     wishes = TrainRequest(
         data=DataSettings(), model="vit_mu_patch8_16", steps=2,
-        overrides={"pretrain.steps": "2", "pretrain.batch": "64", "pretrain.pictures": str(tmp_path / "more")},
+        overrides={"pretrain.steps": "2", "pretrain.batch_size": "64", "pretrain.extra_images": str(tmp_path / "more")},
     )  # fmt: skip
-    list(training.fit(wishes, RuntimeSettings(device="cpu", threads=1), tmp_path / "run", given=drawn()))
+    list(training.fit(wishes, RuntimeSettings(device="cpu", threads=1), tmp_path / "run", source_object=drawn()))
     kept = json.loads((tmp_path / "run" / "pretrain-nan-step-000001.json").read_text())
     lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
     learnt = [line.split(",")[0] for line in lines if ",train," in line]

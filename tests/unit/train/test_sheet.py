@@ -53,7 +53,7 @@ def test_labels_and_numbers_have_captions_too(task, captions):
 
 def test_views_are_those_of_the_training():
     plan, rows = (
-        plan_of(Recipe(augment="three", erase=0.5, flip=True, crop_padding=1, crop_scale=0.5)),
+        plan_of(Recipe(auto_augment="three", random_erasing=0.5, flip=True, crop_padding=1, crop_scale=0.5)),
         np.array([3, 7, 11]),
     )
     pictures = held(plan, np.arange(20))
@@ -75,7 +75,7 @@ def test_mixed_views_show_another_picture_of_the_sheet():
 
 
 def test_a_sheet_is_written_for_a_run(tmp_path: Path):
-    plan = plan_of(Recipe(augment="trivial", mixup=0.2))
+    plan = plan_of(Recipe(auto_augment="trivial", mixup=0.2))
     path = tmp_path / CONTACT_SHEET_FILE
     contact_sheet.write_contact_sheet(path, SOURCE, held(plan, np.arange(2, 20)), plan)
     with Image.open(path) as image:

@@ -44,7 +44,10 @@ def test_folds_list_the_labels_that_models_contradict_which_have_not_seen_them()
     assert found.judges == "2 models" and (found.figure, found.worth) == ("accuracy", 0.9)
     assert found.suspects[0].reason.startswith("models that have not seen it give")
     assert "20 labels of 20 pictures judged by 2 models, each on what it has not seen" in found.summary(Path("x.csv"))
-    assert whole.source_rows(whole.predictions).tolist() == [*FOLDS[0], *FOLDS[1]] and whole.predictions.split == "out-of-fold"
+    assert (
+        whole.source_rows(whole.predictions).tolist() == [*FOLDS[0], *FOLDS[1]]
+        and whole.predictions.split == "out-of-fold"
+    )
     assert whole.metrics().accuracy == 0.9
 
 

@@ -117,9 +117,9 @@ def test_hubers_loss_follows_the_formula_and_is_the_square_within_its_bend(bend)
 def test_every_loss_of_a_recipe_has_finite_gradients_and_none_for_unknown_cells():
     balanced = POSITIVE_WEIGHTS
     for task, recipe, weights in (
-        ("labels", Recipe(smoothing=0.1), balanced),
-        ("labels", Recipe(gamma_negative=4, gamma_positive=1, margin=0.05), balanced),
-        ("number", Recipe(huber=1.0), None),
+        ("labels", Recipe(label_smoothing=0.1), balanced),
+        ("labels", Recipe(asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05), balanced),
+        ("number", Recipe(huber_delta=1.0), None),
     ):
         outputs = OUTPUTS.bfloat16().requires_grad_()
         parts = build_loss(task, recipe, weights)(outputs, LABELS)
@@ -151,7 +151,7 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
     column = np.array([1, 0, 0, 0, np.nan], np.float32)
     rare, never, always = np.eye(1, 5, dtype=np.float32)[0], np.zeros(5, np.float32), np.ones(5, np.float32)
     targets = np.stack([column, rare, never, always], 1)
-    weights = compute_loss_weights("labels", Recipe(positive_weight=3.5), targets, 4)
+    weights = compute_loss_weights("labels", Recipe(max_pos_weight=3.5), targets, 4)
     assert weights is not None and weights.tolist() == pytest.approx([3.0, 3.5, 3.5, 0.2])
     assert compute_loss_weights("labels", Recipe(), targets, 4) is None
 
@@ -159,12 +159,16 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
-        ("number", {"smoothing": 0.1}, r"recipe.smoothing softens classes and labels, and this task is number.*0.1"),
+        (
+            "number",
+            {"smoothing": 0.1},
+            r"recipe.label_smoothing softens classes and labels, and this task is number.*0.1",
+        ),
         ("labels", {"class_weights": "root"}, r"recipe.class_weights weighs pictures by their class.*Got root"),
-        ("classes", {"positive_weight": 5.0}, r"recipe.positive_weight weighs the positives of labels.*Got 5.0"),
-        ("number", {"gamma_negative": 4.0}, r"recipe.gamma_negative is for the asymmetric loss.*this task is number"),
-        ("classes", {"margin": 0.05}, r"recipe.margin is for the asymmetric loss.*set it to 0.0"),
-        ("labels", {"huber": 1.0}, r"recipe.huber bounds the errors of numbers, and this task is labels"),
+        ("classes", {"positive_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
+        ("number", {"gamma_negative": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
+        ("classes", {"margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
+        ("labels", {"huber": 1.0}, r"recipe.huber_delta bounds the errors of numbers, and this task is labels"),
     ],
 )
 def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
@@ -173,20 +177,20 @@ def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
 
 
 def test_what_a_task_has_a_use_for_passes():
-    check_loss_settings("classes", Recipe(class_weights="balanced", smoothing=0.1))
+    check_loss_settings("classes", Recipe(class_weights="balanced", label_smoothing=0.1))
     check_loss_settings(
-        "labels", Recipe(positive_weight=10, gamma_negative=4, gamma_positive=1, margin=0.05, smoothing=0.1)
+        "labels", Recipe(max_pos_weight=10, asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05, label_smoothing=0.1)
     )
-    check_loss_settings("number", Recipe(huber=1.0))
+    check_loss_settings("number", Recipe(huber_delta=1.0))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"positive_weight": -1.0}, r"recipe.positive_weight must be 0 or more. Got -1.0"),
-        ({"huber": float("inf")}, r"recipe.huber must be 0 or more. Got inf"),
-        ({"gamma_negative": -2.0}, r"recipe.gamma_negative must be 0 or more. Got -2.0"),
-        ({"margin": 1.0}, r"recipe.margin must lie in 0 <= probability < 1. Got 1.0"),
+        ({"positive_weight": -1.0}, r"recipe.max_pos_weight must be 0 or more. Got -1.0"),
+        ({"huber": float("inf")}, r"recipe.huber_delta must be 0 or more. Got inf"),
+        ({"gamma_negative": -2.0}, r"recipe.asl_gamma_neg must be 0 or more. Got -2.0"),
+        ({"margin": 1.0}, r"recipe.asl_margin must lie in 0 <= probability < 1. Got 1.0"),
     ],
 )
 def test_impossible_losses_are_refused_with_their_numbers(change, message):

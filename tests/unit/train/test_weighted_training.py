@@ -23,7 +23,7 @@ CELLS = np.eye(3, dtype=np.float32)[CLASSES] + np.where(np.arange(24) % 5 == 0, 
 
 
 def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[list[float], list[torch.Tensor]]:
-    recipe = Recipe(steps=4, batch=8, **change)
+    recipe = Recipe(steps=4, batch_size=8, **change)
     plan = Plan(model=MODEL, image=ImageSpec(height=8, width=8, channels=1), recipe=recipe)
     learner = build_train_state(create_model(MODEL, 0), plan)
     losses = [step.loss for step in train_steps(learner, InMemoryImageStore(IMAGES), targets, plan, task=task)]

@@ -77,7 +77,7 @@ def make_clip_rules(prefix: str) -> tuple[Rule, ...]:
     )
 
 
-def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> dict[str, Any]:
+def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> dict[str, Any]:
     """What the shapes of a tower tell: everything but heads, activation, epsilon and pooling.
 
     Raises:
@@ -94,9 +94,9 @@ def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], told: Layout
     )
     norms = [(f"{block}.{{i}}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
     return {
-        "image_size": infer_image_size(require_tensor(tensors, table, axes=2).shape[0] - 1, patch, told, table),
+        "image_size": infer_image_size(require_tensor(tensors, table, axes=2).shape[0] - 1, patch, hints, table),
         "patch": patch,
-        "channels": reconcile(told.channels, kernel.shape[1], "channels", f"{prefix}conv1.weight"),
+        "channels": reconcile(hints.channels, kernel.shape[1], "channels", f"{prefix}conv1.weight"),
         "patch_bias": False,
         "width": majority_length(tensors, "width", *norms),
         "depth": count_blocks(tensors, block),
@@ -107,13 +107,13 @@ def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], told: Layout
     }
 
 
-def check_outputs(told: LayoutHints, outputs: int, name: str) -> None:
+def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
     """Compare the length of the vectors with the one that open_clip_config.json says, if there is one.
 
     Raises:
         DamagedFileError: they differ.
     """
-    model = told.foreign_config.get("model_cfg")
+    model = hints.foreign_config.get("model_cfg")
     said = model.get("embed_dim") if isinstance(model, Mapping) else None
     if said is not None and said != outputs:
         raise DamagedFileError(f"{name} gives {outputs} numbers, but open_clip_config.json says embed_dim={said!r}.")
@@ -132,37 +132,37 @@ TRUNK_RULES: tuple[Rule, ...] = tuple(
 """timm's table without its head, in whose place the projection stands."""
 
 
-def describe_open_clip_timm(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. The outputs are the vector that is compared with the words'.
 
     Raises:
         DamagedFileError: as timm's own files.
         UsageError: open_clip_config.json is not there, and what it says must be told.
     """
-    config = timm.describe_timm(tensors, to_timm_hints(told))
+    config = timm.describe_timm(tensors, to_timm_hints(hints))
     if not has_tensor(tensors, *PROJECTION_NAMES):
-        if told.foreign_config and _read_vision_config(told).get("timm_proj", "linear") == "linear":
+        if hints.foreign_config and _read_vision_config(hints).get("timm_proj", "linear") == "linear":
             raise DamagedFileError(
                 f"The file has no tensor {PROJECTION_NAMES[0]}, the projection that its configuration says."
             )
         return config
     outputs = majority_length(tensors, "number of outputs", *((name, 0) for name in PROJECTION_NAMES))
-    check_outputs(told, outputs, PROJECTION_NAMES[0])
+    check_outputs(hints, outputs, PROJECTION_NAMES[0])
     return replace(config, outputs=outputs, head_bias=has_tensor(tensors, PROJECTION_NAMES[1]))
 
 
-def to_timm_hints(told: LayoutHints) -> LayoutHints:
+def to_timm_hints(hints: LayoutHints) -> LayoutHints:
     """What is told, in the words of timm's config.json.
 
     Raises:
         DamagedFileError: open_clip_config.json names no architecture of timm.
         UsageError: `match` asks for transformers, which has no such towers, or the tower has no pooling.
     """
-    if told.match == "transformers":
+    if hints.match == "transformers":
         raise UsageError('match="transformers" is not known for OpenCLIP\'s towers of timm. Known: original, timm.')
-    if not told.foreign_config:
-        return replace(told, match="timm")
-    vision = _read_vision_config(told)
+    if not hints.foreign_config:
+        return replace(hints, match="timm")
+    vision = _read_vision_config(hints)
     name, pool, size = vision.get("timm_model_name"), vision.get("timm_pool", "avg"), vision.get("image_size")
     if not isinstance(name, str):
         raise DamagedFileError("open_clip_config.json must name timm_model_name, as the weights are those of timm.")
@@ -170,20 +170,20 @@ def to_timm_hints(told: LayoutHints) -> LayoutHints:
         raise UsageError("open_clip_config.json asks for no pooling at all (timm_pool), which no model here has.")
     arguments = {"img_size": size} if isinstance(size, int | list) else {}
     return replace(
-        told, match="timm", foreign={"architecture": name, "model_args": arguments, "global_pool": pool or None}
+        hints, match="timm", foreign_config={"architecture": name, "model_args": arguments, "global_pool": pool or None}
     )
 
 
-def _read_vision_config(told: LayoutHints) -> Mapping[str, object]:
+def _read_vision_config(hints: LayoutHints) -> Mapping[str, object]:
     """The picture tower's part of open_clip_config.json."""
-    model = told.foreign_config.get("model_cfg", {})
+    model = hints.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else {}
     return vision if isinstance(vision, Mapping) else {}
 
 
-def choose_open_clip_timm_card(config: ViTConfig, told: LayoutHints) -> str:
+def choose_open_clip_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
     """The card of the timm model."""
-    return timm.choose_timm_card(config, to_timm_hints(told))
+    return timm.choose_timm_card(config, to_timm_hints(hints))
 
 
 OPEN_CLIP_TIMM_LAYOUTS = tuple(
@@ -218,7 +218,7 @@ OPEN_CLIP_HEADS = {384: 6, 512: 8, 640: 10, 768: 12, 896: 14, 1024: 16, 1280: 16
 OpenClipConfig = Mapping[str, Any]
 
 
-def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. The outputs are the vector that is compared with the words'.
 
     Raises:
@@ -226,9 +226,9 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutH
             configuration beside it disagree.
         UsageError: activation, heads or a size must be told, or an argument contradicts the file.
     """
-    model, vision = _read_config(told)
-    settings = read_tower_settings(prefix, tensors, _add_image_size(told, vision))
-    check_outputs(told, settings["outputs"], f"{prefix}proj")
+    model, vision = _read_config(hints)
+    settings = read_tower_settings(prefix, tensors, _add_image_size(hints, vision))
+    check_outputs(hints, settings["outputs"], f"{prefix}proj")
     late = bool(vision.get("final_ln_after_pool"))
     pool = vision.get("pool_type", "tok")
     if pool not in OPEN_CLIP_POOLS:
@@ -240,48 +240,48 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutH
     )
     config = ViTConfig(
         **settings,
-        heads=_read_heads(told, vision, settings["width"]),
+        heads=_read_heads(hints, vision, settings["width"]),
         pool=OPEN_CLIP_POOLS[pool],
         final_norm=not late,
         pooled_norm=late,
         layer_scale=(vision.get("ls_init_value") or 1e-5) if scaled else None,
-        activation=_read_activation(told, model, vision),
+        activation=_read_activation(hints, model, vision),
     )
-    config = replace(config, **told.numerics("open_clip"))
+    config = replace(config, **hints.numerics("open_clip"))
     eps = _read_option(vision, "norm_kwargs", "eps")
-    return replace(config, norm_eps=eps) if isinstance(eps, float) and "norm_eps" not in told.settings else config
+    return replace(config, norm_eps=eps) if isinstance(eps, float) and "norm_eps" not in hints.settings else config
 
 
-def _read_config(told: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
+def _read_config(hints: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
     """The model's part of open_clip_config.json and the picture tower's part of that, or nothing."""
-    model = told.foreign_config.get("model_cfg", {})
+    model = hints.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else None
     if not isinstance(vision, Mapping):
         raise DamagedFileError("open_clip_config.json must hold model_cfg with vision_cfg in it. Use another copy.")
     return model, vision
 
 
-def _add_image_size(told: LayoutHints, vision: OpenClipConfig) -> LayoutHints:
+def _add_image_size(hints: LayoutHints, vision: OpenClipConfig) -> LayoutHints:
     """What is told, with the picture size of the configuration where the caller says none."""
     size = vision.get("image_size")
-    if size is None or "image_size" in told.settings:
-        return told
+    if size is None or "image_size" in hints.settings:
+        return hints
     both = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else ()
     if len(both) != 2 or not all(isinstance(side, int) for side in both):
         raise DamagedFileError(f"open_clip_config.json: image_size must be one or two whole numbers. Got {size!r}.")
-    return replace(told, settings={**told.settings, "image_size": both})
+    return replace(hints, settings={**hints.settings, "image_size": both})
 
 
-def _read_heads(told: LayoutHints, vision: OpenClipConfig, width: int) -> int:
+def _read_heads(hints: LayoutHints, vision: OpenClipConfig, width: int) -> int:
     if vision:
         per_head = vision.get("head_width", 64)
         if not isinstance(per_head, int) or per_head < 1 or width % per_head:
             raise DamagedFileError(
                 f"open_clip_config.json: head_width must be a whole number that divides {width}. Got {per_head!r}."
             )
-        return reconcile(told.heads, width // per_head, "heads", "open_clip_config.json")
+        return reconcile(hints.heads, width // per_head, "heads", "open_clip_config.json")
     sizes = ", ".join(f"{width} wide {heads}" for width, heads in OPEN_CLIP_HEADS.items())
-    known = OPEN_CLIP_HEADS.get(width) if told.heads is None else told.heads
+    known = OPEN_CLIP_HEADS.get(width) if hints.heads is None else hints.heads
     return require_argument(known, "heads", "open-clip without open_clip_config.json", f"published sizes have: {sizes}")
 
 
@@ -293,9 +293,9 @@ def _read_option(vision: OpenClipConfig, group: str, name: str) -> object:
     return arguments.get(name)
 
 
-def _read_activation(told: LayoutHints, model: OpenClipConfig, vision: OpenClipConfig) -> Activation:
-    if "activation" in told.settings:
-        activation: Activation = told.settings["activation"]
+def _read_activation(hints: LayoutHints, model: OpenClipConfig, vision: OpenClipConfig) -> Activation:
+    if "activation" in hints.settings:
+        activation: Activation = hints.settings["activation"]
         return activation
     if not model:
         kind = "open-clip without open_clip_config.json"
@@ -336,19 +336,19 @@ OPENAI_HEAD_DIM = 64
 """Numbers per head in every tower that OpenAI published."""
 
 
-def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. The outputs are the vector that is compared with the words'.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads was not given for a width that 64 does not divide, or an argument contradicts the file.
     """
-    settings = read_tower_settings(prefix, tensors, told)
+    settings = read_tower_settings(prefix, tensors, hints)
     usual = None if settings["width"] % OPENAI_HEAD_DIM else settings["width"] // OPENAI_HEAD_DIM
     heads = require_argument(
-        usual if told.heads is None else told.heads, "heads", "openai-clip", "OpenAI's have width / 64"
+        usual if hints.heads is None else hints.heads, "heads", "openai-clip", "OpenAI's have width / 64"
     )
-    return replace(ViTConfig(heads=heads, **settings), **told.numerics("openai_clip"))
+    return replace(ViTConfig(heads=heads, **settings), **hints.numerics("openai_clip"))
 
 
 OPENAI_CLIP_LAYOUTS = tuple(

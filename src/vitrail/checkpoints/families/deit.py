@@ -48,7 +48,7 @@ DEIT_HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
 
 
 def describe_deit(
-    tensors: Mapping[str, Tensor], told: LayoutHints, card: str, class_position: bool = True
+    tensors: Mapping[str, Tensor], hints: LayoutHints, card: str, class_position: bool = True
 ) -> ViTConfig:
     """The architecture of a file.
 
@@ -60,12 +60,12 @@ def describe_deit(
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
-    if timm_config.read_architecture(told) or "rotary" in told.settings:
-        return timm_eva_naflex.describe_eva(tensors, told)
+    if timm_config.read_architecture(hints) or "rotary" in hints.settings:
+        return timm_eva_naflex.describe_eva(tensors, hints)
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
-    fields = read_common_fields(tensors, told, card)
-    fields["heads"] = read_heads(told, fields["width"], DEIT_HEADS)
-    fields["image_size"] = read_image_size(tensors, told, fields["patch"], prefix=(1 + distilled) * class_position)
+    fields = read_common_fields(tensors, hints, card)
+    fields["heads"] = read_heads(hints, fields["width"], DEIT_HEADS)
+    fields["image_size"] = read_image_size(tensors, hints, fields["patch"], prefix=(1 + distilled) * class_position)
     fields["mlp_width"] = read_mlp_width(tensors, "fc1")
     fields["class_position"] = class_position
     fields["distillation_token"] = fields["distillation_head"] = distilled

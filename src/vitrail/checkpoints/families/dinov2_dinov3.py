@@ -73,22 +73,22 @@ DINOV2_GATED_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_dinov2(card: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads are needed and were not given, or the head reads four layers, which no model here does.
     """
-    fields = read_common_fields(tensors, told, card)
+    fields = read_common_fields(tensors, hints, card)
     gated = has_tensor(tensors, "blocks.{i}.mlp.w12.{p}")
     head = tensors.get("linear_head.weight")
     if head is not None and head.ndim == 2 and head.shape[1] == 5 * fields["width"]:
         raise UsageError("linear_head reads the last four layers, which no model here does. Use the one-layer head.")
     registers = tensors.get("register_tokens")
     fields |= {
-        "image_size": read_image_size(tensors, told, fields["patch"]),
-        "heads": read_heads(told, fields["width"], DINOV2_HEADS),
+        "image_size": read_image_size(tensors, hints, fields["patch"]),
+        "heads": read_heads(hints, fields["width"], DINOV2_HEADS),
         "registers": registers.shape[1] if registers is not None and registers.ndim == 3 else 0,
         "mlp": "gated-packed" if gated else "plain",
         "mlp_width": read_mlp_width(tensors, "w12") // 2 if gated else read_mlp_width(tensors, "fc1"),
@@ -121,7 +121,13 @@ DINOV2_LAYOUTS = tuple(
     Layout(
         name="dinov2",
         variant=" ".join(filter(None, (registers, gated))),
-        required_names=(KERNEL_NAME, POSITION_TABLE, "mask_token", matrix, *(("register_tokens",) if registers else ())),
+        required_names=(
+            KERNEL_NAME,
+            POSITION_TABLE,
+            "mask_token",
+            matrix,
+            *(("register_tokens",) if registers else ()),
+        ),
         forbidden_names=("decoder_*",) if registers else ("decoder_*", "register_tokens"),
         rules=DINOV2_GATED_RULES if gated else DINOV2_PLAIN_RULES,
         describe=partial(describe_dinov2, card),
@@ -184,7 +190,7 @@ DINOV3_COMMON_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_dinov3(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_dinov3(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; the picture size is 224, or 14 x 14 patches that do not divide it.
 
     Raises:
@@ -192,7 +198,7 @@ def describe_dinov3(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConf
         UsageError: heads= contradicts the periods of the rotation, a quarter of a head.
     """
     quarter = len(require_tensor(tensors, PERIODS, axes=1))
-    fields = read_common_fields(tensors, told, "dinov3")
+    fields = read_common_fields(tensors, hints, "dinov3")
     if not quarter or fields["width"] % (4 * quarter):
         raise DamagedFileError(
             f"{PERIODS} must hold a quarter of a head. It has {quarter} numbers, and heads of {4 * quarter} do not "
@@ -202,7 +208,7 @@ def describe_dinov3(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConf
     side = 224 if 224 % fields["patch"][0] == 0 else 14 * fields["patch"][0]
     fields |= {
         "image_size": (side, side),
-        "heads": reconcile(told.heads, fields["width"] // (4 * quarter), "heads", PERIODS),
+        "heads": reconcile(hints.heads, fields["width"] // (4 * quarter), "heads", PERIODS),
         "registers": require_tensor(tensors, REGISTERS, axes=3).shape[1],
         "positions": "none",
         "rotary": "dinov3",

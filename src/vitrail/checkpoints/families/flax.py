@@ -166,7 +166,9 @@ def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def read_encoder_settings(tensors: Mapping[str, Tensor], told: LayoutHints, attention: str, mlp: str) -> dict[str, Any]:
+def read_encoder_settings(
+    tensors: Mapping[str, Tensor], hints: LayoutHints, attention: str, mlp: str
+) -> dict[str, Any]:
     """What the blocks and the head tell: the kernels' own axes say how many heads there are.
 
     Raises:
@@ -197,7 +199,7 @@ def read_encoder_settings(tensors: Mapping[str, Tensor], told: LayoutHints, atte
     return {
         "width": width,
         "depth": 1 + max((int(number[1]) for number in numbers if number), default=-1),
-        "heads": reconcile(told.heads, heads, "heads", biases[0].format(i=0)),
+        "heads": reconcile(hints.heads, heads, "heads", biases[0].format(i=0)),
         "head_width": None if heads * numbers_per_head == width else numbers_per_head,
         "mlp_width": majority_length(tensors, "MLP width", *hidden),
         "outputs": majority_length(tensors, "number of outputs", ("head/bias", 0), ("head/kernel", 1)) if headed else 0,
@@ -206,14 +208,14 @@ def read_encoder_settings(tensors: Mapping[str, Tensor], told: LayoutHints, atte
     }
 
 
-def read_patch_size(kernel: Tensor, told: LayoutHints) -> tuple[int, int]:
+def read_patch_size(kernel: Tensor, hints: LayoutHints) -> tuple[int, int]:
     """Height and width of a patch, from the kernel [p, p, C, D].
 
     Raises:
         DamagedFileError: it is not square, and the caller does not say in `settings` that it is so.
     """
     patch = (kernel.shape[0], kernel.shape[1])
-    if patch[0] != patch[1] and told.settings.get("patch") != patch:
+    if patch[0] != patch[1] and hints.settings.get("patch") != patch:
         raise DamagedFileError(
             f"embedding/kernel must begin with a square patch. Got {list(kernel.shape)}. If its patches are "
             f"{patch[0]}x{patch[1]} pixels, say patch in settings."
@@ -285,14 +287,14 @@ def _modernize_name(name: str, tensors: Mapping[str, Tensor]) -> str:
     return f"{PROBE_MODULE}/{name}" if "probe" in tensors and name.startswith(INLINED_PROBE_NAMES) else name
 
 
-def describe_big_vision(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_big_vision(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; a file without head gives features.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: image_size was not given for computed positions, or an argument contradicts the file.
     """
-    settings = read_encoder_settings(tensors, told, BIG_VISION_LAYERS[0], BIG_VISION_LAYERS[2])
+    settings = read_encoder_settings(tensors, hints, BIG_VISION_LAYERS[0], BIG_VISION_LAYERS[2])
     probe, class_token = (
         has_tensor(tensors, f"{PROBE_MODULE}/probe", f"{PROBE_MODULE}/LayerNorm_0/bias"),
         "cls" in tensors,
@@ -306,12 +308,12 @@ def describe_big_vision(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViT
         class_token=class_token,
         pool="attention" if probe else "class" if class_token else "mean",
         **settings,
-        **stem(tensors, told, class_token, probe),
+        **stem(tensors, hints, class_token, probe),
     )
-    if probe and told.match == "timm":
-        settings = {"activation": _timm_activation(config), **told.settings}
-        return replace(config, **{**told.numerics(choose_big_vision_card(config, told)), **settings})
-    return replace(config, **told.numerics(choose_big_vision_card(config, told)))
+    if probe and hints.match == "timm":
+        settings = {"activation": _timm_activation(config), **hints.settings}
+        return replace(config, **{**hints.numerics(choose_big_vision_card(config, hints)), **settings})
+    return replace(config, **hints.numerics(choose_big_vision_card(config, hints)))
 
 
 def _timm_activation(config: ViTConfig) -> str:
@@ -323,7 +325,7 @@ def _timm_activation(config: ViTConfig) -> str:
     return "GELUTanh" if new or config.patches == "linear" else "GELU"
 
 
-def choose_big_vision_card(config: ViTConfig, told: LayoutHints) -> str:
+def choose_big_vision_card(config: ViTConfig, hints: LayoutHints) -> str:
     """The probe is SigLIP's; a matrix for the patches is that of SigLIP 2 NaFlex."""
     if config.patches == "linear":
         return "big_vision_naflex"
@@ -331,37 +333,37 @@ def choose_big_vision_card(config: ViTConfig, told: LayoutHints) -> str:
 
 
 def _fixed_size_settings(
-    tensors: Mapping[str, Tensor], told: LayoutHints, class_token: bool, probe: bool
+    tensors: Mapping[str, Tensor], hints: LayoutHints, class_token: bool, probe: bool
 ) -> dict[str, Any]:
     """Patches, positions and picture size of a model for one size of pictures."""
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
-    patch = read_patch_size(kernel, told)
-    found = {"patch": patch, "channels": reconcile(told.channels, kernel.shape[2], "channels", "embedding/kernel")}
+    patch = read_patch_size(kernel, hints)
+    found = {"patch": patch, "channels": reconcile(hints.channels, kernel.shape[2], "channels", "embedding/kernel")}
     if "pos_embedding" not in tensors:
         if class_token or probe:
             raise missing_tensor_error(tensors, "pos_embedding", "which a model with a class token or a probe learns")
         kind = "big-vision without pos_embedding, whose positions are computed,"
-        size = require_argument(told.image_size, "image_size", kind, "big_vision's own has 224")
+        size = require_argument(hints.image_size, "image_size", kind, "big_vision's own has 224")
         return {**found, "image_size": size, "positions": "sincos2d-moco", "class_position": False}
     rows = require_tensor(tensors, "pos_embedding", axes=3).shape[1]
-    one_more = not _fits_grid(rows, patch, told) and isqrt(rows - 1) ** 2 == rows - 1
+    one_more = not _fits_grid(rows, patch, hints) and isqrt(rows - 1) ** 2 == rows - 1
     if one_more and not class_token:
         raise missing_tensor_error(tensors, "cls", f"to which the first of the {rows} rows of pos_embedding belongs")
-    size = infer_image_size(rows - one_more, patch, told, "pos_embedding")
+    size = infer_image_size(rows - one_more, patch, hints, "pos_embedding")
     return {**found, "image_size": size, "class_position": one_more}
 
 
-def _fits_grid(patches: int, patch: tuple[int, int], told: LayoutHints) -> bool:
+def _fits_grid(patches: int, patch: tuple[int, int], hints: LayoutHints) -> bool:
     """Whether so many patches lie in a square, or in the picture that the caller says."""
-    height, width = told.image_size or (0, 0)
+    height, width = hints.image_size or (0, 0)
     return isqrt(patches) ** 2 == patches or (height // patch[0]) * (width // patch[1]) == patches
 
 
 def _naflex_settings(
-    tensors: Mapping[str, Tensor], told: LayoutHints, class_token: bool, probe: bool
+    tensors: Mapping[str, Tensor], hints: LayoutHints, class_token: bool, probe: bool
 ) -> dict[str, Any]:
     """Patches, positions and picture size of a model for pictures of any aspect ratio."""
-    numbers, channels = tensors["embedding/kernel"].shape[0], told.channels or 3
+    numbers, channels = tensors["embedding/kernel"].shape[0], hints.channels or 3
     side = isqrt(numbers // channels)
     if not side or side * side * channels != numbers:
         raise DamagedFileError(
@@ -388,7 +390,11 @@ BIG_VISION_LAYOUTS = tuple(
     Layout(
         name="big-vision",
         variant=variant,
-        required_names=("*embedding/kernel", f"*Transformer/encoderblock*/{BIG_VISION_LAYERS[0]}/query/kernel", *decisive),
+        required_names=(
+            "*embedding/kernel",
+            f"*Transformer/encoderblock*/{BIG_VISION_LAYERS[0]}/query/kernel",
+            *decisive,
+        ),
         forbidden_names=("*posembed_input*", "*encoderblock*MultiHeadDotProductAttention_1*", *absent),
         rules=rules,
         describe=describe_big_vision,
@@ -420,30 +426,30 @@ GOOGLE_STEM_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; a file without head gives features, one without `cls` takes the mean.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: an argument contradicts the file.
     """
-    settings = read_encoder_settings(tensors, told, layers[0], layers[2])
+    settings = read_encoder_settings(tensors, hints, layers[0], layers[2])
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
-    patch, rows = read_patch_size(kernel, told), require_tensor(tensors, POSITION_TABLE_NAME, axes=3).shape[1]
+    patch, rows = read_patch_size(kernel, hints), require_tensor(tensors, POSITION_TABLE_NAME, axes=3).shape[1]
     class_token = "cls" in tensors
     if not class_token and _is_square(rows - 1) and not _is_square(rows):
         raise missing_tensor_error(
             tensors, "cls", f"to which the first of the {rows} rows of {POSITION_TABLE_NAME} belongs"
         )
     config = ViTConfig(
-        image_size=infer_image_size(rows - class_token, patch, told, POSITION_TABLE_NAME),
+        image_size=infer_image_size(rows - class_token, patch, hints, POSITION_TABLE_NAME),
         patch=patch,
-        channels=reconcile(told.channels, kernel.shape[2], "channels", "embedding/kernel"),
+        channels=reconcile(hints.channels, kernel.shape[2], "channels", "embedding/kernel"),
         class_token=class_token,
         pool="class" if class_token else "mean",
         **settings,
     )
-    return replace(config, **told.numerics("google_npz"))
+    return replace(config, **hints.numerics("google_npz"))
 
 
 def export_google_npz(config: ViTConfig, state: StateDict) -> ConfigAndState:

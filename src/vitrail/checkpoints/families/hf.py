@@ -130,10 +130,10 @@ class HFConfig:
         return self.values.get(name, self.defaults[name])
 
 
-def read_hf_config(told: LayoutHints, defaults: Mapping[str, Any]) -> HFConfig:
+def read_hf_config(hints: LayoutHints, defaults: Mapping[str, Any]) -> HFConfig:
     """What stands beside the file about its picture model; a file of pictures and words says it one level deeper."""
-    inner = told.foreign_config.get("vision_config")
-    return HFConfig(inner if isinstance(inner, dict) else told.foreign_config, defaults)
+    inner = hints.foreign_config.get("vision_config")
+    return HFConfig(inner if isinstance(inner, dict) else hints.foreign_config, defaults)
 
 
 def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, str]) -> tuple[Rule, ...]:
@@ -148,7 +148,7 @@ def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, s
     return (*named, PartsRule(three, (OUR_BLOCK + "attention.qkv.{p}",), STACK))
 
 
-def read_hf_numerics(told: LayoutHints, beside: HFConfig, card_name: str, gated: bool = False) -> dict[str, Any]:
+def read_hf_numerics(hints: LayoutHints, config: HFConfig, card_name: str, gated: bool = False) -> dict[str, Any]:
     """Settings that no tensor tells: norm_eps, activation, resample and perhaps pool, as `match` asks.
 
     A config.json beside the file says what transformers runs; asked for another code's numbers, it does not count.
@@ -156,29 +156,29 @@ def read_hf_numerics(told: LayoutHints, beside: HFConfig, card_name: str, gated:
     Args:
         gated: the MLP has a gate, which everywhere goes with SiLU.
     """
-    match = told.match or "transformers"
+    match = hints.match or "transformers"
     known = load_card(card_name).numerics(match) | ({"activation": "SiLU"} if gated else {})
-    if told.foreign_config and match == "transformers":
-        known["norm_eps"] = beside.positive_float("layer_norm_eps")
-        known["activation"] = beside.activation("hidden_act")
+    if hints.foreign_config and match == "transformers":
+        known["norm_eps"] = config.positive_float("layer_norm_eps")
+        known["activation"] = config.activation("hidden_act")
     return known
 
 
-def read_hf_heads(told: LayoutHints, beside: HFConfig, width: int, published: Mapping[int, int]) -> int:
+def read_hf_heads(hints: LayoutHints, config: HFConfig, width: int, published: Mapping[int, int]) -> int:
     """Attention heads: config.json says them, else the caller, else the published size of that width.
 
     Raises:
         UsageError: nobody says them, or the caller contradicts config.json.
     """
-    if told.foreign_config:
-        return reconcile(told.heads, beside.positive_int("num_attention_heads"), "heads", "config.json")
+    if hints.foreign_config:
+        return reconcile(hints.heads, config.positive_int("num_attention_heads"), "heads", "config.json")
     sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
-    known = published.get(width) if told.heads is None else told.heads
+    known = published.get(width) if hints.heads is None else hints.heads
     return require_argument(known, "heads", "transformers without its config.json", f"published sizes have: {sizes}")
 
 
 def read_hf_image_size(
-    rows: int, prefix: int, patch: tuple[int, int], told: LayoutHints, beside: HFConfig, source: str
+    rows: int, prefix: int, patch: tuple[int, int], hints: LayoutHints, config: HFConfig, source: str
 ) -> tuple[int, int]:
     """The picture size that a learned table belongs to.
 
@@ -192,8 +192,8 @@ def read_hf_image_size(
         UsageError: the rows fill no square and no size was given that they fill.
     """
     patches = rows - prefix
-    if told.foreign_config and "image_size" in beside.defaults:
-        size = beside.int_pair("image_size")
+    if hints.foreign_config and "image_size" in config.defaults:
+        size = config.int_pair("image_size")
         if _count_patches(size, patch) != patches:
             raise DamagedFileError(
                 f"config.json says image_size={size}, {_count_patches(size, patch)} patches of "
@@ -201,7 +201,7 @@ def read_hf_image_size(
                 f"{source} has {rows} rows, {patches} of them for patches. One of the two files is not this model's."
             )
         return size
-    return infer_image_size(patches, patch, told, source)
+    return infer_image_size(patches, patch, hints, source)
 
 
 def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
@@ -327,7 +327,7 @@ def make_hf_vit_rules(kind: HFViTVariant, naming: HFNaming) -> tuple[Rule, ...]:
 
 
 def describe_hf_vit(
-    kind: HFViTVariant, naming: HFNaming, tensors: Mapping[str, Tensor], told: LayoutHints
+    kind: HFViTVariant, naming: HFNaming, tensors: Mapping[str, Tensor], hints: LayoutHints
 ) -> ViTConfig:
     """The architecture of a file.
 
@@ -336,7 +336,9 @@ def describe_hf_vit(
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = f"{naming.blocks}.{{i}}."
-    beside = read_hf_config(told, MSN_DEFAULTS if told.foreign_config.get("model_type") == "vit_msn" else VIT_DEFAULTS)
+    beside = read_hf_config(
+        hints, MSN_DEFAULTS if hints.foreign_config.get("model_type") == "vit_msn" else VIT_DEFAULTS
+    )
     kernel = require_tensor(tensors, VIT_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = majority_length(
@@ -344,48 +346,48 @@ def describe_hf_vit(
     )
     prefix = (kind.pool == "class") + (DISTILLATION_TOKEN in tensors)
     rows = require_tensor(tensors, VIT_POSITION_TABLE, axes=3).shape[1]
-    _check_tokens(rows - prefix, tensors, told)
+    _check_tokens(rows - prefix, tensors, hints)
     return ViTConfig(
-        image_size=read_hf_image_size(rows, prefix, patch, told, beside, VIT_POSITION_TABLE),
+        image_size=read_hf_image_size(rows, prefix, patch, hints, beside, VIT_POSITION_TABLE),
         patch=patch,
         channels=kernel.shape[1],
         width=width,
         depth=count_blocks(tensors, naming.blocks),
-        heads=read_hf_heads(told, beside, width, VIT_HEADS),
+        heads=read_hf_heads(hints, beside, width, VIT_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden}.{{p}}", 0)),
         outputs=count_hf_outputs(tensors, *kind.heads),
         class_token=kind.pool == "class",
         distillation_token=DISTILLATION_TOKEN in tensors,
         distillation_head=kind.heads is TWO_HEADS,
         qkv_bias=has_tensor(tensors, *(f"{inside}{part}.bias" for part in naming.qkv)),
-        **{"pool": kind.pool, **read_hf_numerics(told, beside, choose_vit_card(kind, told))},
+        **{"pool": kind.pool, **read_hf_numerics(hints, beside, choose_vit_card(kind, hints))},
     )
 
 
-def choose_vit_card(kind: HFViTVariant, told: LayoutHints) -> str:
+def choose_vit_card(kind: HFViTVariant, hints: LayoutHints) -> str:
     """Whose numbers: a config.json tells MAE and MSN from ViT, which their tensors do not."""
-    return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(told.foreign_config.get("model_type")), kind.card)
+    return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(hints.foreign_config.get("model_type")), kind.card)
 
 
-def warn_of_dino(kind: HFViTVariant, told: LayoutHints) -> tuple[str, ...]:
+def warn_of_dino(kind: HFViTVariant, hints: LayoutHints) -> tuple[str, ...]:
     """DINO's folders say no more than those of Google's ViT."""
-    if not told.foreign_config or told.match != "original" or choose_vit_card(kind, told) != "hf_vit":
+    if not hints.foreign_config or hints.match != "original" or choose_vit_card(kind, hints) != "hf_vit":
         return ()
     return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
 
 
-def _card_for_layout(kind: HFViTVariant, config: ViTConfig, told: LayoutHints) -> str:
-    return choose_vit_card(kind, told)
+def _card_for_layout(kind: HFViTVariant, config: ViTConfig, hints: LayoutHints) -> str:
+    return choose_vit_card(kind, hints)
 
 
-def _check_tokens(patches: int, tensors: Mapping[str, Tensor], told: LayoutHints) -> None:
+def _check_tokens(patches: int, tensors: Mapping[str, Tensor], hints: LayoutHints) -> None:
     """Name the token that a file lacks when its table has one row more than a square.
 
     Raises:
         DamagedFileError: so it is, and nobody says that the pictures are not square.
     """
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
-    told_otherwise = bool(told.foreign_config) or told.image_size is not None
+    told_otherwise = bool(hints.foreign_config) or hints.image_size is not None
     if lacking and not told_otherwise and not _is_square(patches) and _is_square(patches - 1):
         raise DamagedFileError(
             f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."

@@ -108,7 +108,7 @@ SIGLIP_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_hf_siglip(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_hf_siglip(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file: NaFlex if the projection is a matrix. Without a probe the tokens are averaged.
 
     Raises:
@@ -117,37 +117,37 @@ def describe_hf_siglip(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTC
     """
     inside = "encoder.layers.{i}."
     naflex = PATCH_WEIGHT in tensors and tensors[PATCH_WEIGHT].ndim == 2
-    beside = read_hf_config(told, NAFLEX_DEFAULTS if naflex else SIGLIP_DEFAULTS)
+    beside = read_hf_config(hints, NAFLEX_DEFAULTS if naflex else SIGLIP_DEFAULTS)
     weight = require_tensor(tensors, PATCH_WEIGHT, axes=2 if naflex else 4)
     patch, channels = (
-        _read_flat_patch(weight, told, beside) if naflex else ((weight.shape[2], weight.shape[3]), weight.shape[1])
+        _read_flat_patch(weight, hints, beside) if naflex else ((weight.shape[2], weight.shape[3]), weight.shape[1])
     )
     width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
     count = count_hf_outputs(tensors, *SIGLIP_STEM)
     return ViTConfig(
         image_size=read_hf_image_size(
-            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 0, patch, told, beside, POSITION_TABLE
+            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 0, patch, hints, beside, POSITION_TABLE
         ),
         patch=patch,
         channels=channels,
         width=width,
         depth=count_blocks(tensors, "encoder.layers"),
-        heads=read_hf_heads(told, beside, width, SIGLIP_HEADS),
+        heads=read_hf_heads(hints, beside, width, SIGLIP_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
         outputs=count,
         patches="linear" if naflex else "conv",
         class_token=False,
         **{
             "pool": "attention" if not count and has_tensor(tensors, *SIGLIP_PROBE) else "mean",
-            **read_hf_numerics(told, beside, choose_siglip_card(naflex)),
+            **read_hf_numerics(hints, beside, choose_siglip_card(naflex)),
         },
     )
 
 
-def _read_flat_patch(weight: Tensor, told: LayoutHints, beside: HFConfig) -> tuple[tuple[int, int], int]:
+def _read_flat_patch(weight: Tensor, hints: LayoutHints, config: HFConfig) -> tuple[tuple[int, int], int]:
     """The square patch of a projection of flat patches, and the channels: 3 unless somebody says otherwise."""
     numbers = weight.shape[1]
-    channels = beside.positive_int("num_channels") if told.foreign_config else told.channels or 3
+    channels = config.positive_int("num_channels") if hints.foreign_config else hints.channels or 3
     side = isqrt(numbers // channels)
     if side**2 * channels != numbers:
         raise UsageError(
@@ -222,7 +222,7 @@ def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
     )
 
 
-def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. What comes out of a CLIP is the projected class token, or the normalised one.
 
     Raises:
@@ -230,14 +230,14 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], told: Layo
         UsageError: heads, the activation or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = "encoder.layers.{i}."
-    if not told.foreign_config and "activation" not in told.settings:
+    if not hints.foreign_config and "activation" not in hints.settings:
         raise UsageError(
             "A CLIP file without its config.json does not say its activation. Pass "
             'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
         )
-    beside = read_hf_config(told, CLIP_DEFAULTS)
-    known = read_hf_numerics(told, beside, "hf_clip")
-    if told.foreign_config:  # every tower was trained with its own, whoever runs it
+    beside = read_hf_config(hints, CLIP_DEFAULTS)
+    known = read_hf_numerics(hints, beside, "hf_clip")
+    if hints.foreign_config:  # every tower was trained with its own, whoever runs it
         known["activation"] = beside.activation("hidden_act")
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
@@ -246,13 +246,13 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], told: Layo
     count = majority_length(tensors, "number of outputs", (last, 0)) if has_tensor(tensors, last) else 0
     return ViTConfig(
         image_size=read_hf_image_size(
-            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 1, patch, told, beside, POSITION_TABLE
+            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 1, patch, hints, beside, POSITION_TABLE
         ),
         patch=patch,
         channels=kernel.shape[1],
         width=width,
         depth=count_blocks(tensors, "encoder.layers"),
-        heads=read_hf_heads(told, beside, width, CLIP_HEADS),
+        heads=read_hf_heads(hints, beside, width, CLIP_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
         outputs=count,
         patch_bias=False,

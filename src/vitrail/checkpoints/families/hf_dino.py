@@ -134,14 +134,14 @@ def make_hf_dinov2_rules(kind: HFDinov2Variant) -> tuple[Rule, ...]:
     )
 
 
-def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
-    beside = read_hf_config(told, DINOV2_DEFAULTS)
+    beside = read_hf_config(hints, DINOV2_DEFAULTS)
     kernel = require_tensor(tensors, DINOV2_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = majority_length(
@@ -151,12 +151,12 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], tol
     count = count_hf_outputs(tensors, *DINOV2_STEM)
     rows = require_tensor(tensors, DINOV2_POSITION_TABLE, axes=3).shape[1]
     return ViTConfig(
-        image_size=read_hf_image_size(rows, 1, patch, told, beside, DINOV2_POSITION_TABLE),
+        image_size=read_hf_image_size(rows, 1, patch, hints, beside, DINOV2_POSITION_TABLE),
         patch=patch,
         channels=kernel.shape[1],
         width=width,
         depth=count_blocks(tensors, "encoder.layer"),
-        heads=read_hf_heads(told, beside, width, DINOV2_HEADS),
+        heads=read_hf_heads(hints, beside, width, DINOV2_HEADS),
         mlp_width=hidden // 2 if kind.gated and not kind.memory else hidden,
         outputs=count,
         registers=require_tensor(tensors, REGISTER_TOKENS, axes=3).shape[1] if kind.registers else 0,
@@ -167,7 +167,7 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], tol
         layer_scale=1.0,
         **{
             "pool": "class+mean" if count else "class",
-            **read_hf_numerics(told, beside, kind.card),
+            **read_hf_numerics(hints, beside, kind.card),
             **({"activation": "SiLU"} if kind.gated else {}),  # whatever config.json says
         },
     )
@@ -242,28 +242,28 @@ DINOV3_HEADS = {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
 MASK_REASON = "stands for hidden patches in training"
 
 
-def make_hf_dinov3_rules(under: str) -> tuple[Rule, ...]:
+def make_hf_dinov3_rules(block_prefix: str) -> tuple[Rule, ...]:
     """The whole table, for blocks that lie under this name."""
-    query, _, value = (f"{under}.{{i}}.{name}.bias" for name in MEMORY_QKV)
+    query, _, value = (f"{block_prefix}.{{i}}.{name}.bias" for name in MEMORY_QKV)
     return (
         *make_name_rules(DINOV3_STEM),
         NameRule(DINOV3_PATCH_WEIGHT, "tokens.patches.weight", KERNEL),
         ZeroRule("embeddings.mask_token", lambda config: (1, 1, config.width), reason=MASK_REASON),
-        *hf_block_rules(under, DINOV3_BLOCK, MEMORY_QKV),
+        *hf_block_rules(block_prefix, DINOV3_BLOCK, MEMORY_QKV),
         IgnoreRule(DINOV3_REGISTER_TOKENS, reason="holds no registers"),
         PartsRule((query, value), (OUR_BLOCK + "attention.qv_bias",), STACK),
     )
 
 
-def describe_hf_dinov3(under: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_hf_dinov3(block_prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. Pictures are 224 x 224 unless config.json or the caller says otherwise.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads were not given, an argument contradicts the file, or config.json says other periods.
     """
-    inside = f"{under}.{{i}}."
-    beside = read_hf_config(told, DINOV3_DEFAULTS)
+    inside = f"{block_prefix}.{{i}}."
+    beside = read_hf_config(hints, DINOV3_DEFAULTS)
     if (base := beside.positive_float("rope_theta")) != 100:
         raise UsageError(
             f"config.json says rope_theta={base:g}. Published DINOv3 models have 100; others are not read."
@@ -274,12 +274,12 @@ def describe_hf_dinov3(under: str, tensors: Mapping[str, Tensor], told: LayoutHi
     gated = has_tensor(tensors, f"{inside}mlp.gate_proj.weight")
     q, k, v = (has_tensor(tensors, f"{inside}{name}.bias") for name in MEMORY_QKV)
     return ViTConfig(
-        image_size=size if told.foreign_config else told.image_size or size,
+        image_size=size if hints.foreign_config else hints.image_size or size,
         patch=(kernel.shape[2], kernel.shape[3]),
         channels=kernel.shape[1],
         width=width,
-        depth=count_blocks(tensors, under),
-        heads=read_hf_heads(told, beside, width, DINOV3_HEADS),
+        depth=count_blocks(tensors, block_prefix),
+        heads=read_hf_heads(hints, beside, width, DINOV3_HEADS),
         mlp_width=majority_length(
             tensors, "MLP width", (f"{inside}mlp.up_proj.weight", 0), (f"{inside}mlp.down_proj.weight", 1)
         ),
@@ -293,7 +293,7 @@ def describe_hf_dinov3(under: str, tensors: Mapping[str, Tensor], told: LayoutHi
         mlp="gated" if gated else "plain",
         mlp_bias=has_tensor(tensors, f"{inside}mlp.up_proj.bias", f"{inside}mlp.down_proj.bias"),
         layer_scale=1.0,
-        **{"pool": "class", **read_hf_numerics(told, beside, "hf_dinov3", gated)},
+        **{"pool": "class", **read_hf_numerics(hints, beside, "hf_dinov3", gated)},
     )
 
 

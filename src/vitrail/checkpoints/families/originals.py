@@ -45,7 +45,7 @@ ENCODER_RULES: tuple[Rule, ...] = (*STEM_RULES, TABLE_RULE, *make_name_rules({**
 """A whole encoder with a plain MLP."""
 
 
-def read_common_fields(tensors: Mapping[str, Tensor], told: LayoutHints, card: str) -> dict[str, Any]:
+def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: str) -> dict[str, Any]:
     """Fields of ViTConfig that are found alike in all these files; size, heads and MLP are not among them.
 
     Args:
@@ -64,18 +64,18 @@ def read_common_fields(tensors: Mapping[str, Tensor], told: LayoutHints, card: s
         "outputs": count_outputs(tensors, "head"),
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
         "layer_scale": 1e-5 if has_tensor(tensors, "blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma") else None,
-        **told.numerics(card),
+        **hints.numerics(card),
     }
 
 
-def read_heads(told: LayoutHints, width: int, published: Mapping[int, int]) -> int:
+def read_heads(hints: LayoutHints, width: int, published: Mapping[int, int]) -> int:
     """As the caller says, or those of the published model of that width.
 
     Raises:
         UsageError: nobody says them.
     """
     sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
-    known = published.get(width) if told.heads is None else told.heads
+    known = published.get(width) if hints.heads is None else hints.heads
     return require_argument(known, "heads", "an original repository", f"published models have: {sizes}")
 
 
@@ -94,7 +94,7 @@ def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
 
 
 def read_image_size(
-    tensors: Mapping[str, Tensor], told: LayoutHints, patch: tuple[int, int], prefix: int = 1
+    tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], prefix: int = 1
 ) -> tuple[int, int]:
     """Height and width that the position table was made for: a square, unless the caller's size has as many patches.
 
@@ -106,12 +106,12 @@ def read_image_size(
         UsageError: the rows fill no square.
     """
     return infer_image_size(
-        require_tensor(tensors, POSITION_TABLE, axes=3).shape[1] - prefix, patch, told, POSITION_TABLE
+        require_tensor(tensors, POSITION_TABLE, axes=3).shape[1] - prefix, patch, hints, POSITION_TABLE
     )
 
 
 def describe_plain(
-    tensors: Mapping[str, Tensor], told: LayoutHints, card: str, published: Mapping[int, int], class_token: bool = True
+    tensors: Mapping[str, Tensor], hints: LayoutHints, card: str, published: Mapping[int, int], class_token: bool = True
 ) -> ViTConfig:
     """The architecture of a file with a position table and a plain MLP.
 
@@ -122,9 +122,9 @@ def describe_plain(
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
-    fields = read_common_fields(tensors, told, card)
-    fields["heads"] = read_heads(told, fields["width"], published)
-    fields["image_size"] = read_image_size(tensors, told, fields["patch"], prefix=int(class_token))
+    fields = read_common_fields(tensors, hints, card)
+    fields["heads"] = read_heads(hints, fields["width"], published)
+    fields["image_size"] = read_image_size(tensors, hints, fields["patch"], prefix=int(class_token))
     fields["class_token"] = class_token
     fields["mlp_width"] = read_mlp_width(tensors, "fc1")
     return ViTConfig(**fields)
@@ -148,12 +148,12 @@ MAE_RULES: tuple[Rule, ...] = (*ENCODER_RULES, *make_name_rules(MAE_CLASSIFIER))
 DECODER_REASON = "a decoder, which its pre-training alone uses"
 
 
-def describe_mae(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_mae(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens.
 
     Raises: see `originals.plain`.
     """
-    config = describe_plain(tensors, told, "mae", MAE_HEADS)
+    config = describe_plain(tensors, hints, "mae", MAE_HEADS)
     if has_tensor(tensors, "fc_norm.{p}"):
         return replace(config, pool="mean", final_norm=False, pooled_norm=True)
     return config
@@ -161,10 +161,12 @@ def describe_mae(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
 
 _mae_layout = partial(Layout, name="mae", describe=describe_mae, card="mae", published=PUBLISHED_SIZES)
 MAE_LAYOUTS = (
-    _mae_layout(decisive=(KERNEL_NAME, POSITION_TABLE), absent=("decoder_*",), named_only=True, rules=MAE_RULES),
+    _mae_layout(
+        required_names=(KERNEL_NAME, POSITION_TABLE), forbidden_names=("decoder_*",), named_only=True, rules=MAE_RULES
+    ),
     _mae_layout(
         variant="autoencoder",
-        decisive=(KERNEL_NAME, POSITION_TABLE, "decoder_embed.weight", "decoder_pos_embed"),
+        required_names=(KERNEL_NAME, POSITION_TABLE, "decoder_embed.weight", "decoder_pos_embed"),
         rules=(
             *ENCODER_RULES,
             IgnoreRule("decoder_*", reason=DECODER_REASON),
@@ -184,25 +186,27 @@ DINO_HEADS = {192: 3, 384: 6, 768: 12}
 PROJECTION = "head.last_layer.*"
 
 
-def describe_dino(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_dino(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; see `originals.plain`."""
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
-    return describe_plain(kept, told, "dino", DINO_HEADS)
+    return describe_plain(kept, hints, "dino", DINO_HEADS)
 
 
 _dino_layout = partial(Layout, name="dino", describe=describe_dino, card="dino", published=PUBLISHED_SIZES)
 DINO_LAYOUTS = (
-    _dino_layout(decisive=(KERNEL_NAME, POSITION_TABLE), absent=("head.*",), named_only=True, rules=ENCODER_RULES),
+    _dino_layout(
+        required_names=(KERNEL_NAME, POSITION_TABLE), forbidden_names=("head.*",), named_only=True, rules=ENCODER_RULES
+    ),
     _dino_layout(
         variant="training",
-        decisive=(KERNEL_NAME, POSITION_TABLE, PROJECTION),
+        required_names=(KERNEL_NAME, POSITION_TABLE, PROJECTION),
         rules=(
             *ENCODER_RULES,
             IgnoreRule("head.mlp.*", reason="the projection head of its training"),
             IgnoreRule(PROJECTION, reason="the projection head of its training"),
         ),
         prefix="backbone.",
-        outside=("head.mlp.*", PROJECTION),
+        names_without_prefix=("head.mlp.*", PROJECTION),
     ),
 )
 
@@ -218,9 +222,9 @@ IJEPA_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 """Heads by width."""
 
 
-def describe_ijepa(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_ijepa(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; see `originals.plain`."""
-    return describe_plain(tensors, told, "ijepa", IJEPA_HEADS, class_token=False)
+    return describe_plain(tensors, hints, "ijepa", IJEPA_HEADS, class_token=False)
 
 
 IJEPA_LAYOUTS = (

@@ -70,9 +70,11 @@ KEY_FIRST: StorageStep[Tensor] = StorageStep(_read_key_first, _write_key_first)
 """The performer's joint projection has the rows of the keys first, then those of the queries and the values."""
 
 
-def _make_t2t_rules(inside: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
+def _make_t2t_rules(inner_names: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
     places = ("attention1.", "attention2.")
-    cuts = {THEIR_SPLIT + place + name: OUR_SPLIT + place + ours for place in places for name, ours in inside.items()}
+    cuts = {
+        THEIR_SPLIT + place + name: OUR_SPLIT + place + ours for place in places for name, ours in inner_names.items()
+    }
     joint = (
         NameRule(f"{THEIR_SPLIT}{place}kqv.{{p}}", f"{OUR_SPLIT}{place}qkv.{{p}}", KEY_FIRST)
         for place in places
@@ -81,7 +83,7 @@ def _make_t2t_rules(inside: Mapping[str, str], performer: bool) -> tuple[Rule, .
     return (*make_name_rules({**STEM, **cuts, **BLOCK_NAMES, **PLAIN_MLP}), TABLE_RULE, *joint)
 
 
-def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
@@ -90,17 +92,17 @@ def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], told: LayoutHi
     """
     width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     fields = {
-        "image_size": read_image_size(tensors, told, (16, 16)),
+        "image_size": read_image_size(tensors, hints, (16, 16)),
         "patch": (16, 16),
         "channels": _count_channels(tensors),
         "width": width,
         "depth": count_blocks(tensors, "blocks"),
-        "heads": read_heads(told, width, T2T_HEADS),
+        "heads": read_heads(hints, width, T2T_HEADS),
         "mlp_width": read_mlp_width(tensors, "fc1"),
         "outputs": count_outputs(tensors, "head"),
         "patches": patches,
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
-        **told.numerics("t2t"),
+        **hints.numerics("t2t"),
     }
     return ViTConfig(**fields)
 

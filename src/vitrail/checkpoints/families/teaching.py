@@ -82,14 +82,14 @@ EXPLAINED_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_explained(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_explained(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. Heads and the picture's size must be given; channels follow from them.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or image_size was not given, or an argument contradicts the file.
     """
-    size = require_argument(told.image_size, "image_size", "explained", "the article's example is (60, 100)")
+    size = require_argument(hints.image_size, "image_size", "explained", "the article's example is (60, 100)")
     patches = require_tensor(tensors, "backbone.pos_embed", axes=3).shape[1] - 1
     side = _find_patch_side(size, patches)
     numbers = require_tensor(tensors, "patch_tokens.project.weight", axes=2).shape[1]
@@ -102,12 +102,12 @@ def describe_explained(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTC
         PRESETS["explained_vit_patch20_60x100"],
         image_size=size,
         patch=(side, side),
-        channels=reconcile(told.channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
+        channels=reconcile(hints.channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
         width=majority_length(
             tensors, "width", *((f"backbone.blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
         ),
         depth=count_blocks(tensors, "backbone.blocks"),
-        heads=require_argument(told.heads, "heads", "explained", "the article's default is 1, its example has 4"),
+        heads=require_argument(hints.heads, "heads", "explained", "the article's default is 1, its example has 4"),
         mlp_width=majority_length(
             tensors, "MLP width", *((f"backbone.blocks.{{i}}.neuralnet.fc1.{part}", 0) for part in ("weight", "bias"))
         ),
@@ -165,7 +165,7 @@ BLOG_CONV_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_blog_conv(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_blog_conv(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. Heads must be given; a picture is square unless `image_size` says otherwise.
 
     Raises:
@@ -180,12 +180,12 @@ def describe_blog_conv(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTC
     )
     return replace(
         PRESETS["blog_vit_base_patch16_224"],
-        image_size=_blog_image_size(rows, patch, told.image_size),
+        image_size=_blog_image_size(rows, patch, hints.image_size),
         patch=patch,
-        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
+        channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
         width=width,
         depth=count_blocks(tensors, "vit"),
-        heads=require_argument(told.heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
+        heads=require_argument(hints.heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
         mlp_width=majority_length(
             tensors, "MLP width", ("vit.{i}.mlp.linear1.weight", 0), ("vit.{i}.mlp.linear1.bias", 0)
         ),
@@ -332,7 +332,7 @@ XRAY_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_xray(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file. One channel and a square picture, as in the article, unless said otherwise.
 
     Raises:
@@ -344,7 +344,7 @@ def describe_xray(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig
         tensors, "width", *((f"transformer_blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
     )
     numbers = require_tensor(tensors, "patch_embedding.patch_embed.weight", axes=2).shape[1]
-    channels = 1 if told.channels is None else told.channels
+    channels = 1 if hints.channels is None else hints.channels
     patch = isqrt(numbers // channels)
     if patch**2 * channels != numbers:
         raise UsageError(
@@ -353,12 +353,12 @@ def describe_xray(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig
         )
     return replace(
         PRESETS["xray_vit_patch16_224"],
-        image_size=_read_xray_image_size(tensors, patch, told.image_size),
+        image_size=_read_xray_image_size(tensors, patch, hints.image_size),
         patch=(patch, patch),
         channels=channels,
         width=width,
         depth=count_blocks(tensors, "transformer_blocks"),
-        heads=_read_xray_heads(tensors, width, told.heads),
+        heads=_read_xray_heads(tensors, width, hints.heads),
         mlp_width=majority_length(
             tensors, "MLP width", *((f"transformer_blocks.{{i}}.mlp.0.{p}", 0) for p in ("weight", "bias"))
         ),

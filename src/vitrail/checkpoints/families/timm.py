@@ -94,7 +94,7 @@ def has_matching(tensors: Mapping[str, Tensor], *patterns: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in tensors for pattern in patterns)
 
 
-def read_block_settings(tensors: Mapping[str, Tensor], told: LayoutHints) -> ConfigFields:
+def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
     """Everything about the blocks that shapes and names tell, and their heads.
 
     Raises:
@@ -109,30 +109,30 @@ def read_block_settings(tensors: Mapping[str, Tensor], told: LayoutHints) -> Con
     return {
         "width": width,
         "depth": depth,
-        "heads": _read_head_count(tensors, told, width, depth, mlp_width, mlp),
+        "heads": _read_head_count(tensors, hints, width, depth, mlp_width, mlp),
         "mlp": mlp,
         "mlp_width": mlp_width,
         "qk_norm": has_matching(tensors, "blocks.*.attn.[qk]_norm.*"),
         "out_bias": has_matching(tensors, "blocks.*.attn.proj.bias"),
         "mlp_bias": has_matching(tensors, "blocks.*.mlp.fc*.bias"),
         "norm": "LayerNorm" if has_matching(tensors, "blocks.*.norm[12].bias") else "RMSNorm",
-        "layer_scale": (timm_config.read_model_arg(told, "init_values") or 1e-5) if scaled else None,
+        "layer_scale": (timm_config.read_model_arg(hints, "init_values") or 1e-5) if scaled else None,
     }
 
 
-def read_end_settings(tensors: Mapping[str, Tensor], told: LayoutHints) -> ConfigFields:
+def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
     """The norms around the blocks and the head; where neither norm is there, one is missing unless that is told."""
     headed, pooled = has_matching(tensors, "head.*"), has_matching(tensors, "fc_norm.*")
     return {
         "pre_norm": has_matching(tensors, "norm_pre.*"),
-        "final_norm": has_matching(tensors, "norm.*") or not (pooled or timm_config.lacks_final_norm(told)),
+        "final_norm": has_matching(tensors, "norm.*") or not (pooled or timm_config.lacks_final_norm(hints)),
         "pooled_norm": pooled,
         "outputs": majority_length(tensors, "number of outputs", ("head.weight", 0), ("head.bias", 0)) if headed else 0,
     }
 
 
 def read_table_size(
-    tensors: Mapping[str, Tensor], name: str, prefixes: tuple[int, ...], patch: tuple[int, int], told: LayoutHints
+    tensors: Mapping[str, Tensor], name: str, prefixes: tuple[int, ...], patch: tuple[int, int], hints: LayoutHints
 ) -> tuple[tuple[int, int], int]:
     """The picture size that a learned table [1, rows, D] was made for, and how many first rows are for no patch.
 
@@ -144,7 +144,7 @@ def read_table_size(
         UsageError: the rows fill no square, and no size that was told.
     """
     rows = tensors[name].shape[1]
-    for grid in list_hinted_grids(told, patch):
+    for grid in list_hinted_grids(hints, patch):
         for prefix in prefixes:
             if grid.patches == rows - prefix:
                 return (grid.rows * patch[0], grid.columns * patch[1]), prefix
@@ -161,12 +161,12 @@ def read_table_size(
     raise AssertionError("unreachable")
 
 
-def list_hinted_grids(told: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
+def list_hinted_grids(hints: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
     """Rows and columns of patches of the sizes that are told, those of config.json first.
 
     timm leaves out what is left of a picture beside whole patches, or pads it.
     """
-    sizes = [size for size in (timm_config.read_timm_image_size(told), told.image_size) if size is not None]
+    sizes = [size for size in (timm_config.read_timm_image_size(hints), hints.image_size) if size is not None]
     whole = [Grid(size[0] // patch[0], size[1] // patch[1]) for size in sizes]
     return [*whole, *(Grid(-(-size[0] // patch[0]), -(-size[1] // patch[1])) for size in sizes)]
 
@@ -176,7 +176,7 @@ def is_square(count: int) -> bool:
     return count > 0 and isqrt(count) ** 2 == count
 
 
-def fold_registers(tensors: dict[str, Tensor], told: LayoutHints) -> dict[str, Tensor]:
+def fold_registers(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, Tensor]:
     """Add positions of registers to the registers, where the table has rows for them behind that of the class token.
 
     The table of a picture size that is told decides, or else that of a square picture.
@@ -186,7 +186,7 @@ def fold_registers(tensors: dict[str, Tensor], told: LayoutHints) -> dict[str, T
         return tensors
     first, count, total = int("cls_token" in tensors), registers.shape[1], rows.shape[1]
     patches = total - first - count
-    if patches < 1 or rows.shape[2] != registers.shape[2] or not _has_register_rows(total, patches, kernel, told):
+    if patches < 1 or rows.shape[2] != registers.shape[2] or not _has_register_rows(total, patches, kernel, hints):
         return tensors
     of_class, of_registers, of_patches = rows.split([first, count, patches], dim=1)
     return {
@@ -196,18 +196,18 @@ def fold_registers(tensors: dict[str, Tensor], told: LayoutHints) -> dict[str, T
     }
 
 
-def _has_register_rows(total: int, patches: int, kernel: Tensor, told: LayoutHints) -> bool:
+def _has_register_rows(total: int, patches: int, kernel: Tensor, hints: LayoutHints) -> bool:
     """Whether so many of all rows are for patches, the first ones being for class and register tokens."""
-    said = timm_config.read_model_arg(told, "no_embed_class")
+    said = timm_config.read_model_arg(hints, "no_embed_class")
     if said is not None:
         return not said
-    counts = [grid.patches for grid in list_hinted_grids(told, (kernel.shape[2], kernel.shape[3]))]
+    counts = [grid.patches for grid in list_hinted_grids(hints, (kernel.shape[2], kernel.shape[3]))]
     if total in counts or patches in counts:
         return total not in counts
     return is_square(patches) and not is_square(total)
 
 
-def count_prefix_tokens(tensors: Mapping[str, Tensor], told: LayoutHints, where: str = "") -> tuple[bool, int]:
+def count_prefix_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, where: str = "") -> tuple[bool, int]:
     """Whether there is a class token, and how many registers.
 
     Raises:
@@ -219,21 +219,21 @@ def count_prefix_tokens(tensors: Mapping[str, Tensor], told: LayoutHints, where:
         else 0
     )
     class_token = has_matching(tensors, f"{where}cls_token")
-    timm_config.check_promised_tokens(told, class_token, registers)
+    timm_config.check_promised_tokens(hints, class_token, registers)
     return class_token, registers
 
 
-def apply_numerics(config: ViTConfig, told: LayoutHints, card: str) -> ViTConfig:
+def apply_numerics(config: ViTConfig, hints: LayoutHints, card: str) -> ViTConfig:
     """Epsilon, activation and resampling: as timm runs the architecture, or from the card of whom `match` asks for."""
-    if told.match not in (None, "timm"):
-        known = told.numerics(card)
+    if hints.match not in (None, "timm"):
+        known = hints.numerics(card)
         if card == "timm_clip":
-            known["activation"] = timm_config.choose_clip_activation(told, config.pre_norm, config.mlp != "plain")
+            known["activation"] = timm_config.choose_clip_activation(hints, config.pre_norm, config.mlp != "plain")
         return replace(config, **{name: known[name] for name in ("norm_eps", "activation", "resample")})
     return replace(
         config,
-        norm_eps=timm_config.choose_norm_eps(told, config.pre_norm, config.rotary == "dinov3"),
-        activation=timm_config.choose_activation(told, config.pre_norm, config.mlp != "plain"),
+        norm_eps=timm_config.choose_norm_eps(hints, config.pre_norm, config.rotary == "dinov3"),
+        activation=timm_config.choose_activation(hints, config.pre_norm, config.mlp != "plain"),
         resample="bicubic-antialias",
     )
 
@@ -248,13 +248,13 @@ def _read_mlp(tensors: Mapping[str, Tensor]) -> tuple[str, int]:
 
 
 def _read_head_count(
-    tensors: Mapping[str, Tensor], told: LayoutHints, width: int, depth: int, mlp_width: int, mlp: str
+    tensors: Mapping[str, Tensor], hints: LayoutHints, width: int, depth: int, mlp_width: int, mlp: str
 ) -> int:
     """From the norms of queries and keys, whose length is a head's width, or else from what is told."""
     if has_matching(tensors, "blocks.*.attn.[qk]_norm.*"):
         norms = [(f"blocks.{{i}}.attn.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
         return width // majority_length(tensors, "width of a head", *norms)
-    return timm_config.read_timm_heads(told, width, depth, mlp_width, mlp != "plain")
+    return timm_config.read_timm_heads(hints, width, depth, mlp_width, mlp != "plain")
 
 
 # fmt: off
@@ -311,18 +311,18 @@ OTHER_FAMILIES = (
 _NOT_PLAIN = re.compile(r"_rpn_|^beit|_18x2_")
 
 
-def describe_timm(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file with one block after the other.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads, a size or an activation must be told, or timm's design is not among Vitrail's.
     """
-    settings = {**read_block_settings(tensors, told), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
-    return _describe_config(tensors, told, settings)
+    settings = {**read_block_settings(tensors, hints), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
+    return _describe_config(tensors, hints, settings)
 
 
-def describe_timm_parallel(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file whose attention and MLP stand side by side, read from one joint projection.
 
     Raises:
@@ -341,7 +341,7 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], told: LayoutHints) -> 
         "depth": depth,
         "heads": width // majority_length(tensors, "width of a head", *norms)
         if normed
-        else timm_config.read_timm_heads(told, width, depth, mlp_width, gated=False),
+        else timm_config.read_timm_heads(hints, width, depth, mlp_width, gated=False),
         "mlp_width": mlp_width,
         "qk_norm": normed,
         "qkv_bias": has_matching(tensors, "blocks.*.in_proj.bias"),
@@ -349,20 +349,20 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], told: LayoutHints) -> 
         "norm": "LayerNorm" if has_matching(tensors, "blocks.*.in_norm.bias") else "RMSNorm",
         "layer_scale": 1e-5 if has_matching(tensors, "blocks.*.ls.gamma") else None,
     }
-    return _describe_config(tensors, told, settings)
+    return _describe_config(tensors, hints, settings)
 
 
-def choose_timm_card(config: ViTConfig, told: LayoutHints) -> str:
+def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
     """The card that fits a timm model best, by its name, or by its design where no name is told.
 
     Raises:
         UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
     """
-    name, tag = timm_config.read_architecture(told), timm_config.read_weights_tag(told)
+    name, tag = timm_config.read_architecture(hints), timm_config.read_weights_tag(hints)
     for word, card in _CARDS:
         if word in f"{name}.{tag}":
             return card
-    if name and told.match == "original":
+    if name and hints.match == "original":
         raise UsageError(f"Nobody knows the authors' numerics of {f'{name}.{tag}'.rstrip('.')}. Leave match= out.")
     if name:
         return "timm_vit"
@@ -390,64 +390,64 @@ _CARDS = (
 )
 
 
-def refuse_other_designs(told: LayoutHints, prefix_tokens: int) -> None:
+def refuse_other_designs(hints: LayoutHints, prefix_tokens: int) -> None:
     """Refuse what tensors do not show: other blocks under the same names, and pooling over class and registers."""
-    name = timm_config.read_architecture(told)
+    name = timm_config.read_architecture(hints)
     if _NOT_PLAIN.search(name):
         raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
-    pools = bool(timm_config.read_model_arg(told, "pool_include_prefix"))
+    pools = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
     if prefix_tokens and pools:
         raise UsageError(f"{name} takes the mean over class and register tokens too, which Vitrail's pools do not.")
 
 
-def _describe_config(tensors: Mapping[str, Tensor], told: LayoutHints, settings: ConfigFields) -> ViTConfig:
+def _describe_config(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> ViTConfig:
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    end = read_end_settings(tensors, told)
-    tokens = _read_tokens(tensors, told, patch)
+    end = read_end_settings(tensors, hints)
+    tokens = _read_tokens(tensors, hints, patch)
     probe = has_matching(tensors, "attn_pool.*")
     if probe and (tokens["class_token"] or tokens["registers"]):
-        _check_probe_tokens(told)
+        _check_probe_tokens(hints)
     else:
-        refuse_other_designs(told, tokens["class_token"] + tokens["registers"])
+        refuse_other_designs(hints, tokens["class_token"] + tokens["registers"])
     config = ViTConfig(
         patch=patch,
-        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
+        channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
         patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
-        pad=bool(timm_config.read_model_arg(told, "dynamic_img_pad")),
-        pool=timm_config.choose_pool(told, probe, tokens["class_token"], end["pooled_norm"]),
-        rotary=timm_config.choose_rotary(told, bare="none"),
+        pad=bool(timm_config.read_model_arg(hints, "dynamic_img_pad")),
+        pool=timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"]),
+        rotary=timm_config.choose_rotary(hints, bare="none"),
         head="tanh" if has_matching(tensors, "pre_logits.fc.*") else "linear",
         distillation_head=tokens["distillation_token"],
         **settings,
         **end,
         **tokens,
     )
-    return apply_numerics(config, told, choose_timm_card(config, told))
+    return apply_numerics(config, hints, choose_timm_card(config, hints))
 
 
-def _read_tokens(tensors: Mapping[str, Tensor], told: LayoutHints, patch: tuple[int, int]) -> ConfigFields:
+def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int]) -> ConfigFields:
     """Prefix tokens, positions and the picture size that they were made for."""
-    class_token, registers = count_prefix_tokens(tensors, told)
+    class_token, registers = count_prefix_tokens(tensors, hints)
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
     found: ConfigFields = {
         "class_token": class_token or distilled,
         "registers": registers,
         "distillation_token": distilled,
     }
-    if timm_config.read_model_arg(told, "pos_embed") in ("", "none") or told.settings.get("positions") == "none":
-        grid = (list_hinted_grids(told, patch) or [Grid(14, 14)])[0]
+    if timm_config.read_model_arg(hints, "pos_embed") in ("", "none") or hints.settings.get("positions") == "none":
+        grid = (list_hinted_grids(hints, patch) or [Grid(14, 14)])[0]
         return {**found, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
     require_tensor(tensors, "pos_embed", axes=3)
     prefixes = (2,) if distilled else (0,) if not class_token else (0, 1) if registers else (1, 0)
-    if timm_config.read_model_arg(told, "no_embed_class"):
+    if timm_config.read_model_arg(hints, "no_embed_class"):
         prefixes = (0,)
-    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, told)
+    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, hints)
     return {**found, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
-def _check_probe_tokens(told: LayoutHints) -> None:
-    if not timm_config.read_model_arg(told, "pool_include_prefix") and told.settings.get("pool") != "attention":
+def _check_probe_tokens(hints: LayoutHints) -> None:
+    if not timm_config.read_model_arg(hints, "pool_include_prefix") and hints.settings.get("pool") != "attention":
         raise UsageError(
             "This timm model pools by attention over the patches alone, without its class and register tokens; "
             "Vitrail's probe looks at every token. The file can be read by timm only."

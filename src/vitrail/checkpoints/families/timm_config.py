@@ -57,41 +57,41 @@ _PUBLISHED_GATED = {(384, 12, 1536): 6, (1280, 32, 5120): 20, (1536, 40, 4096): 
 """The same for gated MLPs: DINOv3 S+, H+ and 7B, DINOv2 g."""
 
 
-def read_architecture(told: LayoutHints) -> str:
+def read_architecture(hints: LayoutHints) -> str:
     """timm's name of the architecture, without the tag of the weights; empty if nothing says it."""
-    name = told.foreign_config.get("architecture", "")
+    name = hints.foreign_config.get("architecture", "")
     if not isinstance(name, str):
         raise DamagedFileError(f"config.json: architecture must be a name. Got {name!r}.")
     return name.partition(".")[0]
 
 
-def read_weights_tag(told: LayoutHints) -> str:
+def read_weights_tag(hints: LayoutHints) -> str:
     """timm's name of the published weights, such as augreg_in21k; empty if nothing says it."""
-    described = told.foreign_config.get("pretrained_cfg", {})
+    described = hints.foreign_config.get("pretrained_cfg", {})
     return str(described.get("tag", "")) if isinstance(described, Mapping) else ""
 
 
-def read_model_arg(told: LayoutHints, name: str) -> Any:
+def read_model_arg(hints: LayoutHints, name: str) -> Any:
     """What `model_args` of config.json says about an argument of timm's class; None if nothing."""
-    arguments = told.foreign_config.get("model_args", {})
+    arguments = hints.foreign_config.get("model_args", {})
     if not isinstance(arguments, Mapping):
         raise DamagedFileError(f"config.json: model_args must hold arguments by name. Got {arguments!r}.")
     return arguments.get(name)
 
 
-def read_timm_heads(told: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool) -> int:
+def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool) -> int:
     """Attention heads: as the caller says, or config.json, or the architecture's name, or the published size.
 
     Raises:
         UsageError: nothing tells them, or the caller contradicts config.json.
     """
-    said = read_model_arg(told, "num_heads")
-    if said is None and (name := read_architecture(told)):
+    said = read_model_arg(hints, "num_heads")
+    if said is None and (name := read_architecture(hints)):
         said = _published_heads(name, width)
     if said is not None:
-        return reconcile(told.heads, said, "heads", "config.json")
+        return reconcile(hints.heads, said, "heads", "config.json")
     published = _PUBLISHED_GATED if gated else _PUBLISHED
-    known = published.get((width, depth, mlp_width)) if told.heads is None else told.heads
+    known = published.get((width, depth, mlp_width)) if hints.heads is None else hints.heads
     return require_argument(
         known, "heads", "timm", f"width {width} over 64 gives {max(width // 64, 1)}, the usual choice"
     )
@@ -104,35 +104,35 @@ def _published_heads(name: str, width: int) -> int | None:
     return width // 64 if width % 64 == 0 else None
 
 
-def choose_norm_eps(told: LayoutHints, pre_norm: bool, rotary: bool = False) -> float:
+def choose_norm_eps(hints: LayoutHints, pre_norm: bool, rotary: bool = False) -> float:
     """Epsilon of the norms: timm's 1e-6, but 1e-5 in CLIP's design, DINOv3 and a few more."""
-    if read_model_arg(told, "norm_layer") is not None:  # a word in JSON stands for the class with its own default
+    if read_model_arg(hints, "norm_layer") is not None:  # a word in JSON stands for the class with its own default
         return 1e-6
-    name = read_architecture(told)
+    name = read_architecture(hints)
     if name:
         return 1e-5 if _EPS_1E5.search(name) else 1e-6
     return 1e-5 if pre_norm or rotary else 1e-6
 
 
-def choose_activation(told: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
+def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
     """Activation of the MLP.
 
     Raises:
         UsageError: a CLIP tower without config.json, which may have either of two; or a word that is not known.
     """
-    said = read_model_arg(told, "act_layer")
+    said = read_model_arg(hints, "act_layer")
     if said is not None:
         if said not in TIMM_ACTIVATIONS:
             raise UsageError(f"config.json names the activation {said!r}. Known: {', '.join(TIMM_ACTIVATIONS)}.")
         return TIMM_ACTIVATIONS[said]
-    name = read_architecture(told)
+    name = read_architecture(hints)
     if gated:
         return "SiLU"
     if "quickgelu" in name:
         return "QuickGELU"
     if not name and pre_norm:
         return require_argument(
-            told.settings.get("activation"),
+            hints.settings.get("activation"),
             "activation",
             "timm with a norm before the blocks (CLIP)",
             'in settings: "QuickGELU" for OpenAI\'s weights, "GELU" for most others; outputs differ by 1e-2',
@@ -140,22 +140,22 @@ def choose_activation(told: LayoutHints, pre_norm: bool, gated: bool) -> Activat
     return "GELUTanh" if _GELU_TANH.search(name) else "GELU"
 
 
-def choose_clip_activation(told: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
+def choose_clip_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
     """Activation that a CLIP tower was trained with: OpenAI's had QuickGELU, also where timm runs them with GELU.
 
     Raises:
         UsageError: as `activation`.
     """
     if (
-        "activation" not in told.settings
-        and read_model_arg(told, "act_layer") is None
-        and read_weights_tag(told) == "openai"
+        "activation" not in hints.settings
+        and read_model_arg(hints, "act_layer") is None
+        and read_weights_tag(hints) == "openai"
     ):
         return "QuickGELU"
-    return choose_activation(told, pre_norm, gated)
+    return choose_activation(hints, pre_norm, gated)
 
 
-def choose_rotary(told: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
+def choose_rotary(hints: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
     """How queries and keys are turned: as the caller's settings say, or config.json, or else `bare`.
 
     Args:
@@ -164,16 +164,16 @@ def choose_rotary(told: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
     Raises:
         UsageError: they are not told, or are none of ours.
     """
-    if "rotary" in told.settings:
-        return told.settings["rotary"]
-    name, kind = read_architecture(told), read_model_arg(told, "rope_type")
-    if read_model_arg(told, "use_rot_pos_emb") is False:
+    if "rotary" in hints.settings:
+        return hints.settings["rotary"]
+    name, kind = read_architecture(hints), read_model_arg(hints, "rope_type")
+    if read_model_arg(hints, "use_rot_pos_emb") is False:
         return "none"
     if kind is None and ("dinov3" in name or "lingbot" in name):
         return "dinov3"
     for ours, arguments in TIMM_ROPE_ARGUMENTS.items():
         if kind == arguments["rope_type"] and all(
-            read_model_arg(told, word) == value for word, value in arguments.items()
+            read_model_arg(hints, word) == value for word, value in arguments.items()
         ):
             return ours
     if kind or _OTHER_ROTARY.search(name):
@@ -197,7 +197,7 @@ TIMM_ROPE_ARGUMENTS: dict[RotaryKind, dict[str, Any]] = {
 """timm's arguments for our kinds of angles."""
 
 
-def choose_pool(told: LayoutHints, probe: bool, class_token: bool, pooled_norm: bool, default: Pool = "class") -> Pool:
+def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm: bool, default: Pool = "class") -> Pool:
     """What goes to the head, as timm would do it.
 
     Raises:
@@ -206,7 +206,7 @@ def choose_pool(told: LayoutHints, probe: bool, class_token: bool, pooled_norm: 
     """
     if probe:
         return "attention"
-    said = read_model_arg(told, "global_pool") or told.foreign_config.get("global_pool")
+    said = read_model_arg(hints, "global_pool") or hints.foreign_config.get("global_pool")
     if said is not None and said not in TIMM_POOLS:
         raise UsageError(f"config.json says global_pool={said!r}. Known: {', '.join(TIMM_POOLS)}. Pass pool= instead.")
     if said == "token" and not class_token:
@@ -220,38 +220,38 @@ def choose_pool(told: LayoutHints, probe: bool, class_token: bool, pooled_norm: 
     return default
 
 
-def lacks_final_norm(told: LayoutHints) -> bool:
+def lacks_final_norm(hints: LayoutHints) -> bool:
     """Whether a file without a norm behind its blocks is meant to have none."""
     words = ("final_norm", "use_post_transformer_norm")
-    return told.settings.get("final_norm") is False or any(read_model_arg(told, word) is False for word in words)
+    return hints.settings.get("final_norm") is False or any(read_model_arg(hints, word) is False for word in words)
 
 
-def check_promised_tokens(told: LayoutHints, class_token: bool, registers: int) -> None:
+def check_promised_tokens(hints: LayoutHints, class_token: bool, registers: int) -> None:
     """Refuse a file that lacks tokens which config.json or the architecture's name promises.
 
     Raises:
         DamagedFileError: it lacks one; without it the file would be another model that is whole.
     """
-    name = read_architecture(told)
+    name = read_architecture(hints)
     dinov3 = re.search(r"dinov3|lingbot", name) is not None
-    promised = read_model_arg(told, "class_token")
+    promised = read_model_arg(hints, "class_token")
     if not class_token and (dinov3 if promised is None else promised):
         raise DamagedFileError(f"The file has no tensor cls_token, which {name} has.")
     numbered = re.search(r"_reg(\d+)_", name)
-    counts = [read_model_arg(told, word) for word in ("reg_tokens", "num_reg_tokens")]
+    counts = [read_model_arg(hints, word) for word in ("reg_tokens", "num_reg_tokens")]
     counts += [int(numbered[1]) if numbered else 4 if dinov3 else None]
     expected = next((count for count in counts if count is not None), None)
     if expected is not None and expected != registers:
         raise DamagedFileError(f"{name} has {expected} registers in reg_token. The file has {registers}.")
 
 
-def read_timm_image_size(told: LayoutHints) -> tuple[int, int] | None:
+def read_timm_image_size(hints: LayoutHints) -> tuple[int, int] | None:
     """Height and width in pixels that config.json says the model was made for."""
-    said = read_model_arg(told, "img_size")
+    said = read_model_arg(hints, "img_size")
     if isinstance(said, int):
         return said, said
     if said is None:
-        described = told.foreign_config.get("pretrained_cfg", {})
+        described = hints.foreign_config.get("pretrained_cfg", {})
         said = described.get("input_size", (0, 0, 0))[-2:] if isinstance(described, Mapping) else (0, 0)
     if not (isinstance(said, list | tuple) and len(said) == 2 and all(isinstance(side, int) for side in said)):
         raise DamagedFileError(f"config.json: the image size must be two whole numbers of pixels. Got {said!r}.")

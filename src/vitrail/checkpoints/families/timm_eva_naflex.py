@@ -86,7 +86,7 @@ NOT_EVA_NAMES = (
 """Names that no file of this module has, and that look-alikes do."""
 
 
-def describe_eva(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
@@ -95,12 +95,12 @@ def describe_eva(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    end, (class_token, registers) = read_end_settings(tensors, told), count_prefix_tokens(tensors, told)
+    end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints)
     apart = has_matching(tensors, "blocks.*.attn.[qv]_bias")
-    turned = timm_config.choose_rotary(told, bare=None if has_matching(tensors, "pos_embed") else "dinov3")
+    turned = timm_config.choose_rotary(hints, bare=None if has_matching(tensors, "pos_embed") else "dinov3")
     config = ViTConfig(
         patch=patch,
-        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
+        channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
         patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
         class_token=class_token,
         registers=registers,
@@ -108,13 +108,13 @@ def describe_eva(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
         qkv_bias=apart or has_matching(tensors, "blocks.*.attn.qkv.bias"),
         key_bias=not apart,
         pool=timm_config.choose_pool(
-            told, has_matching(tensors, "attn_pool.*"), class_token, end["pooled_norm"], default="mean"
+            hints, has_matching(tensors, "attn_pool.*"), class_token, end["pooled_norm"], default="mean"
         ),
-        **_read_positions(tensors, told, patch, class_token, registers, turned == "dinov3"),
-        **read_block_settings(tensors, told),
+        **_read_positions(tensors, hints, patch, class_token, registers, turned == "dinov3"),
+        **read_block_settings(tensors, hints),
         **end,
     )
-    return apply_numerics(config, told, "timm_dinov3")
+    return apply_numerics(config, hints, "timm_dinov3")
 
 
 def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
@@ -152,20 +152,22 @@ def list_eva_unsupported(config: ViTConfig, state: StateDict) -> list[str]:
 
 def _read_positions(
     tensors: Mapping[str, Tensor],
-    told: LayoutHints,
+    hints: LayoutHints,
     patch: tuple[int, int],
     class_token: bool,
     registers: int,
     turned: bool,
 ) -> ConfigFields:
     """Positions that are added, and the picture size. Angles of DINOv3 (`turned`) stand alone."""
-    promised = timm_config.read_architecture(told) and timm_config.read_model_arg(told, "use_abs_pos_emb") is not False
+    promised = (
+        timm_config.read_architecture(hints) and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
+    )
     if not has_matching(tensors, "pos_embed") and (turned or not promised):
-        grid = (list_hinted_grids(told, patch) or [Grid(16, 16)])[0]
+        grid = (list_hinted_grids(hints, patch) or [Grid(16, 16)])[0]
         return {"image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
     require_tensor(tensors, "pos_embed", axes=3)
     prefixes = (0,) if not class_token else (0, 1) if registers else (1, 0)
-    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, told)
+    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, hints)
     return {"image_size": size, "class_position": prefix > 0 or not class_token}
 
 
@@ -214,18 +216,18 @@ NAFLEX_RULES: tuple[Rule, ...] = (
 )
 
 
-def describe_naflex(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: channels or heads must be told, or the design is not among Vitrail's.
     """
-    patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], told)
+    patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], hints)
     table = require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4)
-    end, (class_token, registers) = read_end_settings(tensors, told), count_prefix_tokens(tensors, told, "embeds.")
+    end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints, "embeds.")
     probe = has_matching(tensors, "attn_pool.*")
-    _refuse_other_naflex(told, probe, prefix_tokens=class_token + registers)
+    _refuse_other_naflex(hints, probe, prefix_tokens=class_token + registers)
     config = ViTConfig(
         image_size=(table.shape[1] * patch[0], table.shape[2] * patch[1]),
         patch=patch,
@@ -236,15 +238,15 @@ def describe_naflex(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConf
         registers=registers,
         class_position=not class_token,
         qkv_bias=has_matching(tensors, "blocks.*.attn.qkv.bias"),
-        pool=timm_config.choose_pool(told, probe, class_token, end["pooled_norm"]),
-        **read_block_settings(tensors, told),
+        pool=timm_config.choose_pool(hints, probe, class_token, end["pooled_norm"]),
+        **read_block_settings(tensors, hints),
         **end,
     )
-    config = apply_numerics(config, told, choose_naflex_card(config, told))
-    return config if told.match not in (None, "timm") else replace(config, resample=_choose_resample(told))
+    config = apply_numerics(config, hints, choose_naflex_card(config, hints))
+    return config if hints.match not in (None, "timm") else replace(config, resample=_choose_resample(hints))
 
 
-def choose_naflex_card(config: ViTConfig, told: LayoutHints) -> str:
+def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
     """SigLIP 2's card for the shape of its tower, timm's own otherwise.
 
     Raises:
@@ -252,7 +254,7 @@ def choose_naflex_card(config: ViTConfig, told: LayoutHints) -> str:
     """
     if config.pool == "attention":
         return "timm_naflex_siglip"
-    if told.match == "original" and (name := timm_config.read_architecture(told)):
+    if hints.match == "original" and (name := timm_config.read_architecture(hints)):
         raise UsageError(f"Nobody knows the authors' numerics of {name}. Leave match= out.")
     return "timm_vit"
 
@@ -279,10 +281,10 @@ def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return replace(config, patches="linear", class_position=not config.class_token), state
 
 
-def _read_naflex_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int], int]:
+def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Height and width of a patch, and channels, from the length of a flattened one."""
-    said = timm_config.read_model_arg(told, "in_chans")
-    channels = told.channels or said or 3
+    said = timm_config.read_model_arg(hints, "in_chans")
+    channels = hints.channels or said or 3
     side = isqrt(numbers // channels)
     if side**2 * channels != numbers:
         raise DamagedFileError(
@@ -293,11 +295,11 @@ def _read_naflex_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int]
     return (side, side), channels
 
 
-def _choose_resample(told: LayoutHints) -> Resample:
+def _choose_resample(hints: LayoutHints) -> Resample:
     """How timm stretches the plane: bicubic, or bilinear in SigLIP 2's architectures, both antialiased unless told."""
-    usual = "bilinear" if "siglip" in timm_config.read_architecture(told) else "bicubic"
-    mode = timm_config.read_model_arg(told, "pos_embed_interp_mode") or usual
-    smooth = timm_config.read_model_arg(told, "pos_embed_antialias") is not False
+    usual = "bilinear" if "siglip" in timm_config.read_architecture(hints) else "bicubic"
+    mode = timm_config.read_model_arg(hints, "pos_embed_interp_mode") or usual
+    smooth = timm_config.read_model_arg(hints, "pos_embed_antialias") is not False
     known: dict[tuple[str, bool], Resample] = {
         ("bicubic", True): "bicubic-antialias",
         ("bicubic", False): "bicubic",
@@ -308,17 +310,17 @@ def _choose_resample(told: LayoutHints) -> Resample:
     return known[mode, smooth]
 
 
-def _refuse_other_naflex(told: LayoutHints, probe: bool, prefix_tokens: int) -> None:
+def _refuse_other_naflex(hints: LayoutHints, probe: bool, prefix_tokens: int) -> None:
     """Refuse what tensors do not show."""
-    included = bool(timm_config.read_model_arg(told, "pool_include_prefix"))
+    included = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
     if prefix_tokens and probe != included:
         raise UsageError(
             "This NaFlex model pools over other tokens than Vitrail does: a probe of ours looks at every token, "
             "a mean at the patches alone. The file can be read by timm only."
         )
-    if timm_config.read_model_arg(told, "pos_embed_ar_preserving") or "_par_" in timm_config.read_architecture(told):
+    if timm_config.read_model_arg(hints, "pos_embed_ar_preserving") or "_par_" in timm_config.read_architecture(hints):
         raise UsageError("This NaFlex model stretches its positions by the longer side alone, which Vitrail does not.")
-    if timm_config.read_model_arg(told, "rope_type") not in (None, "", "none"):
+    if timm_config.read_model_arg(hints, "rope_type") not in (None, "", "none"):
         raise UsageError("This NaFlex model has rotary positions; Vitrail reads those only from timm's other layout.")
 
 

@@ -71,7 +71,7 @@ def make_torchvision_rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
     )
 
 
-def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; a file without heads.head gives features.
 
     Raises:
@@ -89,21 +89,21 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], to
     )
     head = ("heads.head.weight", 0), ("heads.head.bias", 0)
     config = ViTConfig(
-        image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, told, TABLE),
+        image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, hints, TABLE),
         patch=patch,
-        channels=reconcile(told.channels, kernel.shape[1], "channels", KERNEL_NAME),
+        channels=reconcile(hints.channels, kernel.shape[1], "channels", KERNEL_NAME),
         width=width,
         depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
-        heads=_read_heads(told, width),
+        heads=_read_heads(hints, width),
         mlp_width=majority_length(tensors, "MLP width", *hidden),
         outputs=majority_length(tensors, "number of outputs", *head) if has_tensor(tensors, "heads.head.{p}") else 0,
         head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
         init="torchvision",
     )
-    return replace(config, **told.numerics("torchvision"))
+    return replace(config, **hints.numerics("torchvision"))
 
 
-def choose_torchvision_card(config: ViTConfig, told: LayoutHints) -> str:
+def choose_torchvision_card(config: ViTConfig, hints: LayoutHints) -> str:
     """Of the weights with ImageNet's classes, or without their head, SWAG's are those with its sizes and all H/14."""
     if config.outputs not in (0, 1000):
         return "torchvision"
@@ -132,9 +132,9 @@ def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return export_plain(config, state, "torchvision")
 
 
-def _read_heads(told: LayoutHints, width: int) -> int:
+def _read_heads(hints: LayoutHints, width: int) -> int:
     sizes = ", ".join(f"{width} wide {heads}" for width, heads in TORCHVISION_HEADS.items())
-    known = TORCHVISION_HEADS.get(width) if told.heads is None else told.heads
+    known = TORCHVISION_HEADS.get(width) if hints.heads is None else hints.heads
     return require_argument(known, "heads", "torchvision", f"published sizes have: {sizes}")
 
 

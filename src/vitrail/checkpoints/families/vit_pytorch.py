@@ -87,7 +87,7 @@ def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**tensors, **added}
 
 
-def describe_vit(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `ViT`; a file without mlp_head gives features.
 
     Raises:
@@ -99,43 +99,45 @@ def describe_vit(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     if not class_token and isqrt(rows) ** 2 != rows and isqrt(rows - 1) ** 2 == rows - 1:
         near = nearest_name_hint("cls_token", tensors)
         raise DamagedFileError(f"The file has no cls_token{near}, to which the first of the {rows} positions belongs.")
-    settings = _read_common_settings(tensors, told, "mlp_head")
+    settings = _read_common_settings(tensors, hints, "mlp_head")
     config = ViTConfig(
-        image_size=infer_image_size(rows - class_token, settings["patch"], told, "pos_embedding"),
+        image_size=infer_image_size(rows - class_token, settings["patch"], hints, "pos_embedding"),
         class_token=class_token,
         class_position=class_token,
         pool="class" if class_token else "mean",
         **settings,
     )
-    return replace(config, **told.numerics("vit_pytorch"))
+    return replace(config, **hints.numerics("vit_pytorch"))
 
 
-def describe_simple_vit(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `SimpleViT`, which does not say the picture's size.
 
     Raises:
         DamagedFileError, UsageError: as `describe_vit`, and where image_size was not given.
     """
     config = ViTConfig(
-        image_size=require_argument(told.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"),
+        image_size=require_argument(
+            hints.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"
+        ),
         class_token=False,
         class_position=False,
         positions="sincos2d-moco",
         pool="mean",
         out_bias=False,
-        **_read_common_settings(tensors, told, "linear_head"),
+        **_read_common_settings(tensors, hints, "linear_head"),
     )
-    return replace(config, **told.numerics("vit_pytorch"))
+    return replace(config, **hints.numerics("vit_pytorch"))
 
 
-def _read_common_settings(tensors: Mapping[str, Tensor], told: LayoutHints, head: str) -> dict[str, Any]:
+def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, head: str) -> dict[str, Any]:
     """What both designs tell alike."""
     sources = [
         (f"{VIT_PYTORCH_BLOCK}.{norm}.{part}", 0) for norm in ("0.norm", "1.net.0") for part in ("weight", "bias")
     ]
     width = majority_length(tensors, "width", *sources)
-    heads, head_width = _read_heads(tensors, told, width)
-    patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], told)
+    heads, head_width = _read_heads(tensors, hints, width)
+    patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], hints)
     outputs = (f"{head}.weight", 0), (f"{head}.bias", 0)
     return {
         "patch": patch,
@@ -156,25 +158,25 @@ def _read_common_settings(tensors: Mapping[str, Tensor], told: LayoutHints, head
     }
 
 
-def _read_heads(tensors: Mapping[str, Tensor], told: LayoutHints, width: int) -> tuple[int, int | None]:
+def _read_heads(tensors: Mapping[str, Tensor], hints: LayoutHints, width: int) -> tuple[int, int | None]:
     """Heads, and their width where that is not the usual one."""
     inner, rest = divmod(majority_length(tensors, "width of queries, keys and values", (QKV, 0)), 3)
     out = tensors.get(OUT.format(i=0))
     if out is not None and out.shape == (inner, inner) and torch.equal(out.float(), torch.eye(inner)):
-        return reconcile(told.heads, 1, "heads", "attention without a matrix after it"), None
+        return reconcile(hints.heads, 1, "heads", "attention without a matrix after it"), None
     heads = require_argument(
-        told.heads, "heads", "vit-pytorch", f"heads of its usual 64 numbers would be {max(inner // 64, 1)}"
+        hints.heads, "heads", "vit-pytorch", f"heads of its usual 64 numbers would be {max(inner // 64, 1)}"
     )
     if rest or inner % heads:
         raise UsageError(f"heads={heads} contradicts the file: queries are {inner} wide, not a multiple of it.")
     return heads, None if inner == width else inner // heads
 
 
-def _read_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int], int]:
+def _read_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Patch and channels, of which the file tells only how many numbers they make: square, and RGB unless told."""
-    channels = told.channels or 3
+    channels = hints.channels or 3
     side = isqrt(numbers // channels)
-    patch: tuple[int, int] = told.settings.get("patch", (side, side))
+    patch: tuple[int, int] = hints.settings.get("patch", (side, side))
     if patch[0] * patch[1] * channels != numbers:
         raise UsageError(
             f"to_patch_embedding.2.weight has {numbers} columns, no {patch[0]}x{patch[1]} patch of {channels} channels."

@@ -72,7 +72,7 @@ class Check(Command):
         dataset = open_dataset(settings, seed=0)
         spec, patch = _plan_image_spec(dataset, settings, overrides, size)
         watch, strata = progress.track_images, settings.strata
-        findings = check_dataset(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
+        findings = check_dataset(dataset.source, dataset.splits, spec, patch, progress=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
             self._write_report(self.out, findings, dataset.source, spec)
@@ -114,7 +114,9 @@ class Check(Command):
     def _print_next_steps(self, findings: DataCheckReport, splits: Splits) -> None:
         """What to type next."""
         if findings.bad_images:
-            those, them = ("This picture stops", "it") if len(findings.bad_images) == 1 else ("These pictures stop", "them")
+            those, them = (
+                ("This picture stops", "it") if len(findings.bad_images) == 1 else ("These pictures stop", "them")
+            )
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.blocking_reasons:
             print("Nothing here stops a training.")

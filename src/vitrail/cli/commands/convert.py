@@ -92,15 +92,15 @@ class Convert(Command):
             self._print_result(converted)
         return 0
 
-    def _print_source(self, found: ModelInfo) -> None:
+    def _print_source(self, model_info: ModelInfo) -> None:
         """What the model is, under which licence, and what its reader should know: said before anything is written."""
         from ...services.model_summary import format_licence
 
-        if found.audit is not None:
-            print(f"read   {self.model}: {found.audit.format_summary()}")
-        if licence := format_licence(found):
+        if model_info.audit is not None:
+            print(f"read   {self.model}: {model_info.audit.format_summary()}")
+        if licence := format_licence(model_info):
             print(f"       {licence}")
-        for note in found.notes:
+        for note in model_info.notes:
             print(f"       {note}")
 
     def _print_result(self, converted: ConversionResult) -> None:
@@ -112,13 +112,13 @@ class Convert(Command):
         for note in converted.notes:
             print(f"       {note}")
 
-    def _to_json(self, found: ModelInfo, converted: ConversionResult) -> dict[str, Any]:
+    def _to_json(self, model_info: ModelInfo, converted: ConversionResult) -> dict[str, Any]:
         return {
             "model": self.model,
-            "kind": found.kind,
-            "layout": found.audit.layout if found.audit is not None else None,
-            "licence": found.licence,
-            "notes": [*found.notes, *converted.notes],
+            "kind": model_info.kind,
+            "layout": model_info.audit.layout if model_info.audit is not None else None,
+            "licence": model_info.licence,
+            "notes": [*model_info.notes, *converted.notes],
             "to": converted.to,
             "path": str(converted.path),
             "largest_difference": converted.difference,

@@ -68,7 +68,9 @@ class Embed(Command):
             others = self._embed_paths(embedder, [self.of], None) if self.of else None
             progress.print_skipped(() if others is None else others.skipped)
             assert asked.embeddings is not None
-            rows = embedding.find_similar_images(asked.embeddings, self.nearest, None if others is None else others.embeddings)
+            rows = embedding.find_similar_images(
+                asked.embeddings, self.nearest, None if others is None else others.embeddings
+            )
         done = f"Features {list(asked.shape)} of {format_count(asked.count, 'picture')} written to {self.to}"
         if self.json:
             told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}

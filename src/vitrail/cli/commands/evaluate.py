@@ -92,7 +92,9 @@ class Evaluate(Command):
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
             return self._evaluate_folds()
         if self.source:
-            predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
+            predictor = apply_image_options(
+                open_predictor(self.model, self.device), self._select_changes(of_files=True)
+            )
             labelled = self._load_other_source(predictor.task)
         else:
             labelled = self._load_held_out()
@@ -102,7 +104,11 @@ class Evaluate(Command):
         if self.suspects:
             return self._find_label_errors(predictor, labelled)
         _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
-        return self._evaluate_corruptions(predictor, labelled) if self.corruptions else self._evaluate_model(predictor, labelled)
+        return (
+            self._evaluate_corruptions(predictor, labelled)
+            if self.corruptions
+            else self._evaluate_model(predictor, labelled)
+        )
 
     def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import evaluation, progress
@@ -119,25 +125,27 @@ class Evaluate(Command):
             beside["shortcuts"] = seen
         return self._print_evaluation(measured, beside)
 
-    def _print_evaluation(self, measured: EvaluationResult, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
+    def _print_evaluation(
+        self, measured: EvaluationResult, findings: Mapping[str, SubgroupReport | ShortcutReport]
+    ) -> int:
         from ...services import progress
         from ..arguments import print_json
 
         figures = measured.metrics
-        self._save_findings(beside)
+        self._save_findings(findings)
         if self.json:
-            told = {name: one.to_json() for name, one in beside.items()}
+            told = {name: one.to_json() for name, one in findings.items()}
             print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
             return 0
         head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
-        print(escape_unprintable("\n\n".join([head, *(one.table() for one in beside.values())])))
+        print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
         progress.print_skipped_images(measured.predictions)
         return 0
 
-    def _save_findings(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
+    def _save_findings(self, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
         from ...report import extra_findings
 
-        for path in extra_findings.save_extra_findings(Path(self.model), found) if self.keep else ():
+        for path in extra_findings.save_extra_findings(Path(self.model), findings) if self.keep else ():
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _check_flags(self) -> None:
@@ -184,7 +192,9 @@ class Evaluate(Command):
         from ..arguments import print_json
 
         own = evaluation.load_held_out(self._require_run_folder(), self.split)
-        settings = evaluation.build_source_settings(self.model, self.source, self._select_changes(), self.data_root, "auto")
+        settings = evaluation.build_source_settings(
+            self.model, self.source, self._select_changes(), self.data_root, "auto"
+        )
         predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
         _print_notes(own)
         found = diagnostics.evaluate_ood(
@@ -203,7 +213,7 @@ class Evaluate(Command):
         most = diagnostics.DEFAULT_NUM_IMAGES if self.most is None else self.most
         suite = self.corruptions or ""
         stood = diagnostics.evaluate_corruptions(
-            predictor, labelled, suite, most, self.skip_bad, counted=progress.track_groups
+            predictor, labelled, suite, most, self.skip_bad, progress=progress.track_groups
         )
         self._save_findings({"robustness": stood.robustness})
         if self.json:
@@ -259,7 +269,9 @@ class Evaluate(Command):
     def _load_other_source(self, task: Task) -> LabelledImages:
         from ...services import evaluation
 
-        settings = evaluation.build_source_settings(self.model, self.source, self._select_changes(), self.data_root, task)
+        settings = evaluation.build_source_settings(
+            self.model, self.source, self._select_changes(), self.data_root, task
+        )
         return evaluation.load_other_source(self.source, self._choose_split(), settings)
 
     def _select_changes(self, of_files: bool = False) -> dict[str, str]:

@@ -233,7 +233,7 @@ class Explain(Command):
                 yield self._save_explanation(one, stem, beside)
 
     def _save_explanation(
-        self, one: Explanation | MethodComparison, stem: str, beside: Mapping[str, Any]
+        self, explanation: Explanation | MethodComparison, stem: str, extra: Mapping[str, Any]
     ) -> tuple[Path, dict[str, Any]]:
-        path = one.save(self.to, stem, self.opacity, beside)
-        return path, {"title": one.title, **one.to_json()}
+        path = explanation.save(self.to, stem, self.opacity, extra)
+        return path, {"title": explanation.title, **explanation.to_json()}

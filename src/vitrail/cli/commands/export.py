@@ -96,7 +96,9 @@ class Export(Command):
 
     def _to_json(self, exported: ExportResult) -> dict[str, Any]:
         agreed = exported.agreement
-        smaller = {} if agreed is None else {"agreement": agreed.same_fraction, "pictures_per_second": dict(agreed.rates)}
+        smaller = (
+            {} if agreed is None else {"agreement": agreed.same_fraction, "pictures_per_second": dict(agreed.rates)}
+        )
         return {
             "model": self.model,
             "to": exported.to,

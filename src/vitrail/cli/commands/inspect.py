@@ -115,40 +115,40 @@ class Inspect(Command):
             self._print_facts(found, facts)
         return 0
 
-    def _collect_facts(self, found: ModelInfo, asked: CostRequest | None) -> dict[str, Any]:
+    def _collect_facts(self, model_info: ModelInfo, request: CostRequest | None) -> dict[str, Any]:
         """Everything that was asked, as plain values; the figures are drawn on the way."""
         from ...explain import trace
         from ...services.model_summary import provenance_to_json, summarize_model
 
-        facts: dict[str, Any] = {"model": self.model, "kind": found.kind, **summarize_model(found)}
-        if found.audit is not None and (found.bundle is None or found.licence or found.notes):
-            facts["provenance"] = provenance_to_json(found)
-        if found.audit is not None and found.bundle is None:
-            facts["layout"] = found.audit.layout
+        facts: dict[str, Any] = {"model": self.model, "kind": model_info.kind, **summarize_model(model_info)}
+        if model_info.audit is not None and (model_info.bundle is None or model_info.licence or model_info.notes):
+            facts["provenance"] = provenance_to_json(model_info)
+        if model_info.audit is not None and model_info.bundle is None:
+            facts["layout"] = model_info.audit.layout
             facts["tensors"] = [
                 {"name": row.theirs, "shape": list(row.shape), "action": row.action, "ours": row.ours}
-                for row in found.audit.rows
+                for row in model_info.audit.rows
             ]
         if self.walk is not None:
-            steps = trace.trace_forward(found.model, found.spec, self.walk)
+            steps = trace.trace_forward(model_info.model, model_info.spec, self.walk)
             facts["walk"] = [step._asdict() for step in steps]
         if self.figures is not None:
-            facts["figures"] = self._draw_figures(found, self.figures)
-        if asked is not None:
+            facts["figures"] = self._draw_figures(model_info, self.figures)
+        if request is not None:
             from ...services.cost import estimate_cost
 
-            facts["cost"] = estimate_cost(found.config, found.spec, asked)
+            facts["cost"] = estimate_cost(model_info.config, model_info.spec, request)
         return facts
 
-    def _print_facts(self, found: ModelInfo, facts: dict[str, Any]) -> None:
+    def _print_facts(self, model_info: ModelInfo, facts: dict[str, Any]) -> None:
         from ...explain import trace
         from ...services.model_summary import format_model_summary, format_provenance
 
-        print(format_model_summary(found, facts))
+        print(format_model_summary(model_info, facts))
         if "provenance" in facts:
-            print("\n" + "\n".join(format_provenance(found)))
-        if "tensors" in facts and found.audit is not None:
-            print(f"\n{found.audit.format_table()}")
+            print("\n" + "\n".join(format_provenance(model_info)))
+        if "tensors" in facts and model_info.audit is not None:
+            print(f"\n{model_info.audit.format_table()}")
         if "walk" in facts:
             print(f"\n{trace.format_trace([trace.TraceStep(**step) for step in facts['walk']])}")
         if "cost" in facts:
@@ -185,19 +185,19 @@ class Inspect(Command):
             utilization=self.reached,
         )
 
-    def _draw_figures(self, found: ModelInfo, folder: Path) -> list[str]:
+    def _draw_figures(self, model_info: ModelInfo, folder: Path) -> list[str]:
         """The three figures; a model that knows no places has two."""
         from ...explain import figures
         from ...services.model_summary import preview_model_input
 
-        image = preview_model_input(found, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
-        patch = found.config.patch
+        image = preview_model_input(model_info, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
+        patch = model_info.config.patch
         drawn = {
             "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),
             f"token-{self.token}.png": figures.plot_token_strip(image, patch, self.token, self.cmap),
         }
-        if found.config.positions != "none" or found.config.rotary != "none":
-            drawn["positions.png"] = figures.plot_positions(found.model, self.cmap)
+        if model_info.config.positions != "none" or model_info.config.rotary != "none":
+            drawn["positions.png"] = figures.plot_positions(model_info.model, self.cmap)
         for name, figure in drawn.items():
             figures.save_png(figure, folder / name)
         return [str(folder / name) for name in drawn]

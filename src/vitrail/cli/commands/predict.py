@@ -41,7 +41,7 @@ class Predict(Command):
     to: Path | None = None
     """Write to this file instead of CSV to standard output: .csv, .jsonl (an object a line) or .parquet."""
     sets: bool = False
-    """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - answers.miss)."""
+    """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - decisions.conformal_alpha)."""
     engine: Literal["local", "onnx", "ray"] = "local"
     """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
     FILE.onnx always does; ray: on the workers of a Ray cluster."""
@@ -122,11 +122,11 @@ class Predict(Command):
         progress.print_skipped(outcome.skipped)
         return 0
 
-    def _predict_images(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_images(self, images: Sequence[Path]) -> TaskPredictions:
         """By ONNX Runtime without importing torch, or by torch."""
-        return self._predict_with_onnx(pictures) if self._uses_onnx() else self._predict_with_torch(pictures)
+        return self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
 
-    def _predict_with_onnx(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_with_onnx(self, images: Sequence[Path]) -> TaskPredictions:
         from ...predict.onnx_predictor import join_exported_predictions
         from ...services import progress
         from ...services.predict_onnx import open_onnx_predictor
@@ -135,10 +135,10 @@ class Predict(Command):
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         file = open_onnx_predictor(self.model, self.device, dict(self.changes))
         return join_exported_predictions(
-            list(progress.track_batches(file.predict_batches(pictures, skip_bad=self.skip_bad), len(pictures)))
+            list(progress.track_batches(file.predict_batches(images, skip_bad=self.skip_bad), len(images)))
         )
 
-    def _predict_with_torch(self, pictures: Sequence[Path]) -> TaskPredictions:
+    def _predict_with_torch(self, images: Sequence[Path]) -> TaskPredictions:
         from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
         from ...services import progress
         from ...services.prediction import apply_image_options, open_predictor
@@ -146,6 +146,6 @@ class Predict(Command):
         predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))
         if self.sets:
             require_sets_support(predictor.task, predictor.decisions)
-        parts = predictor.predict_batches(pictures, skip_bad=self.skip_bad)
-        predictions = concat_predictions(list(progress.track_batches(parts, len(pictures))))
+        parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
+        predictions = concat_predictions(list(progress.track_batches(parts, len(images))))
         return add_prediction_sets(predictions, predictor.decisions) if self.sets else predictions

@@ -35,7 +35,7 @@ class Report(Command):
     """Whose questions the first page answers."""
     positive: str = ""
     """The only class or label that the first page speaks of, such as defect; by default all labels, all classes of
-    several, and of two the one that answers.positive named, or the rarer one."""
+    several, and of two the one that decisions.positive named, or the rarer one."""
     prevalence: str = ""
     """The share that has it where the model will be used, such as 0.02, or NAME=0.02,OTHER=0.1; by default that of the
     held-out pictures."""

@@ -110,9 +110,9 @@ class Serve(Command):
         url = get_listener_url(listener)
         self._print_line(f"listening on {url}, reading {self.model}", {"listening": url})
 
-    def _print_ready(self, opened: ServedModel) -> None:
-        facts = f"{opened.name}: {len(opened.predictor.classes)} {_task_noun(opened.predictor.task)}"
-        self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
+    def _print_ready(self, served_model: ServedModel) -> None:
+        facts = f"{served_model.name}: {len(served_model.predictor.classes)} {_task_noun(served_model.predictor.task)}"
+        self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})
 
     def _print_request(self, path: str, status: int, seconds: float) -> None:
         from datetime import datetime

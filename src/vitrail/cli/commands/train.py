@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...train.resume import Extension
 
 
-RESUME_FIELDS = ("compute.", "recipe.accumulate", "track.")
+RESUME_FIELDS = ("compute.", "recipe.grad_accum_steps", "track.")
 """Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 
 
@@ -32,7 +32,7 @@ class Train(Command):
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
-      vitrail train digits --recipe.batch 64 --dry-run
+      vitrail train digits --recipe.batch_size 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8 --extend --minutes 10
     """
@@ -95,7 +95,7 @@ class Train(Command):
     debug: bool = False
     """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
-    """Any field of the plan by its name, such as --recipe.batch 64; --help-plan lists them."""
+    """Any field of the plan by its name, such as --recipe.batch_size 64; --help-plan lists them."""
 
     def run(self) -> int:
         """Train, or say what would be done."""
@@ -263,7 +263,7 @@ class Train(Command):
             print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
         return 0
 
-    def _print_result(self, followed: TrainOutcome) -> int:
+    def _print_result(self, outcome: TrainOutcome) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...formatting import MIN_TEST_IMAGES, format_duration
         from ...train import events
@@ -272,7 +272,7 @@ class Train(Command):
 
         if group_from_env().rank:
             return 0  # rank 0 prints
-        out, finished = followed.run, followed.finished
+        out, finished = outcome.run, outcome.finished
         if self.json:
             print_json(
                 {

@@ -67,11 +67,11 @@ def _blend_images(
 
 
 def _mix_targets(
-    targets: Shaped[Tensor, " B *K"], partner: np.ndarray, kept: np.ndarray, outputs: int
+    targets: Shaped[Tensor, " B *K"], partner: np.ndarray, own_weights: np.ndarray, outputs: int
 ) -> Float[Tensor, "B K"]:
-    """The targets' own share `kept` and the partner's rest, in float32."""
+    """The targets' own share `own_weights` and the partner's rest, in float32."""
     soft = F.one_hot(targets, outputs).float() if targets.ndim == 1 else targets.float()
-    share = to_device(kept, targets.device)[:, None]
+    share = to_device(own_weights, targets.device)[:, None]
     other = soft[to_device(partner, targets.device)]
     return torch.where(share == 1, soft, soft * share + other * (1 - share))
 

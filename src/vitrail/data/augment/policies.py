@@ -70,9 +70,9 @@ class AugmentationOps:
     """How much of it, in the operation's own unit."""
 
 
-def apply_operations(images: UInt8[Tensor, "B C H W"], moves: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
+def apply_operations(images: UInt8[Tensor, "B C H W"], ops: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
     """Carry out the moves. A picture's result depends on its own pixels and moves alone."""
-    for operations, amounts in zip(moves.operations.T, moves.amounts.T, strict=True):
+    for operations, amounts in zip(ops.operations.T, ops.amounts.T, strict=True):
         changed = images.clone()
         for operation, function in OPERATION_FUNCTIONS.items():
             rows = np.flatnonzero(operations == operation)

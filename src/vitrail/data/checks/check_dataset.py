@@ -33,28 +33,28 @@ def check_dataset(
     splits: Mapping[str, NDArray[np.int64]],
     spec: ImageSpec,
     patch: tuple[int, int] = (1, 1),
-    seconds: float | None = None,
-    watch: ProgressWrapper | None = None,
+    time_limit: float | None = None,
+    progress: ProgressWrapper | None = None,
     strata: str = "",
 ) -> DataCheckReport:
     """Decode every picture of the splits, by as many threads as there are cores, and weigh what was seen.
 
     Args:
         patch: rows and columns of pixels of one patch of the model.
-        seconds: about how long it may take; pictures are then looked at in a random order, the same every time, and
+        time_limit: about how long it may take; pictures are then looked at in a random order, the same every time, and
             the findings say how many there was time for.
-        watch: sees each look pass, for whoever shows progress.
+        progress: sees each look pass, for whoever shows progress.
         strata: a column that the splits show in proportion: it may tell the labels, and is no shortcut.
     """
     rows = np.unique(np.concatenate([*splits.values(), np.zeros(0, dtype=np.int64)]))
     began, until = time.monotonic(), None
-    if seconds is None:
-        looks = measure_images(source, rows, spec, MAX_SKETCHES, watch=watch)
+    if time_limit is None:
+        looks = measure_images(source, rows, spec, MAX_SKETCHES, progress=progress)
     else:
-        until = began + seconds
+        until = began + time_limit
         order = rows[permutation(0, "check", 0, len(rows))]
         looks = measure_images(
-            source, order, spec, MAX_SKETCHES_WITH_TIMEOUT, began + DECODING_TIME_FRACTION * seconds, watch
+            source, order, spec, MAX_SKETCHES_WITH_TIMEOUT, began + DECODING_TIME_FRACTION * time_limit, progress
         )
     counts = class_balance.class_counts(source, splits)
     concerns: list[DataIssue] = [
@@ -80,7 +80,7 @@ def check_dataset(
         notes=(
             *([source.reason] if source.reason else []),
             *source.notes,
-            *_note_unchecked_images(looked, len(rows), seconds),
+            *_note_unchecked_images(looked, len(rows), time_limit),
             *_note_unsketched_images(looks),
         ),
         ids=source.ids,
@@ -104,10 +104,10 @@ def _count_values(values: Shaped[np.ndarray, " n"]) -> dict[str, int]:
     return {str(names[place]): int(counts[place]) for place in order.tolist()}
 
 
-def _note_unchecked_images(looked: int, pictures: int, seconds: float | None) -> list[str]:
-    if looked == pictures or seconds is None:
+def _note_unchecked_images(looked: int, images: int, seconds: float | None) -> list[str]:
+    if looked == images or seconds is None:
         return []
-    seen = f"{looked:,} of {pictures:,} pictures, drawn by chance"
+    seen = f"{looked:,} of {images:,} pictures, drawn by chance"
     return [f"The check had {seconds:.0f} s and looked at {seen}; vitrail check looks at all of them."]
 
 

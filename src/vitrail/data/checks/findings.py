@@ -100,7 +100,15 @@ class DataCheckReport:
 
     def table(self) -> str:
         """All of it as plain text, every bad picture named."""
-        return "\n".join([*self._header_lines(), *self._bad_image_lines(), *self._issue_lines(), *self._class_count_lines(), *self._note_lines()])
+        return "\n".join(
+            [
+                *self._header_lines(),
+                *self._bad_image_lines(),
+                *self._issue_lines(),
+                *self._class_count_lines(),
+                *self._note_lines(),
+            ]
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The same for machines; `bad` as objects with id and reason."""

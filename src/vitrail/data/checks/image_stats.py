@@ -104,35 +104,35 @@ def measure_images(
     source: Source,
     rows: NDArray[np.int64],
     spec: ImageSpec,
-    most_sketches: int,
+    max_sketches: int,
     until: float | None = None,
-    watch: ProgressWrapper | None = None,
+    progress: ProgressWrapper | None = None,
 ) -> ImageStatsTable:
     """Look at pictures by as many threads as there are cores; uint8 arrays are looked at as a block, not one by one.
 
     Args:
         rows: which, in the order in which they are looked at.
-        most_sketches: of more pictures than this, so many drawn by chance are sketched.
+        max_sketches: of more pictures than this, so many drawn by chance are sketched.
         until: a value of `time.monotonic` at which no further picture is begun.
-        watch: passes single looks on, and may count them; not asked for a block.
+        progress: passes single looks on, and may count them; not asked for a block.
     """
-    sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < most_sketches
+    sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < max_sketches
     stack = source.images
     if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
         return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
     work = ((source.images[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
     looks = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
-    looks = watch(looks, len(rows)) if watch else looks
+    looks = progress(looks, len(rows)) if progress else looks
     return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), looks, strict=False))])
 
 
-def measure_image(picture: ImageInput, spec: ImageSpec, sketch: bool = True) -> ImageStats | str:
+def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) -> ImageStats | str:
     """One picture, decoded as a training would; or the reason why it cannot be used."""
     try:
-        stored = read_image(picture, spec)
+        stored = read_image(image, spec)
         pixels = convert_image(stored, spec)
     except DataError as error:
-        return str(error).removeprefix(f"{_image_name(picture)}: ")
+        return str(error).removeprefix(f"{_image_name(image)}: ")
     values = stored.values
     grey = _to_grey_image(pixels)
     mean, deviation, dark, bright = _grey_level_stats(grey)
@@ -149,7 +149,7 @@ def measure_image(picture: ImageInput, spec: ImageSpec, sketch: bool = True) -> 
         std=deviation,
         dark=dark,
         bright=bright,
-        sketch=_make_sketch(grey) if sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
+        sketch=_make_sketch(grey) if with_sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
     )
 
 
@@ -163,8 +163,8 @@ def hash_image(stored: DecodedImage) -> int:
     return int.from_bytes(found.digest(), "little")
 
 
-def _measure_task(work: tuple[ImageInput, bool], spec: ImageSpec) -> ImageStats | str:
-    return measure_image(work[0], spec, work[1])
+def _measure_task(task: tuple[ImageInput, bool], spec: ImageSpec) -> ImageStats | str:
+    return measure_image(task[0], spec, task[1])
 
 
 def _iter_until(work: Iterable[tuple[ImageInput, bool]], until: float | None) -> Iterator[tuple[ImageInput, bool]]:
@@ -174,10 +174,10 @@ def _iter_until(work: Iterable[tuple[ImageInput, bool]], until: float | None) ->
         yield piece
 
 
-def _image_name(picture: ImageInput) -> str:
-    if isinstance(picture, np.ndarray):
+def _image_name(image: ImageInput) -> str:
+    if isinstance(image, np.ndarray):
         return ""
-    return str(picture) if isinstance(picture, Path) else picture.name
+    return str(image) if isinstance(image, Path) else image.name
 
 
 def _is_grey(values: np.ndarray) -> bool:

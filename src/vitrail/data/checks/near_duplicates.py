@@ -133,7 +133,7 @@ def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndar
     ]
     rows = np.concatenate(waves)
     expected = natural_image_spectrum(*np.divmod(np.arange(1, DCT_FREQUENCIES * DCT_FREQUENCIES), DCT_FREQUENCIES))
-    return fit_whitening(rows, np.diag(expected), known_from=rows.shape[1], floor=1e-3)(rows)
+    return fit_whitening(rows, np.diag(expected), prior_strength=rows.shape[1], noise_floor=1e-3)(rows)
 
 
 def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTransform:
@@ -146,22 +146,24 @@ def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTrans
     expected = natural_image_spectrum(*np.divmod(np.arange(side * side), side))
     expected[0] = 0  # the mean is gone
     rows = few.reshape(len(few), -1)
-    return fit_whitening(rows, turned.T @ (expected[:, None] * turned), known_from=rows.shape[1] / 4, floor=0.01)
+    return fit_whitening(
+        rows, turned.T @ (expected[:, None] * turned), prior_strength=rows.shape[1] / 4, noise_floor=0.01
+    )
 
 
 def compare_pairs(
-    sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], own: WhiteningTransform
+    sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
     """Correlation of what is each picture's own, and of the whole pictures, once they are laid on each other; where
     a rough look shows nothing in common, that of the rough look."""
     first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
     moves = choose_initial_transforms(first, second)
-    alike, whole = _correlate_pairs(first, second, moves, own)
+    alike, whole = _correlate_pairs(first, second, moves, whiten)
     worth = np.flatnonzero(alike >= MIN_ROUGH_SIMILARITY)
     if len(worth):
         first, second = first[worth], second[worth]
         alike[worth], whole[worth] = _correlate_pairs(
-            first, second, refine_transforms(first, second, moves[worth]), own
+            first, second, refine_transforms(first, second, moves[worth]), whiten
         )
     return alike, whole
 
@@ -241,7 +243,7 @@ def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
     return np.array(INITIAL_TRANSFORMS, dtype=np.float32)[np.argmax(fits, axis=0)]
 
 
-def refine_transforms(first: Sketches, second: Sketches, moves: Transforms) -> Transforms:
+def refine_transforms(first: Sketches, second: Sketches, transforms: Transforms) -> Transforms:
     """Moves that lay each second picture on its first one, bettered round by round; never worse than those given.
 
     Source: Gauss-Newton with the gradients of the first picture and a damping that adapts (Baker and Matthews 2004,
@@ -253,40 +255,40 @@ def refine_transforms(first: Sketches, second: Sketches, moves: Transforms) -> T
     system = turned @ slopes  # [P, 4, 4]
     stiff = np.trace(system, axis1=1, axis2=2)[:, None, None] / 4 * np.eye(4, dtype=np.float32)
     damping = np.full(len(first), INITIAL_DAMPING, np.float32)
-    seen = crop_and_standardize(warp_sketches(second, moves))
+    seen = crop_and_standardize(warp_sketches(second, transforms))
     error = ((target - seen) ** 2).mean((1, 2))
     for _ in range(ROUNDS):
         missing = (target - seen).reshape(len(first), -1, 1)
         held = system + damping[:, None, None] * stiff + 1e-6 * np.eye(4, dtype=np.float32)
         step = np.linalg.solve(held, turned @ missing)[..., 0]
-        tried = np.clip(moves + step, -MAX_SHIFT, MAX_SHIFT).astype(np.float32)
+        tried = np.clip(transforms + step, -MAX_SHIFT, MAX_SHIFT).astype(np.float32)
         then = crop_and_standardize(warp_sketches(second, tried))
         new = ((target - then) ** 2).mean((1, 2))
         better = new < error
-        moves = np.where(better[:, None], tried, moves)
+        transforms = np.where(better[:, None], tried, transforms)
         seen = np.where(better[:, None, None], then, seen)
         error = np.where(better, new, error)
         damping = np.where(better, damping * 0.3, damping * 8).astype(np.float32)
-    return moves
+    return transforms
 
 
-def warp_sketches(pictures: Sketches, moves: Float32[np.ndarray, "Q 4"]) -> Sketches:
+def warp_sketches(images: Sketches, transforms: Float32[np.ndarray, "Q 4"]) -> Sketches:
     """Pictures as seen at moved places, one move for each or one for all; both directions are apart, so two products
     with narrow matrices do it."""
-    side = pictures.shape[1]
-    down = _cubic_warp_weights(side, moves[:, 0], moves[:, 1])
-    across = _cubic_warp_weights(side, moves[:, 2], moves[:, 3])
-    return down @ pictures @ across.transpose(0, 2, 1)
+    side = images.shape[1]
+    down = _cubic_warp_weights(side, transforms[:, 0], transforms[:, 1])
+    across = _cubic_warp_weights(side, transforms[:, 2], transforms[:, 3])
+    return down @ images @ across.transpose(0, 2, 1)
 
 
-def _transform_gradients(pictures: Sketches) -> Float32[np.ndarray, "P M 4"]:
+def _transform_gradients(images: Sketches) -> Float32[np.ndarray, "P M 4"]:
     """How a picture changes with each of the four moves, inside the margin."""
-    side = pictures.shape[1]
+    side = images.shape[1]
     kept = slice(MARGIN, side - MARGIN)
-    down, across = np.gradient(standardize(pictures), 2 / side, axis=(1, 2))
+    down, across = np.gradient(standardize(images), 2 / side, axis=(1, 2))
     place = _pixel_coordinates(side)
     slopes = np.stack([down, down * place[:, None], across, across * place], axis=-1)[:, kept, kept]
-    slopes = slopes.reshape(len(pictures), -1, 4)
+    slopes = slopes.reshape(len(images), -1, 4)
     return np.asarray(slopes - slopes.mean(1, keepdims=True), dtype=np.float32)
 
 
@@ -330,24 +332,29 @@ class WhiteningTransform(NamedTuple):
 
 
 def fit_whitening(
-    rows: Float32[np.ndarray, "n D"], expected: Float[np.ndarray, "D D"], known_from: float, floor: float
+    rows: Float32[np.ndarray, "n D"],
+    prior_covariance: Float[np.ndarray, "D D"],
+    prior_strength: float,
+    noise_floor: float,
 ) -> WhiteningTransform:
     """Learn what the rows of a set share.
 
     Args:
-        expected: covariance of pictures in general, but for a factor; what is believed of a set of few pictures.
-        known_from: number of rows by which the set's own covariance counts as much as the expected one.
-        floor: share of the mean variance below which a difference is taken for noise and not magnified.
+        prior_covariance: covariance of pictures in general, but for a factor; what is believed of a set of few pictures.
+        prior_strength: number of rows by which the set's own covariance counts as much as the expected one.
+        noise_floor: share of the mean variance below which a difference is taken for noise and not magnified.
     """
     few = rows[:: -(-len(rows) // MAX_WHITENING_ROWS)]
-    share = len(few) / (len(few) + known_from)
+    share = len(few) / (len(few) + prior_strength)
     mean = share * few.mean(0)
     centred = few - mean
     own = centred.T @ centred / len(few)
     level = max(float(np.trace(own)), 1e-12)
-    mixed: NDArray[np.float64] = share * own + (1 - share) * expected * (level / float(np.trace(expected)))
+    mixed: NDArray[np.float64] = share * own + (1 - share) * prior_covariance * (
+        level / float(np.trace(prior_covariance))
+    )
     variances, directions = np.linalg.eigh(mixed)
-    scales = 1 / np.sqrt(np.maximum(variances, 0) + floor * level / len(variances))
+    scales = 1 / np.sqrt(np.maximum(variances, 0) + noise_floor * level / len(variances))
     return WhiteningTransform(mean.astype(np.float32), ((directions * scales) @ directions.T).astype(np.float32))
 
 

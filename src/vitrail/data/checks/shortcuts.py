@@ -63,19 +63,19 @@ class ShortcutTarget(NamedTuple):
     """Words for the pictures of each number: of class 'cat'."""
 
 
-def _check_target(answer: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
+def _check_target(target: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
     """Each class is told by the first feature that singles it out; other features are told if they tell much."""
     told: set[int] = set()
-    known = answer.is_known
+    known = target.is_known
     if known.sum() < 2 * MIN_CLASS_IMAGES:
         return
     for feature, codes, names in features:
-        table = _contingency_table(codes[known], answer.class_indices[known], len(names), len(answer.descriptions))
-        singled = dict(_find_class_shortcuts(feature, names, answer.descriptions, table))
+        table = _contingency_table(codes[known], target.class_indices[known], len(names), len(target.descriptions))
+        singled = dict(_find_class_shortcuts(feature, names, target.descriptions, table))
         yield from (_shortcut_issue(text) for number, text in singled.items() if number not in told)
         told |= set(singled)
         if not told:
-            yield from _check_predictive_feature(feature, answer.label, table)
+            yield from _check_predictive_feature(feature, target.label, table)
 
 
 def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Iterator[tuple[str, Sequence[str]]]:

@@ -40,7 +40,7 @@ from .tiff import parse_tiff
 MAX_CLIPPED_FRACTION = 0.05  # share of pixels beyond low..high that may turn plain black or white
 
 
-def decode_image(picture: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
+def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
     """The picture as the model's number of channels, upright, scaled from the spec's low..high to 0..255.
 
     Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
@@ -52,15 +52,15 @@ def decode_image(picture: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarr
     Raises:
         DataError: not readable, too large, of another value range or channel count; the message names the picture.
     """
-    if isinstance(picture, bytes):
-        return convert_image(parse_image(picture, spec), spec)
-    stored = read_image(picture, spec)
+    if isinstance(image, bytes):
+        return convert_image(parse_image(image, spec), spec)
+    stored = read_image(image, spec)
     try:
         return convert_image(stored, spec)
     except DataError as error:
-        if isinstance(picture, np.ndarray):
+        if isinstance(image, np.ndarray):
             raise
-        name = picture if isinstance(picture, Path) else picture.name
+        name = image if isinstance(image, Path) else image.name
         raise DataError(f"{name}: {error}") from None
 
 
@@ -98,18 +98,18 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     return _rescale_linear(values, low, high)
 
 
-def _check_values(pictures: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
+def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
     """Refuse the first picture with values that are no numbers, that are fractions of 0..255, or of another range."""
     one = (1, 2, 3)  # each rule looks at one picture at a time, however many there are
-    beyond = np.count_nonzero((pictures < low) | (pictures > high), axis=one) / max(1, pictures[:1].size)
+    beyond = np.count_nonzero((images < low) | (images > high), axis=one) / max(1, images[:1].size)
     wrong = beyond > MAX_CLIPPED_FRACTION
-    if pictures.dtype.kind == "f":
-        wrong |= ~np.isfinite(pictures).all(axis=one)
+    if images.dtype.kind == "f":
+        wrong |= ~np.isfinite(images).all(axis=one)
         if high >= 255:
-            largest = pictures.max(axis=one)
-            wrong |= (pictures.min(axis=one) >= 0) & (largest > 0) & (largest <= 1)
+            largest = images.max(axis=one)
+            wrong |= (images.min(axis=one) >= 0) & (largest > 0) & (largest <= 1)
     for place in np.flatnonzero(wrong)[:1]:
-        _raise_value_error(pictures[place], low, high, float(beyond[place]))
+        _raise_value_error(images[place], low, high, float(beyond[place]))
 
 
 def _raise_value_error(values: np.ndarray, low: float, high: float, beyond: float) -> NoReturn:
@@ -159,7 +159,7 @@ __all__ = ["MAX_BYTES", "DecodedImage", "check_image_array", "parse_image", "rea
 MAX_BYTES = 512 * 2**20
 
 
-def read_image(picture: ImageInput, spec: ImageSpec) -> DecodedImage:
+def read_image(image: ImageInput, spec: ImageSpec) -> DecodedImage:
     """The upright values of one picture, of 8, 16 or 32 bits or float, and what was remarkable about it.
 
     Palettes, two-level pictures and CMYK come out as 8-bit grey or RGB. Of an animation the first frame is read, of
@@ -170,16 +170,14 @@ def read_image(picture: ImageInput, spec: ImageSpec) -> DecodedImage:
         DataError: the file is missing, not a plain file, not a picture, truncated, damaged or too large. The message
             names it.
     """
-    if isinstance(picture, np.ndarray):
-        return _image_from_array(picture)
-    name, data = (
-        (str(picture), read_file_bytes(picture)) if isinstance(picture, Path) else (picture.name, picture.fetch())
-    )
+    if isinstance(image, np.ndarray):
+        return _image_from_array(image)
+    name, data = (str(image), read_file_bytes(image)) if isinstance(image, Path) else (image.name, image.fetch())
     try:
         stored = _image_from_array(data) if isinstance(data, np.ndarray) else parse_image(data, spec)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error.__cause__
-    if isinstance(picture, Path) and not extension_matches(picture.suffix, stored.kind):
+    if isinstance(image, Path) and not extension_matches(image.suffix, stored.kind):
         return stored._replace(remarks=(*stored.remarks, EXTENSION_MISMATCH))
     return stored
 

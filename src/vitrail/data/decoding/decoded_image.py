@@ -35,15 +35,15 @@ class DecodedImage(NamedTuple):
     """What the doctor counts: phrases of this file, and "uses 12 of 16 bits"."""
 
 
-def check_image_array(picture: np.ndarray) -> np.ndarray:
+def check_image_array(image: np.ndarray) -> np.ndarray:
     """The array itself if it can be a picture: [H, W] or [H, W, C], integers or floats, at least one pixel."""
-    if picture.ndim not in (2, 3) or picture.size == 0:
+    if image.ndim not in (2, 3) or image.size == 0:
         raise DataError(
-            f"A picture must be an array [height, width] or [height, width, channels]. Got shape {picture.shape}."
+            f"A picture must be an array [height, width] or [height, width, channels]. Got shape {image.shape}."
         )
-    if picture.dtype.kind not in "uif":
-        raise DataError(f"A picture must hold integers or floats. Got an array of {picture.dtype}.")
-    return picture
+    if image.dtype.kind not in "uif":
+        raise DataError(f"A picture must hold integers or floats. Got an array of {image.dtype}.")
+    return image
 
 
 def check_image_size(height: int, width: int, max_pixels: int) -> None:
@@ -147,9 +147,9 @@ def describe_unknown_file(data: bytes) -> str:
     return "it looks like text" if b"\0" not in data[:1024] and data[:1024].isascii() else "unknown contents"
 
 
-def extension_matches(ending: str, kind: str) -> bool:
+def extension_matches(extension: str, file_format: str) -> bool:
     """Whether a file's ending, such as `.jpg`, belongs to this format; an ending of no picture says nothing."""
-    return FORMAT_EXTENSIONS.get(ending.lower(), kind) == kind
+    return FORMAT_EXTENSIONS.get(extension.lower(), file_format) == file_format
 
 
 # fmt: off
@@ -220,9 +220,9 @@ def apply_exif(stored: DecodedImage, blocks: Sequence[bytes]) -> DecodedImage:
     return apply_orientation(stored._replace(remarks=remarks), known)
 
 
-def apply_orientation(stored: DecodedImage, way: int) -> DecodedImage:
+def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
     """The picture turned and mirrored as the EXIF orientation 2..8 asks."""
-    turn = ORIENTATION_TRANSFORMS[way]
+    turn = ORIENTATION_TRANSFORMS[orientation]
     alpha = None if stored.alpha is None else turn(stored.alpha)
     return stored._replace(values=turn(stored.values), alpha=alpha, remarks=(*stored.remarks, ROTATED_BY_EXIF))
 

@@ -243,6 +243,6 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
     return ReducibleJpeg(data, height, width, header.channels, way)
 
 
-def choose_reduction(room: float) -> int:
-    """The largest reduction that leaves enough pixels where there are `room` times as many as needed, each way."""
-    return next((each for each in REDUCTIONS if each <= room), 1)
+def choose_reduction(oversampling: float) -> int:
+    """The largest reduction that leaves enough pixels where there are `oversampling` times as many as needed, each way."""
+    return next((each for each in REDUCTIONS if each <= oversampling), 1)

@@ -57,12 +57,12 @@ def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> N
         needed = {TILES: -(-height // high) * -(-width // wide)}
     for tag, pieces in needed.items():
         entry = page.entries.get(tag)
-        if entry is None or entry.count < pieces * planes:
-            have = entry.count if entry else 0
+        if entry is None or entry.num_values < pieces * planes:
+            have = entry.num_values if entry else 0
             raise damaged_error(TIFF, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
-        if entry.count > MAX_PIECES:
+        if entry.num_values > MAX_PIECES:
             raise TooLargeError(
-                f"image is cut into {entry.count:,} strips or tiles, limit {MAX_PIECES:,}; "
+                f"image is cut into {entry.num_values:,} strips or tiles, limit {MAX_PIECES:,}; "
                 "save it with fewer, larger ones."
             )
     if high * wide > max_pixels:
@@ -166,7 +166,7 @@ class TiffEntry(NamedTuple):
     """One line of a directory: the type of its numbers, how many, and the field with them or their place."""
 
     kind: int
-    count: int
+    num_values: int
     field: bytes
 
 
@@ -199,14 +199,14 @@ class TiffPage(NamedTuple):
     entries: dict[int, TiffEntry]
     data: bytes
 
-    def tag_values(self, tag: int, default: tuple[int, ...] = (), most: int = 16) -> tuple[int, ...]:
+    def tag_values(self, tag: int, default: tuple[int, ...] = (), limit: int = 16) -> tuple[int, ...]:
         """The first whole numbers under a tag."""
         entry = self.entries.get(tag)
         if entry is None:
             return default
         if entry.kind not in INTEGER_TYPES:
             raise damaged_error(TIFF, f"its tag {tag} holds no whole numbers")
-        count = min(entry.count, most)
+        count = min(entry.num_values, limit)
         form = f"{self.encoding.order}{count}{INTEGER_TYPES[entry.kind]}"
         return struct.unpack_from(form, self.entry_bytes(entry))
 
@@ -220,7 +220,7 @@ class TiffPage(NamedTuple):
         Raises:
             DataError: beyond the end of the file.
         """
-        size = entry.count * TYPE_SIZES.get(entry.kind, 1)
+        size = entry.num_values * TYPE_SIZES.get(entry.kind, 1)
         if size <= len(entry.field):
             return entry.field[:size]
         (start,) = struct.unpack(self.encoding.offset_format, entry.field)
@@ -233,13 +233,17 @@ class TiffPage(NamedTuple):
         kept = {tag: entry for tag, entry in sorted(self.entries.items()) if tag in PIXEL_TAGS}
         for tag, entry in kept.items():
             self.entry_bytes(entry)
-            if tag in SINGLE_VALUE_TAGS and entry.count != 1:
-                raise damaged_error(TIFF, f"its tag {tag} holds {entry.count:,} numbers instead of one")
+            if tag in SINGLE_VALUE_TAGS and entry.num_values != 1:
+                raise damaged_error(TIFF, f"its tag {tag} holds {entry.num_values:,} numbers instead of one")
         lines = b"".join(struct.pack(self.encoding.entry_format, tag, *entry) for tag, entry in kept.items())
-        directory = struct.pack(self.encoding.count_format, len(kept)) + lines + struct.pack(self.encoding.offset_format, 0)
+        directory = (
+            struct.pack(self.encoding.count_format, len(kept)) + lines + struct.pack(self.encoding.offset_format, 0)
+        )
         head = 16 if self.encoding.is_bigtiff else 8
         start = len(self.data) + len(self.data) % 2
-        begin = self.data[: head - struct.calcsize(self.encoding.offset_format)] + struct.pack(self.encoding.offset_format, start)
+        begin = self.data[: head - struct.calcsize(self.encoding.offset_format)] + struct.pack(
+            self.encoding.offset_format, start
+        )
         return b"".join([begin, self.data[head:], b"\0" * (len(self.data) % 2), directory])
 
 

@@ -43,9 +43,9 @@ class CategoricalColumn(Sequence[Value]):
         """How many rows hold each value."""
         return np.bincount(self.codes, minlength=len(self.values)).astype(np.int64)
 
-    def first_row(self, number: int) -> int:
+    def first_row(self, value_index: int) -> int:
         """The first row that holds the value of this number."""
-        return int((self.codes == number).argmax())
+        return int((self.codes == value_index).argmax())
 
 
 def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
@@ -57,19 +57,19 @@ def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
     return CategoricalColumn(numbers.values(), codes)
 
 
-def normalize_cell(found: object) -> Cell:
+def normalize_cell(value: object) -> Cell:
     """A cell as plain text, number, truth, tuple of words, or None for every kind of nothing."""
-    if found is None or isinstance(found, str | bool | int):
-        return found
-    if isinstance(found, float):
-        return None if math.isnan(found) else float(found)
-    if isinstance(found, np.generic):
-        return normalize_cell(found.item())
-    if isinstance(found, list | tuple | np.ndarray):
-        return tuple(str(part) for part in found)
-    if type(found).__name__ in ("NAType", "NaTType"):  # pandas' words for nothing
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return None if math.isnan(value) else float(value)
+    if isinstance(value, np.generic):
+        return normalize_cell(value.item())
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(str(part) for part in value)
+    if type(value).__name__ in ("NAType", "NaTType"):  # pandas' words for nothing
         return None
-    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def format_cell(cell: Cell) -> str:

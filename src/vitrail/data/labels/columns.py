@@ -169,12 +169,12 @@ def _infer_path_column(names: Sequence[str], cells: Mapping[str, CategoricalColu
     return min(texts, key=rank.__getitem__, default="")
 
 
-def _fraction_of_rows(column: CategoricalColumn[Cell], holds: Callable[[Cell], bool]) -> float:
+def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> float:
     """Share of the rows, less those that are not known, whose cell has a property."""
     counts = column.counts()
     filled = [number for number, value in enumerate(column.values) if not is_unknown(value)]
     total = int(counts[filled].sum())
-    return sum(int(counts[number]) for number in filled if holds(column.values[number])) / total if total else 0.0
+    return sum(int(counts[number]) for number in filled if predicate(column.values[number])) / total if total else 0.0
 
 
 def _infer_split_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]]) -> str:
@@ -234,9 +234,9 @@ def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
     return counted or bool(guess_group_kind(name, column)) or _split_column_words(name)[-1:] == ["id"]
 
 
-def _all_values(column: CategoricalColumn[Cell], holds: Callable[[Cell], bool]) -> bool:
+def _all_values(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> bool:
     words = [value for value in column.values if not is_unknown(value)]
-    return bool(words) and all(holds(value) for value in words)
+    return bool(words) and all(predicate(value) for value in words)
 
 
 def _is_flag(cell: Cell) -> bool:

@@ -306,7 +306,7 @@ def _find_minus_ones(column: CategoricalColumn[Cell]) -> list[int]:
 
 
 def _resolve_minus_one(
-    name: str, column: CategoricalColumn[Cell], number: int, settings: DataSettings, where: Where
+    name: str, column: CategoricalColumn[Cell], value_index: int, settings: DataSettings, where: Where
 ) -> str:
     """The word that a -1 stands for; empty to leave its rows out."""
     zeros_and_ones = {_normalize_word(value) for value in column.values} <= {"0", "1", "-1", ""}
@@ -316,8 +316,8 @@ def _resolve_minus_one(
         return "0" if settings.uncertain == "zero" else "1"
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
-        f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, in "
-        f"{format_count(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say "
+        f"{where(column.first_row(value_index))}: {name!r} is {column.values[value_index]!r}, in "
+        f"{format_count(int(column.counts()[value_index]), 'row')} in all, which often means uncertain or not known. Say "
         f"which "
         f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
     )

@@ -103,7 +103,9 @@ class _NpzArchive:
         found = [self._read_split(split, self._find_images(split)) for split in splits]
         parts = [part for part in found if part is not None]
         if not parts:
-            raise DataError(f"{self._file.path} holds pictures, {self._find_images(splits[0])!r}, but no labels. {_HOW}")
+            raise DataError(
+                f"{self._file.path} holds pictures, {self._find_images(splits[0])!r}, but no labels. {_HOW}"
+            )
         return parts
 
     def read_class_names(self) -> list[str]:
@@ -122,18 +124,22 @@ class _NpzArchive:
         rest = [name for name in self._file.headers if name not in self._used_names]
         return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
 
-    def _read_split(self, split: str, pictures: str) -> SplitArrays | None:
-        shape = self._file.headers[pictures].shape
+    def _read_split(self, split: str, images: str) -> SplitArrays | None:
+        shape = self._file.headers[images].shape
         labels = self._find_labels(split, shape[0] if shape else 0)
         if not labels:
             return None
-        self._used_names |= {pictures, labels}
-        group = self._names_by_split[split].get(parse_array_name(self._settings.group)[1], "") if self._settings.group else ""
+        self._used_names |= {images, labels}
+        group = (
+            self._names_by_split[split].get(parse_array_name(self._settings.group)[1], "")
+            if self._settings.group
+            else ""
+        )
         if self._settings.group and not group:
             raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
         self._used_names |= {group} - {""}
         groups = self._file.read(group) if group else None
-        return _read_arrays(self._file, split, pictures, self._file, labels, groups)
+        return _read_arrays(self._file, split, images, self._file, labels, groups)
 
     def _find_images(self, split: str) -> str:
         """The name of the pictures; of several, the one with axes enough for pictures."""
@@ -161,12 +167,12 @@ class _NpzArchive:
             )
         return (as_long or found or [""])[0]
 
-    def _find_arrays(self, split: str, told: str, usual: Iterable[str]) -> list[str]:
+    def _find_arrays(self, split: str, array_name: str, defaults: Iterable[str]) -> list[str]:
         """Names of a split that are told, or usual."""
         there = self._names_by_split.get(split, {})
-        if told:
-            return [name for rest, name in there.items() if rest == parse_array_name(told)[1]]
-        return [there[rest] for rest in usual if rest in there]
+        if array_name:
+            return [name for rest, name in there.items() if rest == parse_array_name(array_name)[1]]
+        return [there[rest] for rest in defaults if rest in there]
 
     def _guess_by_axes(self) -> SplitArrays:
         """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the pictures."""
@@ -206,20 +212,20 @@ def parse_array_name(name: str) -> tuple[str, str]:
 
 
 def _read_arrays(
-    file: ArrayFile, split: str, pictures: str, of_labels: ArrayFile, labels: str, groups: np.ndarray | None
+    file: ArrayFile, split: str, images: str, label_file: ArrayFile, labels: str, groups: np.ndarray | None
 ) -> SplitArrays:
-    for each, name in ((file, pictures), (of_labels, labels)):
+    for each, name in ((file, images), (label_file, labels)):
         if each.headers[name].dtype.hasobject:
             raise DataError(
                 f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so it was not "
                 "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
                 "files."
             )
-    stack, notes = normalize_stack(file.read(pictures), file.describe_array(pictures))
-    answers = np.asarray(normalize_labels(of_labels.read(labels)))
+    stack, notes = normalize_stack(file.read(images), file.describe_array(images))
+    answers = np.asarray(normalize_labels(label_file.read(labels)))
     if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
-            f"{file.describe_array(pictures)} holds {len(stack):,} pictures, but {of_labels.describe_array(labels)} {len(answers):,} "
+            f"{file.describe_array(images)} holds {len(stack):,} pictures, but {label_file.describe_array(labels)} {len(answers):,} "
             "labels. Each picture needs one, in order."
         )
     return SplitArrays(split, stack, answers, groups, notes)

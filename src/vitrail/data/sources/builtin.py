@@ -88,14 +88,14 @@ def open_cifar100(data_root: Path | None) -> Source:
     return _open_cifar(CIFAR100, data_root)
 
 
-def _open_cifar(known: CifarLayout, data_root: Path | None) -> Source:
-    files, notes = _find_cifar_files(known, data_root)
-    names = [_to_str(name) for name in _read_text_list(files, known.meta, known.class_names)]
-    batches = [_read_cifar_batch(files, known, name) for name in (*known.train, known.test)]
+def _open_cifar(layout: CifarLayout, data_root: Path | None) -> Source:
+    files, notes = _find_cifar_files(layout, data_root)
+    names = [_to_str(name) for name in _read_text_list(files, layout.meta, layout.class_names)]
+    batches = [_read_cifar_batch(files, layout, name) for name in (*layout.train, layout.test)]
     test = len(batches[-1][0])
     train = sum(len(pictures) for pictures, _ in batches) - test
     return Source(
-        name=known.name,
+        name=layout.name,
         classes=tuple(names),
         images=np.concatenate([pictures for pictures, _ in batches]),
         targets=np.concatenate([targets for _, targets in batches]),
@@ -118,21 +118,21 @@ class _CifarFiles:
         return load_pickled_arrays(self.contents[name], f"{self.where}/{name}")
 
 
-def _find_cifar_files(known: CifarLayout, data_root: Path | None) -> tuple[_CifarFiles, tuple[str, ...]]:
+def _find_cifar_files(layout: CifarLayout, data_root: Path | None) -> tuple[_CifarFiles, tuple[str, ...]]:
     """Every file of the set, from its folder or, without one, from its archive."""
-    roots = [] if data_root is None else [data_root, data_root / known.name]
-    wanted = (*known.train, known.test, known.meta)
-    for folder in [*(root / known.folder for root in roots), *roots]:
-        if (folder / known.test).is_file() and (folder / known.meta).is_file():
+    roots = [] if data_root is None else [data_root, data_root / layout.name]
+    wanted = (*layout.train, layout.test, layout.meta)
+    for folder in [*(root / layout.folder for root in roots), *roots]:
+        if (folder / layout.test).is_file() and (folder / layout.meta).is_file():
             there = [name for name in wanted if (folder / name).is_file()]
             return _CifarFiles(folder, {name: _read_batch_file(folder / name) for name in there}), ()
     for root in roots:
-        if (root / known.archive).is_file():
-            return _read_archive(root / known.archive, known, wanted)
+        if (root / layout.archive).is_file():
+            return _read_archive(root / layout.archive, layout, wanted)
     looked = f" in {data_root}" if data_root else ", as no --data-root was given"
     raise DataError(
-        f"{known.name}: neither the folder {known.folder} nor {known.archive} was found{looked}. Download "
-        f"https://www.cs.toronto.edu/~kriz/{known.archive} (MD5 {known.md5}) and name its folder with --data-root."
+        f"{layout.name}: neither the folder {layout.folder} nor {layout.archive} was found{looked}. Download "
+        f"https://www.cs.toronto.edu/~kriz/{layout.archive} (MD5 {layout.md5}) and name its folder with --data-root."
     )
 
 
@@ -145,7 +145,7 @@ def _read_batch_file(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}).") from error
 
 
-def _read_archive(path: Path, known: CifarLayout, wanted: Sequence[str]) -> tuple[_CifarFiles, tuple[str, ...]]:
+def _read_archive(path: Path, layout: CifarLayout, wanted: Sequence[str]) -> tuple[_CifarFiles, tuple[str, ...]]:
     """The files of an archive, read without anything being written."""
     contents: dict[str, bytes] = {}
     try:
@@ -154,13 +154,13 @@ def _read_archive(path: Path, known: CifarLayout, wanted: Sequence[str]) -> tupl
         with gzip.open(path) as packed, tarfile.open(fileobj=_LimitedReader(packed, path), mode="r|") as archive:
             for member in archive:
                 folder, _, name = member.name.removeprefix("./").rpartition("/")
-                if folder == known.folder and name in wanted and member.isfile() and name not in contents:
+                if folder == layout.folder and name in wanted and member.isfile() and name not in contents:
                     opened = archive.extractfile(member)
                     contents[name] = opened.read() if opened else b""
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
         raise DataError(f"{path} cannot be read ({error}). It is cut short or changed: fetch it again.") from error
-    note = f"{path.name} is not the file as it was published: its MD5 is {md5}, that of the published one {known.md5}."
-    return _CifarFiles(path, contents), () if md5 == known.md5 else (note,)
+    note = f"{path.name} is not the file as it was published: its MD5 is {md5}, that of the published one {layout.md5}."
+    return _CifarFiles(path, contents), () if md5 == layout.md5 else (note,)
 
 
 class _LimitedReader(io.RawIOBase):
@@ -182,17 +182,17 @@ class _LimitedReader(io.RawIOBase):
         return data
 
 
-def _read_cifar_batch(files: _CifarFiles, known: CifarLayout, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Pictures [n, 32, 32, 3] and targets [n]; in the file each is a row: all of red, all of green, all of blue."""
     content = files.load(name)
     rows = content.get("data")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * SIDE**2:
         kind = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
         raise DataError(f"{files.where}/{name}: data must be uint8 [n, {3 * SIDE**2}]. Got {kind}.")
-    labels = content.get(known.labels)
+    labels = content.get(layout.labels)
     values = labels.tolist() if isinstance(labels, np.ndarray) else labels
     if not isinstance(values, list) or not all(type(value) is int for value in values):
-        raise DataError(f"{files.where}/{name}: {known.labels} must be a list of whole numbers.")
+        raise DataError(f"{files.where}/{name}: {layout.labels} must be a list of whole numbers.")
     if len(values) != len(rows):
         raise DataError(f"{files.where}/{name} holds {len(rows):,} pictures but {len(values):,} labels.")
     pictures = rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)

@@ -235,13 +235,15 @@ def _check_name_collision(folder: Path, name: str, classes: Folders) -> None:
             )
 
 
-def _check_linked_folders(folder: Path, names: list[str], harm: str) -> None:
+def _check_linked_folders(folder: Path, names: list[str], consequence: str) -> None:
     """Refuse two names of one folder, of which one must be a link."""
     seen = {os.path.realpath(folder): "."}
     for name in names:
         place = os.path.realpath(folder / name)
         if place in seen:
-            raise DataError(f"{name!r} and {seen[place]!r} in {folder} are one folder by a link: {harm}. Keep one.")
+            raise DataError(
+                f"{name!r} and {seen[place]!r} in {folder} are one folder by a link: {consequence}. Keep one."
+            )
         seen[place] = name
 
 
@@ -258,14 +260,14 @@ def _check_links_inside_root(root: Path, links: list[str]) -> None:
 
 
 def _check_split_classes(
-    root: Path, classes: tuple[str, ...], pictures: dict[str, Folders], left_out: _SkippedFiles
+    root: Path, classes: tuple[str, ...], images: dict[str, Folders], left_out: _SkippedFiles
 ) -> None:
     if len(classes) == 1 and left_out.manifests:
         raise DataError(
             f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in "
             f"{left_out.manifests[0].name} beside it. {left_out.manifest_command()}"
         )
-    for split, folders in pictures.items():
+    for split, folders in images.items():
         unknown = [name for name, files in folders.items() if name not in classes and files]
         if unknown:
             names = ", ".join(f"{name!r} ({len(folders[name]):,} pictures)" for name in unknown)
@@ -306,7 +308,9 @@ def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> l
             pictures.append(file)
         else:
             left_out.extension_counts[ending or "no ending"] += 1
-            left_out.extension_examples.setdefault(ending or "no ending", (folder / file).relative_to(left_out.root).as_posix())
+            left_out.extension_examples.setdefault(
+                ending or "no ending", (folder / file).relative_to(left_out.root).as_posix()
+            )
     return pictures
 
 

@@ -36,34 +36,34 @@ class TableAnnotations:
 def read_memory_table(
     names: Sequence[str],
     cells: Cells,
-    picture: str,
+    image: str,
     settings: DataSettings,
     where: str,
-    answers: InferredTask | None = None,
-    official: bool = False,
+    labels: InferredTask | None = None,
+    has_official_splits: bool = False,
 ) -> TableAnnotations:
     """Find the roles of columns and read them.
 
     Args:
         names: columns of plain cells, and that of the pictures.
-        picture: the column of the pictures, where it is known by what it holds; "" to find it.
+        image: the column of the pictures, where it is known by what it holds; "" to find it.
         where: what messages call the table.
-        answers: where the labels are known already, and so is their column.
-        official: the splits are known already, unless the settings name their column.
+        labels: where the labels are known already, and so is their column.
+        has_official_splits: the splits are known already, unless the settings name their column.
 
     Raises:
         DataError: no pictures or labels among the columns, or a column that does not hold what it should.
     """
-    sample = {name: [""] if name == picture else list(cells(name)[:MAX_SAMPLE_CELLS]) for name in names}
-    if picture:
-        settings = replace(settings, path=picture)
+    sample = {name: [""] if name == image else list(cells(name)[:MAX_SAMPLE_CELLS]) for name in names}
+    if image:
+        settings = replace(settings, path=image)
     roles = infer_column_roles(names, sample, settings, where)
-    roles = drop_split_column(roles, settings) if official else roles
+    roles = drop_split_column(roles, settings) if has_official_splits else roles
     if not roles.path:
         raise DataError(
             f"{where} has no column of pictures. Its columns: {quote_names(names)}. Name it with --data.path."
         )
-    if answers is None and not roles.targets:
+    if labels is None and not roles.targets:
         raise DataError(
             f"{where} has no column of labels. Its columns: {quote_names(names)}. Name it with --data.targets."
         )
@@ -74,7 +74,7 @@ def read_memory_table(
     groups, note = read_groups(roles.group, cells(roles.group), place) if roles.group else (None, "")
     return TableAnnotations(
         image_column=roles.path,
-        labels=answers or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
+        labels=labels or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
         groups=groups,
         splits=rows_by_split(roles.split, cells(roles.split), place) if roles.split else {},
         metadata={name: format_column(encode_categorical(cells(name))) for name in roles.metadata},

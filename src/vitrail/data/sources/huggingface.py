@@ -47,7 +47,13 @@ def build_hf_source(
     if label:
         settings = replace(settings, targets=(label,))
     read = read_memory_table(
-        tables.list_plain_columns(picture, settings), tables.read_cells, picture, settings, where, answers, bool(tables.split_rows())
+        tables.list_plain_columns(picture, settings),
+        tables.read_cells,
+        picture,
+        settings,
+        where,
+        answers,
+        bool(tables.split_rows()),
     )
     pictures, ids = _read_images(tables, read, picture, settings, home)
     return build_source(
@@ -63,10 +69,10 @@ def build_hf_source(
 
 
 def _read_images(
-    tables: _HfTables, read: TableAnnotations, picture: str, settings: DataSettings, home: Path | None
+    tables: _HfTables, read: TableAnnotations, image: str, settings: DataSettings, home: Path | None
 ) -> tuple[Sequence[ImageInput], Sequence[str]]:
     ids = ConcatSequence[str]([NumberedNames(split, len(table)) for split, table in tables.parts.items()])
-    if not picture:  # a column of paths
+    if not image:  # a column of paths
         if home is None:
             raise DataError(
                 f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which folder "
@@ -76,20 +82,20 @@ def _read_images(
         return RelativePaths(
             home, locate_images(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names
         ), ids
-    parts = [_lazy_table_images(table, split, picture) for split, table in tables.parts.items()]
+    parts = [_lazy_table_images(table, split, image) for split, table in tables.parts.items()]
     return (parts[0] if len(parts) == 1 else ConcatSequence(parts)), ids
 
 
-def _lazy_table_images(table: Any, split: str, picture: str) -> DeferredImages:
+def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
     """Rows that are fetched from the table's file, which is mapped; several threads may."""
     images = import_datasets().Image
-    encoded = table.select_columns([picture])
-    if isinstance(table.features[picture], images):
-        encoded = encoded.cast_column(picture, images(decode=False))  # our own decoder reads the bytes
+    encoded = table.select_columns([image])
+    if isinstance(table.features[image], images):
+        encoded = encoded.cast_column(image, images(decode=False))  # our own decoder reads the bytes
     fingerprint = getattr(table, "_fingerprint", "")
 
     def get(row: int) -> object:
-        found = encoded[row][picture]
+        found = encoded[row][image]
         return np.asarray(found) if isinstance(found, list) else found
 
     return DeferredImages(NumberedNames(split, len(table)), lambda row: f"{fingerprint} {row}", get)
@@ -118,10 +124,10 @@ class _HfTables:
         pairs = zip(self.parts.items(), ends.tolist(), strict=True)
         return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
 
-    def find_image_column(self, told: str) -> str:
+    def find_image_column(self, path_setting: str) -> str:
         """The column of pictures: told, or of that type; "" if they may be paths."""
-        if told:
-            return "" if told not in self.features or self._is_text(told) else told
+        if path_setting:
+            return "" if path_setting not in self.features or self._is_text(path_setting) else path_setting
         kinds = ("Image", "Array2D", "Array3D")
         found = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
         found = found or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
@@ -132,9 +138,9 @@ class _HfTables:
             )
         return found[0] if found else ""
 
-    def find_label_column(self, settings: DataSettings, picture: str) -> str:
+    def find_label_column(self, settings: DataSettings, image: str) -> str:
         """The column whose type names classes, if one is to be learnt; "" if the cells must tell."""
-        typed_so = [name for name in self.features if name != picture and self._class_names(name)]
+        typed_so = [name for name in self.features if name != image and self._class_names(name)]
         if settings.targets:
             return settings.targets[0] if len(settings.targets) == 1 and settings.targets[0] in typed_so else ""
         usual = [name for name in USUAL_LABEL_COLUMNS if name in typed_so]
@@ -148,7 +154,9 @@ class _HfTables:
     def drop_unlabelled_splits(self, settings: DataSettings) -> list[str]:
         """Leave out splits whose class labels were never published: all of them -1 or empty."""
         notes = []
-        names = [name for name in settings.targets or self.features if name in self.features and self._class_names(name)]
+        names = [
+            name for name in settings.targets or self.features if name in self.features and self._class_names(name)
+        ]
         for split in [split for split in self.parts if split and len(self.parts) > 1]:
             for name in names:
                 column = self._read_column(self.parts[split], name)
@@ -172,9 +180,9 @@ class _HfTables:
             _encode_class_label_lists(name, names, values, self.where) if settings.task in ("auto", "labels") else None
         )
 
-    def list_plain_columns(self, picture: str, settings: DataSettings) -> list[str]:
+    def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
         """Columns of plain values, and that of the pictures."""
-        told = {*settings.targets, settings.split, settings.group, picture}
+        told = {*settings.targets, settings.split, settings.group, image}
         kinds = ("Value", "ClassLabel")
         return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
 
@@ -295,11 +303,11 @@ def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
     return _build_from_loaded(path.resolve().name, loaded, settings, str(path), path)
 
 
-def open_hf_dataset(given: Any, settings: DataSettings) -> Source:
+def open_hf_dataset(dataset: Any, settings: DataSettings) -> Source:
     """A Dataset or DatasetDict in memory."""
     import_datasets()
     anywhere = replace(settings, allow_outside_root=True)  # the program that handed it over may read its own files
-    return _build_from_loaded("dataset", given, anywhere, f"This {type(given).__name__}", Path())
+    return _build_from_loaded("dataset", dataset, anywhere, f"This {type(dataset).__name__}", Path())
 
 
 def import_datasets() -> ModuleType:

@@ -26,29 +26,29 @@ MAX_USUAL_CHANNELS = 4
 MAX_16BIT = 65535
 
 
-def load_image_input(picture: object, name: str) -> bytes | np.ndarray:
+def load_image_input(image: object, name: str) -> bytes | np.ndarray:
     """Encoded bytes, or an array [H, W] or [H, W, C].
 
     Args:
-        picture: a path, encoded bytes, an array, a tensor, a Pillow picture, or a row {"bytes", "path"} of `datasets`.
+        image: a path, encoded bytes, an array, a tensor, a Pillow picture, or a row {"bytes", "path"} of `datasets`.
         name: what messages call it.
 
     Raises:
         DataError: none of these, or of a shape that no picture has; the message names it.
     """
-    if isinstance(picture, Mapping) and {"bytes", "path"} & picture.keys():
-        picture = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
-    if isinstance(picture, bytes | bytearray | memoryview):
-        return bytes(picture)
-    if isinstance(picture, str | os.PathLike):
-        return _read_path(Path(picture), name)
-    if isinstance(picture, Image):
-        return _convert_pillow(picture, name)
-    if isinstance(picture, Tensor):
-        return check_single_image(tensor_to_array(picture), name, is_tensor=True)
-    if isinstance(picture, np.ndarray):
-        return check_single_image(picture, name)
-    kind = "nothing" if picture is None else f"a {type(picture).__name__}"
+    if isinstance(image, Mapping) and {"bytes", "path"} & image.keys():
+        image = image.get("path") if image.get("bytes") is None else image["bytes"]
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    if isinstance(image, str | os.PathLike):
+        return _read_path(Path(image), name)
+    if isinstance(image, Image):
+        return _convert_pillow(image, name)
+    if isinstance(image, Tensor):
+        return check_single_image(tensor_to_array(image), name, is_tensor=True)
+    if isinstance(image, np.ndarray):
+        return check_single_image(image, name)
+    kind = "nothing" if image is None else f"a {type(image).__name__}"
     raise DataError(f"{name}: a picture must be a path, bytes, an array, a tensor or a Pillow picture. Got {kind}.")
 
 

@@ -28,7 +28,7 @@ EXPECTED_OBJECTS = (
 )
 
 
-def open_object(given: object, settings: DataSettings) -> Source:
+def open_object(obj: object, settings: DataSettings) -> Source:
     """A source of whatever holds pictures and labels; pictures stay where they are until they are needed.
 
     A list holds pairs; a tuple of two holds pictures and labels, unless both are pairs themselves. A picture is a path,
@@ -37,42 +37,42 @@ def open_object(given: object, settings: DataSettings) -> Source:
     Raises:
         DataError: something else, or pictures and labels that do not belong together.
     """
-    if _is_library_class(given, "pandas", "DataFrame"):
-        return open_frame(given, settings)
-    if _is_library_class(given, "datasets", "Dataset") or _is_library_class(given, "datasets", "DatasetDict"):
+    if _is_library_class(obj, "pandas", "DataFrame"):
+        return open_frame(obj, settings)
+    if _is_library_class(obj, "datasets", "Dataset") or _is_library_class(obj, "datasets", "DatasetDict"):
         from .huggingface import open_hf_dataset
 
-        return open_hf_dataset(given, settings)
-    if isinstance(given, DataLoader):
+        return open_hf_dataset(obj, settings)
+    if isinstance(obj, DataLoader):
         raise DataError("A DataLoader makes batches of its own. Give its data set: loader.dataset.")
-    if isinstance(given, IterableDataset) or _is_library_class(given, "datasets", "IterableDataset"):
-        raise DataError(f"A {type(given).__name__} has no length and no order. {EXPECTED_OBJECTS}")
-    if isinstance(given, Dataset) or _is_indexed(given):
-        return open_torch_dataset(given, settings)
-    if isinstance(given, list | tuple) and _is_images_and_labels(given):
-        return open_images_and_labels(given[0], given[1], settings)
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return open_pairs(given, settings)
-    raise DataError(f"A {type(given).__name__} is no source of pictures. {EXPECTED_OBJECTS}")
+    if isinstance(obj, IterableDataset) or _is_library_class(obj, "datasets", "IterableDataset"):
+        raise DataError(f"A {type(obj).__name__} has no length and no order. {EXPECTED_OBJECTS}")
+    if isinstance(obj, Dataset) or _is_indexed(obj):
+        return open_torch_dataset(obj, settings)
+    if isinstance(obj, list | tuple) and _is_images_and_labels(obj):
+        return open_images_and_labels(obj[0], obj[1], settings)
+    if isinstance(obj, Sequence) and not isinstance(obj, str | bytes):
+        return open_pairs(obj, settings)
+    raise DataError(f"A {type(obj).__name__} is no source of pictures. {EXPECTED_OBJECTS}")
 
 
-def open_images_and_labels(pictures: object, labels: object, settings: DataSettings) -> Source:
+def open_images_and_labels(images: object, labels: object, settings: DataSettings) -> Source:
     """Pictures and labels apart: an array or tensor [n, ...], or a list of any pictures, and one label a picture."""
-    if isinstance(pictures, Tensor) or (isinstance(pictures, np.ndarray) and not pictures.dtype.hasobject):
+    if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and not images.dtype.hasobject):
         check_supported_settings(settings, "arrays", "what was given")
-        is_tensor = isinstance(pictures, Tensor)
+        is_tensor = isinstance(images, Tensor)
         stack, notes = normalize_stack(
-            tensor_to_array(pictures) if isinstance(pictures, Tensor) else pictures, "pictures", is_tensor
+            tensor_to_array(images) if isinstance(images, Tensor) else images, "pictures", is_tensor
         )
         answers = infer_labels(labels, len(stack), settings, "labels")
         return build_source("arrays", stack, NumberedNames("", len(stack)), answers, notes=notes)
-    if isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence | np.ndarray):
+    if isinstance(images, str | bytes) or not isinstance(images, Sequence | np.ndarray):
         raise DataError(
-            f"Pictures must be an array, a tensor or a list. Got a {type(pictures).__name__}. {EXPECTED_OBJECTS}"
+            f"Pictures must be an array, a tensor or a list. Got a {type(images).__name__}. {EXPECTED_OBJECTS}"
         )
     check_supported_settings(settings, "pairs", "what was given")
-    answers = infer_labels(labels, len(pictures), settings, "labels")
-    found, ids = collect_images(list(pictures))
+    answers = infer_labels(labels, len(images), settings, "labels")
+    found, ids = collect_images(list(images))
     return build_source("pictures", found, ids, answers)
 
 
@@ -92,7 +92,7 @@ def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
     return build_source("pairs", pictures, ids, answers)
 
 
-def collect_images(given: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
+def collect_images(inputs: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
     """Pictures of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
 
     Args:
@@ -101,24 +101,24 @@ def collect_images(given: Sequence[object], root: Path | None = None) -> tuple[S
     Raises:
         DataError: something that is no picture.
     """
-    if all(isinstance(picture, str | os.PathLike) for picture in given):
-        return _collect_paths(given, root)
-    if all(isinstance(picture, np.ndarray | Tensor) for picture in given):
+    if all(isinstance(picture, str | os.PathLike) for picture in inputs):
+        return _collect_paths(inputs, root)
+    if all(isinstance(picture, np.ndarray | Tensor) for picture in inputs):
         arrays = []
-        for row, picture in enumerate(given):
+        for row, picture in enumerate(inputs):
             values = tensor_to_array(picture) if isinstance(picture, Tensor) else np.asarray(picture)
             arrays.append(check_single_image(values, f"picture {row:,}", isinstance(picture, Tensor)))
-        return tuple(arrays), NumberedNames("", len(given))
-    for row, picture in enumerate(given):
+        return tuple(arrays), NumberedNames("", len(inputs))
+    for row, picture in enumerate(inputs):
         if not isinstance(picture, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
             kind = "nothing" if picture is None else f"a {type(picture).__name__}"
             raise DataError(f"Picture {row:,} is {kind}, expected a path, an array, a tensor or a Pillow picture.")
-    ids = NumberedNames("", len(given))
-    return DeferredImages(ids, lambda row: _memory_stamp(given[row]), given.__getitem__, one_at_a_time=True), ids
+    ids = NumberedNames("", len(inputs))
+    return DeferredImages(ids, lambda row: _memory_stamp(inputs[row]), inputs.__getitem__, serialize=True), ids
 
 
-def _collect_paths(given: Sequence[object], root: Path | None) -> tuple[Sequence[Path], Sequence[str]]:
-    names = [os.fspath(picture) for picture in given if isinstance(picture, str | os.PathLike)]
+def _collect_paths(inputs: Sequence[object], root: Path | None) -> tuple[Sequence[Path], Sequence[str]]:
+    names = [os.fspath(picture) for picture in inputs if isinstance(picture, str | os.PathLike)]
     texts = [os.fsdecode(name) for name in names]
     if other := next((text for text in texts if "\0" in text or "://" in text), None):
         raise DataError(f"{other[:200]!r} is no path of a file on this machine.")
@@ -126,32 +126,32 @@ def _collect_paths(given: Sequence[object], root: Path | None) -> tuple[Sequence
     return tuple(paths), tuple(texts) if len(set(texts)) == len(texts) else NumberedNames("", len(texts))
 
 
-def _is_library_class(given: object, package: str, name: str) -> bool:
+def _is_library_class(obj: object, package: str, name: str) -> bool:
     """Whether an object is of a class of a library, which need not be imported to ask."""
-    return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in type(given).__mro__)
+    return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in type(obj).__mro__)
 
 
-def _is_indexed(given: object) -> bool:
+def _is_indexed(obj: object) -> bool:
     """Whether an object that is no container of Python's own has rows and a length."""
-    own = isinstance(given, Sequence | np.ndarray | Tensor | dict | set | str | bytes)
-    return not own and hasattr(type(given), "__getitem__") and hasattr(type(given), "__len__")
+    own = isinstance(obj, Sequence | np.ndarray | Tensor | dict | set | str | bytes)
+    return not own and hasattr(type(obj), "__getitem__") and hasattr(type(obj), "__len__")
 
 
-def _is_images_and_labels(given: Sequence[object]) -> bool:
-    if len(given) != 2:
+def _is_images_and_labels(obj: Sequence[object]) -> bool:
+    if len(obj) != 2:
         return False
-    if isinstance(given, list):  # of pairs, unless it begins with an array of many pictures
-        return isinstance(given[0], np.ndarray | Tensor) and given[0].ndim > 2
-    return not all(isinstance(each, tuple) for each in given)
+    if isinstance(obj, list):  # of pairs, unless it begins with an array of many pictures
+        return isinstance(obj[0], np.ndarray | Tensor) and obj[0].ndim > 2
+    return not all(isinstance(each, tuple) for each in obj)
 
 
-def _memory_stamp(picture: object) -> str:
+def _memory_stamp(image: object) -> str:
     """What tells a picture in memory from another without decoding it."""
-    if isinstance(picture, Image):
-        return f"{picture.mode} {picture.size} {getattr(picture, 'filename', '')}"
-    if isinstance(picture, bytes):
-        return hashlib.sha256(picture).hexdigest()
-    return str(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
+    if isinstance(image, Image):
+        return f"{image.mode} {image.size} {getattr(image, 'filename', '')}"
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    return str(image) if isinstance(image, str | os.PathLike) else type(image).__name__
 
 
 # Data sets of torch: anything with a length that gives (picture, label) for a row, torchvision's among them.
@@ -186,7 +186,7 @@ def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
         ids,
         lambda row: f"{_dataset_class_name(dataset)} {count} {row}",
         lambda row: _read_example(dataset, row)[0],
-        one_at_a_time=True,
+        serialize=True,
     )
     answers = infer_labels(
         labels, count, settings, f"labels of this {_dataset_class_name(dataset)}", _dataset_classes(dataset)

@@ -175,9 +175,9 @@ def _row_namer(where: str) -> Callable[[int], str]:
 
 def build_source(
     name: str,
-    pictures: Sequence[ImageInput] | np.ndarray,
+    images: Sequence[ImageInput] | np.ndarray,
     ids: Sequence[str],
-    answers: InferredTask,
+    labels: InferredTask,
     *,
     groups: np.ndarray | None = None,
     splits: Mapping[str, np.ndarray] | None = None,
@@ -185,28 +185,28 @@ def build_source(
     notes: Sequence[str] = (),
 ) -> Source:
     """A source of all rows, or of `answers.kept`; every other argument is of all rows."""
-    kept = answers.kept_rows
+    kept = labels.kept_rows
     splits, metadata = dict(splits or {}), dict(metadata or {})
     if kept is not None:
         numbers = np.full(len(ids), -1)
         numbers[kept] = np.arange(len(kept))
-        pictures = pictures[kept] if isinstance(pictures, np.ndarray) else SubsetSequence(pictures, kept)
+        images = images[kept] if isinstance(images, np.ndarray) else SubsetSequence(images, kept)
         ids = SubsetSequence(ids, kept)
         groups = None if groups is None else groups[kept]
         splits = {split: numbers[rows][numbers[rows] >= 0] for split, rows in splits.items()}
         metadata = {column: SubsetSequence(values, kept) for column, values in metadata.items()}
     source = Source(
         name=name,
-        task=answers.task,
-        classes=answers.classes,
-        images=pictures,
-        targets=answers.targets,
+        task=labels.task,
+        classes=labels.classes,
+        images=images,
+        targets=labels.targets,
         ids=ids,
         groups=groups,
         splits=splits,
-        reason=answers.reason,
+        reason=labels.reason,
         metadata=metadata,
-        notes=(*notes, *answers.notes),
+        notes=(*notes, *labels.notes),
     )
     check_classes(source)
     return source

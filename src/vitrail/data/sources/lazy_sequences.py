@@ -120,12 +120,12 @@ class DeferredImages(Sequence[DeferredImage]):
         names: Sequence[str],
         stamp: Callable[[int], str],
         get: Callable[[int], object],
-        one_at_a_time: bool = False,
+        serialize: bool = False,
     ):
         self._names = names
         self._stamp = stamp
         self._get = get
-        self._lock = threading.Lock() if one_at_a_time else None
+        self._lock = threading.Lock() if serialize else None
 
     def __len__(self) -> int:
         return len(self._names)

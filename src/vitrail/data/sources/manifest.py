@@ -294,20 +294,20 @@ class _PathPolicy:
 
 
 def _find_missing_rows(
-    root: Path, names: CompactStrings, folders: list[str], homes: NDArray[np.int64], judge: _PathPolicy
+    root: Path, names: CompactStrings, folders: list[str], folder_indices: NDArray[np.int64], policy: _PathPolicy
 ) -> NDArray[np.int64]:
     """Rows whose file is not in the listing of its folder, one folder after another."""
-    order = np.argsort(homes, kind="stable")
-    ends = np.cumsum(np.bincount(homes, minlength=len(folders)))
+    order = np.argsort(folder_indices, kind="stable")
+    ends = np.cumsum(np.bincount(folder_indices, minlength=len(folders)))
     lost: list[int] = []
     for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
         there, links = list_folder_names(os.path.join(root, folder))
         if there:
-            judge.check_inside_root(int(rows[0]), folder)
+            policy.check_inside_root(int(rows[0]), folder)
         for row in rows.tolist():
             base = names[row].rpartition("/")[2]
             if base in links:
-                judge.check_inside_root(row, names[row])
+                policy.check_inside_root(row, names[row])
             if base not in there:
                 lost.append(row)
     return np.sort(np.array(lost, dtype=np.int64))
@@ -328,29 +328,31 @@ def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
 
 
 def _search_missing(
-    root: Path, names: CompactStrings, lost: NDArray[np.int64], judge: _PathPolicy
+    root: Path, names: CompactStrings, missing_rows: NDArray[np.int64], policy: _PathPolicy
 ) -> tuple[dict[int, str], list[str]]:
     """Second looks at names whose file is not where they say: their files' names, and a note for each way it was
     found by."""
     found: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    wanted = {names[row].replace("\\", "/") for row in lost.tolist()}
+    wanted = {names[row].replace("\\", "/") for row in missing_rows.tolist()}
     files = _index_files(root, wanted)
-    for row in lost.tolist():
+    for row in missing_rows.tolist():
         name = names[row]
         plain = name.replace("\\", "/")
         fitting = files.get(plain, [])
-        if len(lost) < len(names):  # where others are at their place, one of that name elsewhere may be its mask
+        if len(missing_rows) < len(
+            names
+        ):  # where others are at their place, one of that name elsewhere may be its mask
             fitting = [file for file in fitting if file.count("/") == plain.count("/")]
         if len(fitting) > 1:
-            judge.raise_ambiguous(row, name, fitting)
+            policy.raise_ambiguous(row, name, fitting)
         if fitting:
             found[row] = fitting[0]
             ways[_describe_match(name, fitting[0])] += 1
         elif os.path.lexists(os.path.join(root, plain)):  # on a disk that does not tell a from A
             found[row] = plain
         if row in found:
-            judge.check_inside_root(row, found[row])
+            policy.check_inside_root(row, found[row])
     return found, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 

@@ -152,14 +152,14 @@ def _decode_field(field: bytes) -> str:
     return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
-def _apply_extended_header(header: _TarHeader, told: dict[str, str], path: Path) -> tuple[str, int]:
+def _apply_extended_header(header: _TarHeader, extended: dict[str, str], path: Path) -> tuple[str, int]:
     """(name, size) of a file that extended headers stood before."""
-    size = told.get("size", str(header.size))
+    size = extended.get("size", str(header.size))
     if not (size.isascii() and size.isdigit() and len(size) < 20):
         raise DataError(
             f"{path} says that {quote_tar_name(header.name)} is {size[:40]!r} bytes long. Write the shard again."
         )
-    return told.get("path", header.name), 0 if header.kind in TYPES_WITHOUT_CONTENTS else int(size)
+    return extended.get("path", header.name), 0 if header.kind in TYPES_WITHOUT_CONTENTS else int(size)
 
 
 def _read_extended_header(file: BinaryIO, header: _TarHeader, path: Path, position: int) -> dict[str, str]:

@@ -55,7 +55,7 @@ def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
 
 
 def read_annotations(
-    samples: TarSamples, settings: DataSettings, name: str, official: bool = False
+    samples: TarSamples, settings: DataSettings, name: str, has_official_splits: bool = False
 ) -> SampleAnnotations:
     """The task and every sample's answer, group, split and further fields.
 
@@ -63,7 +63,7 @@ def read_annotations(
     that it names; by default .cls, else a field that looks like a label, else .txt.
 
     Args:
-        official: the shards' names tell their splits already.
+        has_official_splits: the shards' names tell their splits already.
 
     Raises:
         DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
@@ -77,7 +77,7 @@ def read_annotations(
         raise DataError(_no_labels_message(samples, name))
     asked = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
     roles = infer_column_roles((*columns, *fields), {**_head_rows(columns), **fields}, asked, name)
-    roles = drop_split_column(roles, settings) if official else roles
+    roles = drop_split_column(roles, settings) if has_official_splits else roles
     if not roles.targets:
         raise DataError(_no_labels_message(samples, name))
     _check_all_labelled(samples, roles.targets, columns)
@@ -293,20 +293,20 @@ class TarSamples:
 
 
 def index_samples(
-    root: str, shards: Sequence[tuple[str, TarShard]], labels: Iterable[str], picture: str = ""
+    root: str, shards: Sequence[tuple[str, TarShard]], labels: Iterable[str], image: str = ""
 ) -> TarSamples:
     """Index shards by their headers.
 
     Args:
         shards: each with its path relative to `root`.
         labels: suffixes of the files that may say what a picture shows.
-        picture: suffix of the file that is the picture; empty for any ending of PICTURES.
+        image: suffix of the file that is the picture; empty for any ending of PICTURES.
 
     Raises:
         DataError: a shard cannot be read, a name stands in it twice, a sample has several pictures of equal right, or
             nowhere is a picture.
     """
-    gathering = _SampleIndexer(labels, picture)
+    gathering = _SampleIndexer(labels, image)
     for number, (label, shard) in enumerate(shards):
         gathering.add_shard(number, label, shard)
     return gathering.build(root, tuple(shard for _, shard in shards))
@@ -338,8 +338,8 @@ class _LocationColumn:
 class _SampleIndexer:
     """Columns that grow by one row a sample."""
 
-    def __init__(self, labels: Iterable[str], picture: str):
-        self.image_suffix = picture.lower().lstrip(".")
+    def __init__(self, labels: Iterable[str], image: str):
+        self.image_suffix = image.lower().lstrip(".")
         self.ids: list[str] = []
         self.shard_indices = array("q")
         self.images = _LocationColumn()
@@ -350,7 +350,7 @@ class _SampleIndexer:
         self.link_count = self.system_file_count = 0
         self.unread_suffixes: Counter[str] = Counter()
 
-    def add_shard(self, number: int, label: str, shard: TarShard) -> None:
+    def add_shard(self, shard_index: int, label: str, shard: TarShard) -> None:
         """All files of one shard."""
         rows: dict[str, int] = {}
         for entry in iter_tar_entries(shard.path):
@@ -364,12 +364,12 @@ class _SampleIndexer:
             else:
                 row = rows.get(key)
                 if row is None:
-                    row = rows[key] = self._add_sample(number, f"{label}/{key}")
+                    row = rows[key] = self._add_sample(shard_index, f"{label}/{key}")
                 self._add_file(row, suffix, entry, shard)
 
-    def _add_sample(self, number: int, id: str) -> int:
+    def _add_sample(self, shard_index: int, id: str) -> int:
         self.ids.append(id)
-        self.shard_indices.append(number)
+        self.shard_indices.append(shard_index)
         self.ranks.append(NO_IMAGE_RANK)
         self.suffix_indices.append(0)
         for column in (self.images, *self.labels.values()):
@@ -452,7 +452,9 @@ class _SampleIndexer:
 
     def _no_images_message(self, shards: tuple[TarShard, ...]) -> str:
         expected = (
-            f".{self.image_suffix}, as --data.path says" if self.image_suffix else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
+            f".{self.image_suffix}, as --data.path says"
+            if self.image_suffix
+            else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
         )
         held = f"files ending in {self._describe_unread()}" if self.unread_suffixes else "nothing of the kind"
         where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"

@@ -71,7 +71,7 @@ class FaithfulnessRequest:
     """Of each picture, such as its patient; intervals draw whole groups then."""
 
 
-def measure_faithfulness(methods: Mapping[str, MapFunction], asked: FaithfulnessRequest) -> FaithfulnessReport:
+def measure_faithfulness(methods: Mapping[str, MapFunction], request: FaithfulnessRequest) -> FaithfulnessReport:
     """Areas, localisation and sanity of every method and of the three baselines, and how sure the differences are.
 
     Methods are compared in the order given, each with the next, and every one of them with `random`: name the one that
@@ -87,34 +87,34 @@ def measure_faithfulness(methods: Mapping[str, MapFunction], asked: Faithfulness
         )
     rows: list[MethodResult] = []
     gaps: dict[str, dict[RemovalMode, Float64[np.ndarray, " B"]]] = {}
-    for name, method in {**methods, **baseline_methods(asked.seed)}.items():
+    for name, method in {**methods, **baseline_methods(request.seed)}.items():
         try:
-            row, gaps[name] = _measure_method(name, method, asked)
+            row, gaps[name] = _measure_method(name, method, request)
         except UsageError as problem:
             raise UsageError(f"The method {name} cannot be measured. {problem}") from problem
         rows.append(row)
     return FaithfulnessReport(
-        pictures=len(asked.images),
-        patches=patch_grid_of(asked.model, asked.images).patches,
+        pictures=len(request.images),
+        patches=patch_grid_of(request.model, request.images).patches,
         rows=tuple(rows),
-        compared=tuple(_compare_methods(pair, gaps, asked) for pair in _comparison_pairs(list(methods))),
+        compared=tuple(_compare_methods(pair, gaps, request) for pair in _comparison_pairs(list(methods))),
     )
 
 
 def _measure_method(
-    name: str, method: MapFunction, asked: FaithfulnessRequest
+    name: str, method: MapFunction, request: FaithfulnessRequest
 ) -> tuple[MethodResult, dict[RemovalMode, Float64[np.ndarray, " B"]]]:
     """Everything of one method, and its gaps picture by picture."""
-    maps = compute_maps(method, asked.model, asked.images, asked.classes)
+    maps = compute_maps(method, request.model, request.images, request.classes)
     baseline, flat = name in BASELINES, np.ptp(maps, axis=(1, 2)) == 0
     faithful: list[FaithfulnessAreas] = []
     gaps: dict[RemovalMode, Float64[np.ndarray, " B"]] = {}
-    for way in removal_modes_for(asked.model.config):
+    for way in removal_modes_for(request.model.config):
         made = deletion_insertion_curves(
-            asked.model, asked.images, asked.classes, maps, way, asked.score, asked.points, asked.seed
+            request.model, request.images, request.classes, maps, way, request.score, request.points, request.seed
         )
         gaps[way] = made.gap
-        areas = (_mean_estimate(one, asked) for one in (made.deletion_area, made.insertion_area, made.gap))
+        areas = (_mean_estimate(one, request) for one in (made.deletion_area, made.insertion_area, made.gap))
         faithful.append(FaithfulnessAreas(way, *areas))
     return (
         MethodResult(
@@ -122,8 +122,10 @@ def _measure_method(
             baseline=baseline,
             faithful=tuple(faithful),
             flat=int(flat.sum()),
-            located=None if asked.synthetic is None else _measure_localization(method, maps, asked, asked.synthetic, baseline),
-            shuffled=None if baseline or not asked.num_shuffled else _measure_randomization(method, asked, ~flat),
+            located=None
+            if request.synthetic is None
+            else _measure_localization(method, maps, request, request.synthetic, baseline),
+            shuffled=None if baseline or not request.num_shuffled else _measure_randomization(method, request, ~flat),
         ),
         gaps,
     )
@@ -132,23 +134,23 @@ def _measure_method(
 def _measure_localization(
     method: MapFunction,
     maps: Float64[np.ndarray, "B rows columns"],
-    asked: FaithfulnessRequest,
-    known: SyntheticTruth,
+    request: FaithfulnessRequest,
+    synthetic: SyntheticTruth,
     baseline: bool,
 ) -> LocalizationResult:
-    found = localization.score_localization(maps, known.images)
+    found = localization.score_localization(maps, synthetic.images)
     apart = None
-    if known.pairs is not None and not baseline:
-        apart = localization.measure_class_sensitivity(method, asked.model, known.pairs, known.spec)
+    if synthetic.pairs is not None and not baseline:
+        apart = localization.measure_class_sensitivity(method, request.model, synthetic.pairs, synthetic.spec)
     return LocalizationResult(
-        pointing=_mean_estimate(found.pointing, asked),
-        in_box=_mean_estimate(found.in_box, asked),
-        in_mask=_mean_estimate(found.in_mask, asked),
-        overlap=_mean_estimate(found.overlap, asked),
-        on_decoy=_mean_estimate(found.on_decoy, asked),
-        on_tag=None if found.on_tag is None else _mean_estimate(found.on_tag, asked),
-        own_class=None if apart is None else _ungrouped_estimate(apart.own_mass, asked),
-        class_correlation=None if apart is None else _ungrouped_estimate(apart.correlation, asked),
+        pointing=_mean_estimate(found.pointing, request),
+        in_box=_mean_estimate(found.in_box, request),
+        in_mask=_mean_estimate(found.in_mask, request),
+        overlap=_mean_estimate(found.overlap, request),
+        on_decoy=_mean_estimate(found.on_decoy, request),
+        on_tag=None if found.on_tag is None else _mean_estimate(found.on_tag, request),
+        own_class=None if apart is None else _ungrouped_estimate(apart.own_mass, request),
+        class_correlation=None if apart is None else _ungrouped_estimate(apart.correlation, request),
         chance_pointing=found.chance_pointing,
         chance_box=found.chance_box,
         chance_mask=found.chance_mask,
@@ -158,26 +160,29 @@ def _measure_localization(
 
 
 def _measure_randomization(
-    method: MapFunction, asked: FaithfulnessRequest, usable: Bool[np.ndarray, " B"]
+    method: MapFunction, request: FaithfulnessRequest, usable: Bool[np.ndarray, " B"]
 ) -> MeanEstimate | None:
     """On the first pictures whose map says anything; None if no map does."""
-    few = np.flatnonzero(usable)[: asked.num_shuffled].tolist()
+    few = np.flatnonzero(usable)[: request.num_shuffled].tolist()
     if not few:
         return None
     return _ungrouped_estimate(
-        cascading_randomization(method, asked.model, asked.images[few], asked.classes[few], asked.seed).final_correlations, asked
+        cascading_randomization(
+            method, request.model, request.images[few], request.classes[few], request.seed
+        ).final_correlations,
+        request,
     )
 
 
-def _mean_estimate(values: Float64[np.ndarray, " B"], asked: FaithfulnessRequest) -> MeanEstimate:
+def _mean_estimate(values: Float64[np.ndarray, " B"], request: FaithfulnessRequest) -> MeanEstimate:
     """A mean with its interval over the pictures that are measured, or their groups."""
-    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), asked.seed, groups=asked.groups)
+    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed, groups=request.groups)
     return MeanEstimate(float(values.mean()), interval)
 
 
-def _ungrouped_estimate(values: Float64[np.ndarray, " n"], asked: FaithfulnessRequest) -> MeanEstimate:
+def _ungrouped_estimate(values: Float64[np.ndarray, " n"], request: FaithfulnessRequest) -> MeanEstimate:
     """The same of other pictures, or of some of them, whose groups nobody knows."""
-    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), asked.seed)
+    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed)
     return MeanEstimate(float(values.mean()), interval)
 
 
@@ -189,9 +194,9 @@ def _comparison_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
 def _compare_methods(
     pair: tuple[str, str],
     gaps: Mapping[str, Mapping[RemovalMode, Float64[np.ndarray, " B"]]],
-    asked: FaithfulnessRequest,
+    request: FaithfulnessRequest,
 ) -> FaithfulnessComparison:
-    found = paired_differences(gaps[pair[0]], gaps[pair[1]], asked.seed, asked.groups)
+    found = paired_differences(gaps[pair[0]], gaps[pair[1]], request.seed, request.groups)
     return FaithfulnessComparison(*pair, found, decide_verdict(found))
 
 
@@ -205,32 +210,32 @@ VERDICT_WORDS: dict[Verdict, str] = {
 REMOVAL_NAMES = {"drop": "patches dropped", "blur": "patches blurred", "mean": "patches painted in the mean"}
 
 
-def format_faithfulness(truth: FaithfulnessReport) -> str:
+def format_faithfulness(report: FaithfulnessReport) -> str:
     """All of it for the terminal; every interval is 95 %."""
-    lines = [f"{truth.pictures:,} pictures of {truth.patches} patches; intervals are 95 %", "", *_area_table(truth)]
-    if truth.rows[0].located is not None:
-        lines += ["", *_localization_table(truth, truth.rows[0].located)]
-    if any(row.shuffled is not None for row in truth.rows):
-        lines += ["", *_randomization_table(truth)]
-    lines += ["", *(_describe_comparison(one) for one in truth.compared)]
+    lines = [f"{report.pictures:,} pictures of {report.patches} patches; intervals are 95 %", "", *_area_table(report)]
+    if report.rows[0].located is not None:
+        lines += ["", *_localization_table(report, report.rows[0].located)]
+    if any(row.shuffled is not None for row in report.rows):
+        lines += ["", *_randomization_table(report)]
+    lines += ["", *(_describe_comparison(one) for one in report.compared)]
     lines += [
-        f"{row.method} says nothing of {row.flat:,} pictures: the same everywhere" for row in truth.rows if row.flat
+        f"{row.method} says nothing of {row.flat:,} pictures: the same everywhere" for row in report.rows if row.flat
     ]
     return "\n".join(lines)
 
 
-def _area_table(truth: FaithfulnessReport) -> list[str]:
-    head = ("insertion less deletion", *(REMOVAL_NAMES[one.way] for one in truth.rows[0].faithful))
+def _area_table(report: FaithfulnessReport) -> list[str]:
+    head = ("insertion less deletion", *(REMOVAL_NAMES[one.way] for one in report.rows[0].faithful))
     return _align_columns(
-        [head, *((row.method, *(_format_estimate(one.gap) for one in row.faithful)) for row in truth.rows)]
+        [head, *((row.method, *(_format_estimate(one.gap) for one in row.faithful)) for row in report.rows)]
     )
 
 
-def _localization_table(truth: FaithfulnessReport, first: LocalizationResult) -> list[str]:
+def _localization_table(report: FaithfulnessReport, first: LocalizationResult) -> list[str]:
     """One row a method, one column a question that was asked; the last rows are what knowing nothing and all gives."""
     cells = [
         ("planted evidence", *_localization_headings(first)),
-        *((row.method, *_localization_cells(row, first)) for row in truth.rows),
+        *((row.method, *_localization_cells(row, first)) for row in report.rows),
     ]
     chance = (first.chance_pointing, first.chance_box, first.chance_mask, first.chance_mask)
     for name, shares in (("chance", chance), ("a perfect map", (1.0, first.best_box, first.best_mask))):
@@ -256,27 +261,29 @@ def _localization_cells(row: MethodResult, first: LocalizationResult) -> list[st
     return found
 
 
-def _randomization_table(truth: FaithfulnessReport) -> list[str]:
+def _randomization_table(report: FaithfulnessReport) -> list[str]:
     cells = [("after all weights are shuffled", "rank correlation with the trained model's map")]
-    cells += [(row.method, _format_estimate(row.shuffled)) for row in truth.rows if row.shuffled is not None]
+    cells += [(row.method, _format_estimate(row.shuffled)) for row in report.rows if row.shuffled is not None]
     return _align_columns(cells)
 
 
-def _describe_comparison(one: FaithfulnessComparison) -> str:
-    apart = ", ".join(f"{each.way} {each.mean:+.3f} ({_format_interval(*each.interval)})" for each in one.differences)
-    return f"{one.first} {VERDICT_WORDS[one.verdict]} {one.second}: {apart}"
+def _describe_comparison(comparison: FaithfulnessComparison) -> str:
+    apart = ", ".join(
+        f"{each.way} {each.mean:+.3f} ({_format_interval(*each.interval)})" for each in comparison.differences
+    )
+    return f"{comparison.first} {VERDICT_WORDS[comparison.verdict]} {comparison.second}: {apart}"
 
 
-def _format_estimate(one: MeanEstimate) -> str:
-    return f"{one.value:+.3f} ({_format_interval(*one.interval)})"
+def _format_estimate(estimate: MeanEstimate) -> str:
+    return f"{estimate.value:+.3f} ({_format_interval(*estimate.interval)})"
 
 
 def _format_interval(low: float, high: float) -> str:
     return f"{low:+.3f} to {high:+.3f}"
 
 
-def _format_share(one: MeanEstimate | None) -> str:
-    return "" if one is None else f"{100 * one.value:.1f} %"
+def _format_share(estimate: MeanEstimate | None) -> str:
+    return "" if estimate is None else f"{100 * estimate.value:.1f} %"
 
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -491,9 +498,9 @@ def paired_differences(
     return tuple(found)
 
 
-def decide_verdict(found: tuple[GapDifference, ...]) -> Verdict:
+def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
     """The first is truer, or less true, if every way says so and no interval holds 0; otherwise nobody knows."""
-    signs = {np.sign(one.mean) for one in found}
-    if len(signs) != 1 or not all(one.is_significant for one in found):
+    signs = {np.sign(one.mean) for one in differences}
+    if len(signs) != 1 or not all(one.is_significant for one in differences):
         return "inconclusive"
     return "truer" if signs == {1.0} else "less true"

@@ -50,16 +50,16 @@ def removal_modes_for(config: ViTConfig) -> tuple[RemovalMode, ...]:
 
 
 def removal_fill(
-    images: Float[Tensor, "B C H W"], patch: tuple[int, int], way: RemovalMode
+    images: Float[Tensor, "B C H W"], patch: tuple[int, int], mode: RemovalMode
 ) -> Float[Tensor, "B C H W"] | None:
     """What stands where a patch was taken away; None where nothing does.
 
     `blur`: the picture through a Gaussian whose standard deviation is a patch's side, along each axis its own.
     `mean`: each channel's mean over the picture.
     """
-    if way == "drop":
+    if mode == "drop":
         return None
-    if way == "mean":
+    if mode == "mean":
         return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
     down, across = (_gaussian_kernel_1d(side).to(images) for side in patch)
     return _convolve_axis(_convolve_axis(images, down, axis=2), across, axis=3)
@@ -68,35 +68,35 @@ def removal_fill(
 def outputs_without_patches(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    kept: Int[Tensor, "B n"],
-    way: RemovalMode,
-    instead: Float[Tensor, "B C H W"] | None,
+    visible: Int[Tensor, "B n"],
+    mode: RemovalMode,
+    fill: Float[Tensor, "B C H W"] | None,
 ) -> Float[Tensor, "B K"]:
     """The outputs when only the kept patches of each picture are there.
 
     Args:
         images: sides are whole patches.
-        kept: patch numbers in reading order, from 0.
-        instead: what `stand_in` made of the images.
+        visible: patch numbers in reading order, from 0.
+        fill: what `stand_in` made of the images.
 
     Raises:
         UsageError: dropping was asked of a model with soft splits.
     """
-    if way not in removal_modes_for(model.config):
+    if mode not in removal_modes_for(model.config):
         raise UsageError(
             f'Patches of a model with patches="{model.config.patches}" cannot be dropped: each has seen its '
             'neighbours before. Use the ways "blur" and "mean".'
         )
-    kept = kept.sort(dim=1).values
-    if instead is None:
-        return model(images, kept)
-    return model(torch.where(_patch_pixel_mask(kept, images, model.config.patch), images, instead))
+    visible = visible.sort(dim=1).values
+    if fill is None:
+        return model(images, visible)
+    return model(torch.where(_patch_pixel_mask(visible, images, model.config.patch), images, fill))
 
 
-def _patch_pixel_mask(kept: Int[Tensor, "B n"], images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Tensor:
+def _patch_pixel_mask(visible: Int[Tensor, "B n"], images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Tensor:
     """Which pixels lie in kept patches: bool [B, 1, H, W]."""
     grid = patch_grid(images.shape[-2:], patch)
-    there = torch.zeros(len(images), grid.patches, dtype=torch.bool, device=images.device).scatter(1, kept, True)
+    there = torch.zeros(len(images), grid.patches, dtype=torch.bool, device=images.device).scatter(1, visible, True)
     cells = there.view(-1, 1, grid.rows, grid.columns)
     return cells.repeat_interleave(patch[0], dim=2).repeat_interleave(patch[1], dim=3)
 
@@ -242,7 +242,7 @@ def deletion_insertion_curves(
     images: Float[Tensor, "B C H W"],
     classes: Int[Tensor, " B"],
     maps: Tensor | np.ndarray,
-    way: RemovalMode,
+    removal: RemovalMode,
     score: ScoreFunction = softmax_score,
     points: int = NUM_POINTS,
     seed: int = 0,
@@ -268,7 +268,7 @@ def deletion_insertion_curves(
     falling, rising = (
         np.concatenate(
             [
-                _curve_scores(model, *part, shown, way, score)
+                _curve_scores(model, *part, shown, removal, score)
                 for part in _split_into_batches(model, images, classes, order)
             ]
         )
@@ -278,10 +278,10 @@ def deletion_insertion_curves(
 
 
 def area_under_curve(
-    heights: Float64[np.ndarray, "B points"], shown: Int64[np.ndarray, " points"]
+    heights: Float64[np.ndarray, "B points"], num_visible: Int64[np.ndarray, " points"]
 ) -> Float64[np.ndarray, " B"]:
     """Mean height of curves by the trapezium rule, in the unit of the score: a flat curve's area is its height."""
-    widths = np.diff(shown) / (shown[-1] - shown[0])
+    widths = np.diff(num_visible) / (num_visible[-1] - num_visible[0])
     return ((heights[:, 1:] + heights[:, :-1]) / 2) @ widths
 
 
@@ -306,15 +306,15 @@ def _curve_scores(
     images: Float[Tensor, "B C H W"],
     classes: Int[Tensor, " B"],
     order: Int[Tensor, "B N"],
-    shown: Int64[np.ndarray, " points"],
-    way: RemovalMode,
+    num_visible: Int64[np.ndarray, " points"],
+    removal: RemovalMode,
     score: ScoreFunction,
 ) -> Float64[np.ndarray, "B points"]:
     """Scores with the first 1 .. N patches of an order there."""
-    instead = removal_fill(images, model.config.patch, way)
+    instead = removal_fill(images, model.config.patch, removal)
     with inference_mode(model):
         columns = [
-            score(outputs_without_patches(model, images, order[:, :count], way, instead), classes)
-            for count in shown.tolist()
+            score(outputs_without_patches(model, images, order[:, :count], removal, instead), classes)
+            for count in num_visible.tolist()
         ]
     return torch.stack(columns, dim=1).double().cpu().numpy()

@@ -176,16 +176,17 @@ class LocalizationScores:
     """`in_mask` of it."""
 
 
-def score_localization(maps: Float64[np.ndarray, "B rows columns"], planted: SyntheticImages) -> LocalizationScores:
+def score_localization(maps: Float64[np.ndarray, "B rows columns"], synthetic: SyntheticImages) -> LocalizationScores:
     """Lay maps of planted pictures on the truth about them.
 
     Raises:
         UsageError: as `land`; or the tag is switched off in some pictures only.
     """
     in_box, in_mask, decoy = (
-        localize_on_targets(maps, where) for where in (planted.glyph_boxes, planted.glyph_masks, planted.decoy_masks)
+        localize_on_targets(maps, where)
+        for where in (synthetic.glyph_boxes, synthetic.glyph_masks, synthetic.decoy_masks)
     )
-    tagged, known = planted.tag_masks.any((1, 2)), perfect_map(planted, Grid(*maps.shape[1:]))
+    tagged, known = synthetic.tag_masks.any((1, 2)), perfect_map(synthetic, Grid(*maps.shape[1:]))
     if tagged.any() != tagged.all():
         raise UsageError(f"The tag must be on in all pictures or in none. Got {int(tagged.sum())} of {len(maps)}.")
     return LocalizationScores(
@@ -194,18 +195,18 @@ def score_localization(maps: Float64[np.ndarray, "B rows columns"], planted: Syn
         in_mask=in_mask.mass,
         overlap=in_box.overlap,
         on_decoy=decoy.mass,
-        on_tag=localize_on_targets(maps, planted.tag_masks).mass if tagged.any() else None,
+        on_tag=localize_on_targets(maps, synthetic.tag_masks).mass if tagged.any() else None,
         chance_pointing=float(in_box.chance_pointing.mean()),
         chance_box=float(in_box.chance_mass.mean()),
         chance_mask=float(in_mask.chance_mass.mean()),
-        best_box=float(localize_on_targets(known, planted.glyph_boxes).mass.mean()),
-        best_mask=float(localize_on_targets(known, planted.glyph_masks).mass.mean()),
+        best_box=float(localize_on_targets(known, synthetic.glyph_boxes).mass.mean()),
+        best_mask=float(localize_on_targets(known, synthetic.glyph_masks).mass.mean()),
     )
 
 
-def perfect_map(planted: SyntheticImages, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
+def perfect_map(synthetic: SyntheticImages, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
     """The map of whoever knows: how much of each patch the glyph's box covers."""
-    return patch_coverage(planted.glyph_boxes, grid)
+    return patch_coverage(synthetic.glyph_boxes, grid)
 
 
 def measure_class_sensitivity(
@@ -227,9 +228,9 @@ def measure_class_sensitivity(
     return compute_class_sensitivity((first, second), (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1]))
 
 
-def prepare_synthetic_images(pictures: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
+def prepare_synthetic_images(images: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
     """Pictures as a model reads them."""
-    return normalize(preprocess_stack(pictures, spec), spec)
+    return normalize(preprocess_stack(images, spec), spec)
 
 
 # Maps of whoever knows nothing of the model: noise, the middle, and the picture's edges. A method must beat them.

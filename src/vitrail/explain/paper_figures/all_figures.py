@@ -47,7 +47,9 @@ FIGURES: Mapping[str, FigureEntry] = {
 }
 
 
-def draw_figure(name: str, model: ViT, shown: FigureInputs, choices: FigureOptions | None = None) -> FigureResult:
+def draw_figure(
+    name: str, model: ViT, inputs: FigureInputs, figure_options: FigureOptions | None = None
+) -> FigureResult:
     """One figure by its name, with the hashes of model and pictures among its facts.
 
     Raises:
@@ -56,15 +58,15 @@ def draw_figure(name: str, model: ViT, shown: FigureInputs, choices: FigureOptio
     """
     if name not in FIGURES:
         raise UsageError(f"There is no figure called {name!r}. Known: {', '.join(FIGURES)}.")
-    entry, chosen = FIGURES[name], choices or FigureOptions()
-    _check_options(name, entry, len(shown.images), chosen)
-    drawn = entry.draw(model, shown, chosen)
+    entry, chosen = FIGURES[name], figure_options or FigureOptions()
+    _check_options(name, entry, len(inputs.images), chosen)
+    drawn = entry.draw(model, inputs, chosen)
     options = {option: vars(chosen)[option] for option in entry.options}
-    facts = {"figure": name, "shows": entry.description, **figure_facts(model, shown), **options, **drawn.facts}
+    facts = {"figure": name, "shows": entry.description, **figure_facts(model, inputs), **options, **drawn.facts}
     return drawn._replace(facts=facts)
 
 
-def save_figure(drawn: FigureResult, path: Path) -> list[Path]:
+def save_figure(result: FigureResult, path: Path) -> list[Path]:
     """The figure as PNG, its arrays (.npz) and its facts (.json) beside it; the same figure gives the same bytes.
 
     Raises:
@@ -75,22 +77,22 @@ def save_figure(drawn: FigureResult, path: Path) -> list[Path]:
     if path.suffix.lower() != ".png":
         raise UsageError(f"A figure is saved as PNG, with its arrays beside it. Got {path.name}; call it NAME.png.")
     arrays = io.BytesIO()
-    np.savez_compressed(arrays, allow_pickle=False, **drawn.arrays)
+    np.savez_compressed(arrays, allow_pickle=False, **result.arrays)
     written = [path, path.with_suffix(".npz"), path.with_suffix(".json")]
-    figures.save_png(drawn.figure, path)
+    figures.save_png(result.figure, path)
     atomic.write_bytes(written[1], arrays.getvalue())
-    atomic.write_json(written[2], drawn.facts)
+    atomic.write_json(written[2], result.facts)
     return written
 
 
-def _check_options(name: str, entry: FigureEntry, pictures: int, choices: FigureOptions) -> None:
-    takes = {"none": pictures == 0, "one": pictures == 1, "some": pictures > 0}[entry.num_images]
+def _check_options(name: str, entry: FigureEntry, num_images: int, figure_options: FigureOptions) -> None:
+    takes = {"none": num_images == 0, "one": num_images == 1, "some": num_images > 0}[entry.num_images]
     if not takes:
         words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.num_images]
-        raise UsageError(f"The figure {name} is drawn of {words}. Got {pictures}.")
+        raise UsageError(f"The figure {name} is drawn of {words}. Got {num_images}.")
     default = FigureOptions()
     for field in fields(FigureOptions):
-        changed = vars(choices)[field.name] != vars(default)[field.name]
+        changed = vars(figure_options)[field.name] != vars(default)[field.name]
         if changed and field.name not in entry.options:
             having = ", ".join(other for other, one in FIGURES.items() if field.name in one.options)
             raise UsageError(f"The figure {name} has no option {field.name}. These have it: {having}.")

@@ -38,7 +38,7 @@ HEADS_SOURCE = "Caron et al. 2021 (DINO), figures 1 and 3"
 HEAD_COLUMNS = 4
 
 
-def draw_attention_heads(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_attention_heads(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """One panel a head for one picture; lines go around the fewest patches that hold a share of its attention.
 
     Options: layer, share. The paper's figures are of pictures enlarged to 480 pixels and more.
@@ -46,23 +46,23 @@ def draw_attention_heads(model: ViT, shown: FigureInputs, choices: FigureOptions
     Raises:
         UsageError: more than one picture, no such block, or a share outside 0..1.
     """
-    if len(shown.images) != 1:
-        raise UsageError(f"The figure of heads shows one picture. Got {len(shown.images)}.")
-    block = resolve_block_index(model, choices.layer)
-    maps = head_attention_maps(model, shown.images, block)[0]  # [A, rows, columns]
-    masks = np.stack([smallest_mask_with_mass(one, choices.share) for one in maps])
-    relative = maps * shown.grid.patches
+    if len(inputs.images) != 1:
+        raise UsageError(f"The figure of heads shows one picture. Got {len(inputs.images)}.")
+    block = resolve_block_index(model, options.layer)
+    maps = head_attention_maps(model, inputs.images, block)[0]  # [A, rows, columns]
+    masks = np.stack([smallest_mask_with_mass(one, options.share) for one in maps])
+    relative = maps * inputs.grid.patches
     lines = -(-(len(maps) + 2) // HEAD_COLUMNS)
     figure = new_page(
-        lines * (FIGURE_WIDTH / HEAD_COLUMNS * 0.9 * shown.images.shape[2] / shown.images.shape[3] + 0.25),
+        lines * (FIGURE_WIDTH / HEAD_COLUMNS * 0.9 * inputs.images.shape[2] / inputs.images.shape[3] + 0.25),
         f"What each head of block {block} looks at",
-        f"{join_names(shown.names)}. Softmax weights of {describe_readout(model)} on the {shown.grid.patches} "
+        f"{join_names(inputs.names)}. Softmax weights of {describe_readout(model)} on the {inputs.grid.patches} "
         f"patches, made to "
-        f"sum to 1; 1 is an even share, colours end at the largest 1 %. Lines hold {100 * choices.share:.0f} % of each "
+        f"sum to 1; 1 is an even share, colours end at the largest 1 %. Lines hold {100 * options.share:.0f} % of each "
         f"head's attention. Attention says where a head looks, not what the answer is due to. {HEADS_SOURCE}.",
     )
     cells = [axes for row in add_panels(figure, lines, HEAD_COLUMNS) for axes in row]
-    draw_image(cells[0], shown.pixels[0], "picture")
+    draw_image(cells[0], inputs.pixels[0], "picture")
     limits = (0.0, float(np.quantile(relative, 0.99)))
     drawn = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
     for head, axes in enumerate(cells[2 : len(maps) + 2]):
@@ -88,7 +88,9 @@ def head_attention_maps(
     return np.stack(found)
 
 
-def smallest_mask_with_mass(one: Float64[np.ndarray, "rows columns"], share: float) -> Bool[np.ndarray, "rows columns"]:
+def smallest_mask_with_mass(
+    values: Float64[np.ndarray, "rows columns"], share: float
+) -> Bool[np.ndarray, "rows columns"]:
     """The fewest patches that together hold a share of a map.
 
     Raises:
@@ -96,11 +98,11 @@ def smallest_mask_with_mass(one: Float64[np.ndarray, "rows columns"], share: flo
     """
     if not 0 < share < 1:
         raise UsageError(f"share must lie between 0 and 1, for example 0.6. Got {share}.")
-    order = np.argsort(-one, axis=None, kind="stable")
-    held = np.cumsum(one.ravel()[order])
-    mask = np.zeros(one.size, bool)
+    order = np.argsort(-values, axis=None, kind="stable")
+    held = np.cumsum(values.ravel()[order])
+    mask = np.zeros(values.size, bool)
     mask[order[: int(np.searchsorted(held, share * held[-1] * (1 - 1e-12))) + 1]] = True
-    return mask.reshape(one.shape)
+    return mask.reshape(values.shape)
 
 
 # Figure 7 (right) of the ViT paper: how far each head of each block looks, in pixels.
@@ -110,23 +112,23 @@ PAPER_IMAGES = 128
 """Pictures that the paper averages over."""
 
 
-def draw_attention_distance(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_attention_distance(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """One dot for each head of each block: the mean distance between a patch and what it looks at.
 
     Options: renormalise.
     """
-    found = mean_attention_distances(model, shown.images, choices.renormalise)  # [L, A]
-    even = float(patch_distances(shown.grid, model.config.patch).mean())
+    found = mean_attention_distances(model, inputs.images, options.renormalise)  # [L, A]
+    even = float(patch_distances(inputs.grid, model.config.patch).mean())
     shares = (
-        "shares among patches sum to 1" if choices.renormalise else "prefix tokens keep their shares, at no distance"
+        "shares among patches sum to 1" if options.renormalise else "prefix tokens keep their shares, at no distance"
     )
-    few = "" if len(shown.images) >= PAPER_IMAGES else f" The paper averages over {PAPER_IMAGES} pictures."
-    height, width = shown.images.shape[2:]
+    few = "" if len(inputs.images) >= PAPER_IMAGES else f" The paper averages over {PAPER_IMAGES} pictures."
+    height, width = inputs.images.shape[2:]
     figure = new_page(
         4.2,
         "How far each head looks",
         f"Mean distance in pixels between a patch and the patches that it looks at, by their weights ({shares}); "
-        f"pictures of {height} x {width} pixels, {len(shown.images)} of them.{few} The broken line is a head that "
+        f"pictures of {height} x {width} pixels, {len(inputs.images)} of them.{few} The broken line is a head that "
         f"looks everywhere alike. {DISTANCE_SOURCE}.",
     )
     axes = figure.subplots()
@@ -179,19 +181,19 @@ def patch_distances(grid: Grid, patch: tuple[int, int]) -> Float64[np.ndarray, "
 ROLLOUT_SOURCE = "Dosovitskiy et al. 2020, figure 6 and appendix D; Abnar and Zuidema 2020"
 
 
-def draw_attention_rollout(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_attention_rollout(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """Each picture, the picture darkened where little attention comes from, and the map itself.
 
     Options: residual.
     """
     maps = np.stack(
-        [rollout_shares(model, image[None], choices.residual) for image in shown.images]
+        [rollout_shares(model, image[None], options.residual) for image in inputs.images]
     )  # [B, rows, columns]
-    how = "half of each block passes around attention" if choices.residual else "without the connections around it"
+    how = "half of each block passes around attention" if options.residual else "without the connections around it"
     figure = new_page(
-        len(maps) * FIGURE_WIDTH / 3 * shown.images.shape[2] / shown.images.shape[3] * 0.94,
+        len(maps) * FIGURE_WIDTH / 3 * inputs.images.shape[2] / inputs.images.shape[3] * 0.94,
         "Attention rolled out from the answer to the picture",
-        f"{join_names(shown.names)}. The mean over heads, multiplied through all {model.config.depth} blocks "
+        f"{join_names(inputs.names)}. The mean over heads, multiplied through all {model.config.depth} blocks "
         f"({how}), as "
         f"{describe_readout(model)} reads it; 1 is an even share; light and colours end at the largest 1 %. It is "
         f"blind to "
@@ -199,10 +201,10 @@ def draw_attention_rollout(model: ViT, shown: FigureInputs, choices: FigureOptio
         f"{ROLLOUT_SOURCE}.",
     )
     rows = add_panels(figure, len(maps), 3)
-    relative, drawn = maps * shown.grid.patches, None
+    relative, drawn = maps * inputs.grid.patches, None
     for i, (one, two, three) in enumerate(rows):
-        draw_image(one, shown.pixels[i], "input" if i == 0 else "")
-        draw_image(two, _darken_by_map(shown.pixels[i], maps[i]), "times attention" if i == 0 else "")
+        draw_image(one, inputs.pixels[i], "input" if i == 0 else "")
+        draw_image(two, _darken_by_map(inputs.pixels[i], maps[i]), "times attention" if i == 0 else "")
         drawn = draw_heatmap(
             three, relative[i], (0.0, float(np.quantile(relative, 0.99))), "attention" if i == 0 else ""
         )
@@ -222,12 +224,12 @@ def rollout_shares(model: ViT, image: Float[Tensor, "1 C H W"], residual: bool) 
     return np.asarray(attention_rollout(model, image, residual=residual).values[0], np.float64)
 
 
-def _darken_by_map(picture: np.ndarray, one: np.ndarray) -> np.ndarray:
+def _darken_by_map(image: np.ndarray, shares: np.ndarray) -> np.ndarray:
     """The paper's way: the picture times the map. Its largest 1 % leave the picture as it is, so that a few artefact
     tokens, to which attention goes for no reason of theirs, do not darken all the rest."""
-    loud = np.quantile(one, 0.99)
-    light = upsample_map(np.minimum(one / loud, 1) if loud > 0 else one, picture.shape[:2])
-    return torch.from_numpy(picture * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
+    loud = np.quantile(shares, 0.99)
+    light = upsample_map(np.minimum(shares / loud, 1) if loud > 0 else shares, image.shape[:2])
+    return torch.from_numpy(image * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
 
 
 # Attention weights block by block, and which tokens' view of the patches counts, whatever the model pools.
@@ -267,13 +269,13 @@ def describe_readout(model: ViT) -> str:
     }[model.config.pool]
 
 
-def resolve_block_index(model: ViT, chosen: int | None) -> int:
+def resolve_block_index(model: ViT, layer: int | None) -> int:
     """Which block was asked for; the last unless one was.
 
     Raises:
         UsageError: the model has no such block.
     """
     depth = model.config.depth
-    if depth == 0 or not 0 <= (depth - 1 if chosen is None else chosen) < depth:
-        raise UsageError(f"The model has {depth} blocks, counted from 0. Got layer={chosen}.")
-    return depth - 1 if chosen is None else chosen
+    if depth == 0 or not 0 <= (depth - 1 if layer is None else layer) < depth:
+        raise UsageError(f"The model has {depth} blocks, counted from 0. Got layer={layer}.")
+    return depth - 1 if layer is None else layer

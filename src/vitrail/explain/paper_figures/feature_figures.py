@@ -61,7 +61,7 @@ class FeatureColors(NamedTuple):
     """Of the foreground's variance."""
 
 
-def draw_pca(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_pca(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """DINOv2's: foreground where the first component of all patches is above 0; three components of the foreground
     between their smallest and largest value as red, green, blue.
 
@@ -70,16 +70,16 @@ def draw_pca(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureR
     Raises:
         UsageError: fewer than four patches are foreground.
     """
-    found = pca_colors_dinov2(patch_features(model, shown.images), choices.threshold, choices.together)
-    above = f"above {choices.threshold:g} standard deviations, towards the middle"
+    found = pca_colors_dinov2(patch_features(model, inputs.images), options.threshold, options.together)
+    above = f"above {options.threshold:g} standard deviations, towards the middle"
     how = (
-        f"foreground: first component of {_describe_pooling(choices)} {above}; colours between smallest and "
+        f"foreground: first component of {_describe_pooling(options)} {above}; colours between smallest and "
         f"largest value"
     )
-    return _draw_feature_colors(shown, found, how, DINOV2_SOURCE)
+    return _draw_feature_colors(inputs, found, how, DINOV2_SOURCE)
 
 
-def draw_pca_whitened(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_pca_whitened(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """DINOv3's: foreground, three components of it divided by their deviations, squeezed by a sigmoid of twice that.
 
     The authors tell foreground by a classifier trained on nine masks; without it the first component of all patches is
@@ -88,10 +88,10 @@ def draw_pca_whitened(model: ViT, shown: FigureInputs, choices: FigureOptions) -
     Raises:
         UsageError: fewer than four patches are foreground.
     """
-    found = pca_colors_dinov3(patch_features(model, shown.images), choices.together)
+    found = pca_colors_dinov3(patch_features(model, inputs.images), options.together)
     parted = "parted by Otsu's threshold (the authors train a classifier)"
-    how = f"foreground: first component of {_describe_pooling(choices)}, {parted}"
-    return _draw_feature_colors(shown, found, f"{how}; colours: whitened, then a sigmoid", DINOV3_SOURCE)
+    how = f"foreground: first component of {_describe_pooling(options)}, {parted}"
+    return _draw_feature_colors(inputs, found, f"{how}; colours: whitened, then a sigmoid", DINOV3_SOURCE)
 
 
 def patch_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "B rows columns D"]:
@@ -102,26 +102,26 @@ def patch_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.n
 
 
 def pca_colors_dinov2(
-    features: Float64[np.ndarray, "B rows columns D"], threshold: float = 0.0, together: bool = True
+    features: Float64[np.ndarray, "B rows columns D"], threshold: float = 0.0, joint: bool = True
 ) -> FeatureColors:
     """See `pca`."""
-    first = _first_component(features, together)
+    first = _first_component(features, joint)
     return _color_foreground(features, first, first > threshold, _min_max_colors)
 
 
-def pca_colors_dinov3(features: Float64[np.ndarray, "B rows columns D"], together: bool = True) -> FeatureColors:
+def pca_colors_dinov3(features: Float64[np.ndarray, "B rows columns D"], joint: bool = True) -> FeatureColors:
     """See `pca_whitened`."""
-    first = _first_component(features, together)
-    levels = [otsu_threshold(first if together else one) for one in first]
+    first = _first_component(features, joint)
+    levels = [otsu_threshold(first if joint else one) for one in first]
     mask = np.stack([majority_filter(one > level) for one, level in zip(first, levels, strict=True)])
     return _color_foreground(features, first, mask, _whitened_colors)
 
 
 def _first_component(
-    features: Float64[np.ndarray, "B rows columns D"], together: bool
+    features: Float64[np.ndarray, "B rows columns D"], joint: bool
 ) -> Float64[np.ndarray, "B rows columns"]:
     """The first component over all patches of all pictures, or of each, in standard deviations."""
-    if not together:
+    if not joint:
         return np.concatenate([_first_component(one[None], True) for one in features])
     found = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
     scores = (found.scores / found.score_stds).reshape(features.shape[:3])
@@ -154,31 +154,31 @@ def _whitened_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-2 * scores / deviations)))
 
 
-def _describe_pooling(choices: FigureOptions) -> str:
-    return "all patches" if choices.together else "each picture's own patches"
+def _describe_pooling(options: FigureOptions) -> str:
+    return "all patches" if options.together else "each picture's own patches"
 
 
-def _draw_feature_colors(shown: FigureInputs, found: FeatureColors, how: str, source: str) -> FigureResult:
-    count, (height, width) = len(shown.images), shown.images.shape[2:]
+def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, source: str) -> FigureResult:
+    count, (height, width) = len(inputs.images), inputs.images.shape[2:]
     figure = new_page(
         count * FIGURE_WIDTH / 3 * height / width * 0.94,
         "Patch features as colours",
-        f"{join_names(shown.names)}. Left to right: the picture; the first principal component, lines "
+        f"{join_names(inputs.names)}. Left to right: the picture; the first principal component, lines "
         "around the foreground; three components of the foreground as red, green and blue, "
-        f"{100 * found.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
+        f"{100 * colors.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
         f"here: equal colours are like features. {source}.",
     )
-    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(found.first_component).max()), None
+    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None
     for i, (one, two, three) in enumerate(rows):
-        draw_image(one, shown.pixels[i], "picture" if i == 0 else "")
+        draw_image(one, inputs.pixels[i], "picture" if i == 0 else "")
         drawn = draw_heatmap(
-            two, found.first_component[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
+            two, colors.first_component[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
         )
-        draw_mask_outline(two, found.foreground[i])
-        draw_image(three, np.rint(255 * found.rgb[i]).astype(np.uint8), "three components" if i == 0 else "")
+        draw_mask_outline(two, colors.foreground[i])
+        draw_image(three, np.rint(255 * colors.rgb[i]).astype(np.uint8), "three components" if i == 0 else "")
     assert drawn is not None
     add_colorbar(figure, drawn, [axes for row in rows for axes in row], "standard deviations")
-    return FigureResult(figure, found._asdict(), {"source": source, "foreground": how})
+    return FigureResult(figure, colors._asdict(), {"source": source, "foreground": how})
 
 
 def project_features(
@@ -195,22 +195,22 @@ MAX_OUTLIER_IMAGES = 4
 """Pictures that get a map; all of them are in the histogram."""
 
 
-def draw_token_norms(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """Lengths by block, their histogram at one block, and up to four pictures with their outliers outlined.
 
     Options: layer.
     """
-    block = resolve_block_index(model, choices.layer)
-    found = token_norms_by_block(model, shown.images)  # [L, B, rows, columns]
+    block = resolve_block_index(model, options.layer)
+    found = token_norms_by_block(model, inputs.images)  # [L, B, rows, columns]
     here, limit = found[block], limit_of(found[block])
     far = here > limit
     some = min(len(here), MAX_OUTLIER_IMAGES)
-    height, width = shown.images.shape[2:]
+    height, width = inputs.images.shape[2:]
     tall = FIGURE_WIDTH / max(some, 2) * 0.9 * height / width
     figure = new_page(
         2.9 + 2 * tall,
         "How long the patch tokens are",
-        f"{join_names(shown.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle "
+        f"{join_names(inputs.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle "
         f"98 % "
         f"and longest after every block. Above right: after block {block}; the line is the median and "
         f"{OUTLIER_DEVIATIONS:g} "
@@ -226,7 +226,7 @@ def draw_token_norms(model: ViT, shown: FigureInputs, choices: FigureOptions) ->
     rows = add_panels(below, 2, some)
     limits, drawn = (float(here.min()), float(here.max())), None
     for i in range(some):
-        draw_image(rows[0][i], shown.pixels[i])
+        draw_image(rows[0][i], inputs.pixels[i])
         drawn = draw_heatmap(rows[1][i], here[i], limits)
         draw_mask_outline(rows[1][i], far[i])
     assert drawn is not None
@@ -255,11 +255,11 @@ def token_norms_by_block(model: ViT, images: Float[Tensor, "B C H W"]) -> Float6
     return np.stack(found, axis=1)
 
 
-def _draw_norms_by_block(axes: Axes, found: Float64[np.ndarray, "depth B rows columns"], block: int) -> None:
+def _draw_norms_by_block(axes: Axes, norms: Float64[np.ndarray, "depth B rows columns"], block: int) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    flat = found.reshape(len(found), -1)
-    at = np.arange(len(found))
+    flat = norms.reshape(len(norms), -1)
+    at = np.arange(len(norms))
     low, middle, high = np.quantile(flat, (0.01, 0.5, 0.99), axis=1)
     style_axes(axes, "block, counted from 0", "length")
     axes.fill_between(at, low, high, color=FIRST_COLOR, alpha=0.2, linewidth=0)
@@ -272,9 +272,9 @@ def _draw_norms_by_block(axes: Axes, found: Float64[np.ndarray, "depth B rows co
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _draw_norm_histogram(axes: Axes, here: Float64[np.ndarray, "B rows columns"], limit: float) -> None:
+def _draw_norm_histogram(axes: Axes, norms: Float64[np.ndarray, "B rows columns"], limit: float) -> None:
     style_axes(axes, "length", "tokens")
-    axes.hist(here.ravel(), bins=60, color=FIRST_COLOR, log=True)
+    axes.hist(norms.ravel(), bins=60, color=FIRST_COLOR, log=True)
     axes.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
 
 
@@ -363,7 +363,7 @@ NUM_FILTERS = 28
 FILTER_COLUMNS = 7
 
 
-def draw_patch_filters(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_patch_filters(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """The first 28 principal components of the projection's rows, each as a patch between its own black and white.
 
     No pictures and no options.

@@ -57,12 +57,12 @@ def add_panels(figure: FigureBase, rows: int, columns: int) -> list[list[Axes]]:
     return [list(row) for row in made]
 
 
-def draw_image(axes: Axes, picture: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
+def draw_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
     """A picture as it is: three channels in colour, one in grey, of any other count the first in grey."""
-    if picture.shape[2] == 3:
-        axes.imshow(picture, interpolation="nearest")
+    if image.shape[2] == 3:
+        axes.imshow(image, interpolation="nearest")
     else:
-        axes.imshow(picture[..., 0], "gray", vmin=0, vmax=255, interpolation="nearest")
+        axes.imshow(image[..., 0], "gray", vmin=0, vmax=255, interpolation="nearest")
     set_panel_title(axes, title)
 
 
@@ -79,9 +79,9 @@ def draw_heatmap(
     return drawn
 
 
-def add_colorbar(figure: FigureBase, drawn: AxesImage, axes: list[Axes], label: str) -> None:
+def add_colorbar(figure: FigureBase, mappable: AxesImage, axes: list[Axes], label: str) -> None:
     """The bar that says which colour is which number."""
-    bar = figure.colorbar(drawn, ax=axes, shrink=0.8, aspect=26, pad=0.015)
+    bar = figure.colorbar(mappable, ax=axes, shrink=0.8, aspect=26, pad=0.015)
     bar.set_label(label, fontsize=9, color=SECONDARY_COLOR)
     bar.ax.tick_params(labelsize=8.5, colors=SECONDARY_COLOR)
     bar.outline.set_visible(False)
@@ -180,7 +180,7 @@ class FigureResult(NamedTuple):
 
 
 def prepare_figure_inputs(
-    model: ViT, spec: ImageSpec, pictures: Sequence[ImageInput], names: Sequence[str]
+    model: ViT, spec: ImageSpec, source_images: Sequence[ImageInput], names: Sequence[str]
 ) -> FigureInputs:
     """Prepare pictures of any size for a model's figures, at the spec's size, padded if the model pads.
 
@@ -188,7 +188,7 @@ def prepare_figure_inputs(
         DataError: a picture cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
-    stack = torch.stack([preprocess_image(picture, spec) for picture in pictures])  # uint8 [B, C, H, W]
+    stack = torch.stack([preprocess_image(picture, spec) for picture in source_images])  # uint8 [B, C, H, W]
     images, patch = normalize(stack, spec), model.config.patch
     if model.config.pad:
         images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
@@ -218,14 +218,14 @@ def hash_model_state(model: ViT) -> str:
     return found.hexdigest()
 
 
-def figure_facts(model: ViT, shown: FigureInputs) -> dict[str, Any]:
+def figure_facts(model: ViT, inputs: FigureInputs) -> dict[str, Any]:
     """Which weights and which pixels."""
-    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in shown.pixels]
+    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in inputs.pixels]
     return {
         "model_sha256": hash_model_state(model),
-        "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(shown.names, pixels, strict=True)],
-        "image_size": list(shown.images.shape[2:]),
-        "grid": list(shown.grid),
+        "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(inputs.names, pixels, strict=True)],
+        "image_size": list(inputs.images.shape[2:]),
+        "grid": list(inputs.grid),
     }
 
 
@@ -234,32 +234,32 @@ def figure_facts(model: ViT, shown: FigureInputs) -> dict[str, Any]:
 PATCHES_SOURCE = "Dosovitskiy et al. 2020, figure 1 and equation 1"
 
 
-def draw_patch_grid(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_patch_grid(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """One picture with its patches numbered in reading order. No options.
 
     Raises:
         UsageError: more than one picture.
     """
-    picture = _single_image(shown)
+    picture = _single_image(inputs)
     figure = figures.plot_patch_grid(picture, model.config.patch)
     return FigureResult(figure, {"picture": picture}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
 
 
-def draw_token_strip(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """Where one patch lies, the patch, and the flat numbers that the projection reads. Options: token.
 
     Raises:
         UsageError: more than one picture, or no such patch.
     """
-    picture, (height, width) = _single_image(shown), model.config.patch
-    figure = figures.plot_token_strip(picture, model.config.patch, choices.token)
-    row, column = divmod(choices.token - 1, shown.grid.columns)
+    picture, (height, width) = _single_image(inputs), model.config.patch
+    figure = figures.plot_token_strip(picture, model.config.patch, options.token)
+    row, column = divmod(options.token - 1, inputs.grid.columns)
     cut = picture[row * height : (row + 1) * height, column * width : (column + 1) * width]
     facts = {"source": PATCHES_SOURCE, "patch": [height, width]}
     return FigureResult(figure, {"strip": cut.transpose(2, 0, 1).reshape(-1)}, facts)
 
 
-def _single_image(shown: FigureInputs) -> np.ndarray:
-    if len(shown.pixels) != 1:
-        raise UsageError(f"This figure shows one picture. Got {len(shown.pixels)}.")
-    return np.asarray(shown.pixels[0])
+def _single_image(inputs: FigureInputs) -> np.ndarray:
+    if len(inputs.pixels) != 1:
+        raise UsageError(f"This figure shows one picture. Got {len(inputs.pixels)}.")
+    return np.asarray(inputs.pixels[0])

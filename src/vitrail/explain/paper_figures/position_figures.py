@@ -42,7 +42,7 @@ FULL_QUANTILE = 0.95
 """The share of patches below full light: the others are as bright as by day."""
 
 
-def draw_window(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_window(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """Each picture in its panes, and the same lit by the map of the model's default method for its own answer.
 
     By night a pane is as bright as its share of the map's largest values; one of share 0 is dark, one of the largest
@@ -51,22 +51,22 @@ def draw_window(model: ViT, shown: FigureInputs, choices: FigureOptions) -> Figu
     Raises:
         EmptyMapError: a map that says nothing.
     """
-    found = [explain_images(model, image[None]) for image in shown.images]
+    found = [explain_images(model, image[None]) for image in inputs.images]
     lights = np.stack([pane_light(one) for one in found])
     of_class = METHODS[found[0].method].class_specific
     at_night = "by night: where its answer comes from" if of_class else "by night: where it looks"
-    height, width = shown.pixels.shape[1:3]
+    height, width = inputs.pixels.shape[1:3]
     figure = new_page(
         len(found) * (FIGURE_WIDTH / 2 * height / width + 0.2) * 0.97,
         "A picture as its panes, and what lights them",
-        f"{join_names(shown.names)} as the {shown.grid.rows} x {shown.grid.columns} patches that the model reads. "
+        f"{join_names(inputs.names)} as the {inputs.grid.rows} x {inputs.grid.columns} patches that the model reads. "
         f"By night "
         f"a pane is as bright as its share of the map by {found[0].method} ({found[0].layer}); the largest 5 % are as "
         f"by day. {found[0].description} {WINDOW_SOURCE}.",
     )
     for i, (left, right) in enumerate(add_panels(figure, len(found), 2)):
-        day = render_window(shown.pixels[i], shown.grid)
-        night = render_window(shown.pixels[i], shown.grid, lights[i])
+        day = render_window(inputs.pixels[i], inputs.grid)
+        night = render_window(inputs.pixels[i], inputs.grid, lights[i])
         for axes, drawn, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
             axes.imshow(drawn, interpolation="antialiased")
             set_panel_title(axes, title if i == 0 else "")
@@ -78,23 +78,23 @@ def draw_window(model: ViT, shown: FigureInputs, choices: FigureOptions) -> Figu
     return FigureResult(figure, {"values": maps, "light": lights}, facts)
 
 
-def pane_light(found: AttributionMap) -> Float64[np.ndarray, "rows columns"]:
+def pane_light(attribution: AttributionMap) -> Float64[np.ndarray, "rows columns"]:
     """How much of a pane's own light is there, 0..1: its map's share, full for the largest 5 %."""
-    shares = np.maximum(normalize_map(found.values[0], found.scale), 0).astype(np.float64)
+    shares = np.maximum(normalize_map(attribution.values[0], attribution.scale), 0).astype(np.float64)
     full = float(np.quantile(shares, FULL_QUANTILE))
     return np.minimum(shares / full, 1) if full > 0 else shares
 
 
 def render_window(
-    picture: UInt8[np.ndarray, "H W C"], grid: Grid, lights: Float64[np.ndarray, "rows columns"] | None = None
+    image: UInt8[np.ndarray, "H W C"], grid: Grid, lights: Float64[np.ndarray, "rows columns"] | None = None
 ) -> UInt8[np.ndarray, "h w 3"]:
     """A picture in panes between lead, enlarged by whole steps, in a frame.
 
     Args:
         lights: of each pane, 0..1, how much of it is lit; None is daylight.
     """
-    step = -(-PANE_SIDE // min(picture.shape[0] // grid.rows, picture.shape[1] // grid.columns))
-    glass = _enlarge_smoothly(to_rgb(picture), step)  # [h, w, 3], 0..1
+    step = -(-PANE_SIDE // min(image.shape[0] // grid.rows, image.shape[1] // grid.columns))
+    glass = _enlarge_smoothly(to_rgb(image), step)  # [h, w, 3], 0..1
     sides = glass.shape[0] // grid.rows, glass.shape[1] // grid.columns
     across = np.meshgrid(
         _distance_to_pane_edge(glass.shape[0], sides[0]),
@@ -123,12 +123,12 @@ def render_window(
     return np.round(255 * np.clip(framed, 0, 1)).astype(np.uint8)
 
 
-def _enlarge_smoothly(picture: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
+def _enlarge_smoothly(image: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
     """Smoothly, so that leads are the only edges that the picture did not have."""
     import torch
     import torch.nn.functional as F
 
-    values = torch.from_numpy(picture).permute(2, 0, 1)[None].double() / 255
+    values = torch.from_numpy(image).permute(2, 0, 1)[None].double() / 255
     large = F.interpolate(values, scale_factor=step, mode="bicubic", align_corners=False) if step > 1 else values
     return large[0].permute(1, 2, 0).clamp(0, 1).numpy()
 
@@ -152,7 +152,7 @@ MAX_PAIR_PANELS = 16
 """Pairs of numbers that are shown one by one."""
 
 
-def draw_rotary_kernel(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """The mean over all pairs of numbers of a head, and single pairs: cosines of the angle between two places, by how
     many rows and columns apart they are.
 
@@ -161,24 +161,24 @@ def draw_rotary_kernel(model: ViT, shown: FigureInputs, choices: FigureOptions) 
     Raises:
         UsageError: the model does not tell places by rotation.
     """
-    waves = rotary_kernel_by_offset(model, shown.grid)  # [half, 2 rows - 1, 2 columns - 1]
+    waves = rotary_kernel_by_offset(model, inputs.grid)  # [half, 2 rows - 1, 2 columns - 1]
     chosen = np.unique(np.rint(np.linspace(0, len(waves) - 1, MAX_PAIR_PANELS)).astype(np.int64))
     lines = -(-len(chosen) // 4)
     aspect = waves.shape[1] / waves.shape[2]
     figure = new_page(
         max(FIGURE_WIDTH / 2 * aspect * 0.92, lines * (FIGURE_WIDTH / 8 * aspect + 0.2)),
         f"What {model.config.rotary} rotation tells of places",
-        f"Product of an equal query and key, of length 1, {shown.grid.rows} x {shown.grid.columns} patches: the middle "
+        f"Product of an equal query and key, of length 1, {inputs.grid.rows} x {inputs.grid.columns} patches: the middle "
         f"is the same place. Left: the mean over the {len(waves)} pairs of numbers of a head, as if all were equally "
         f"large; what is learnt weighs them. Right: single pairs. {ROTARY_SOURCE}.",
     )
     parts = figure.add_gridspec(1, 2, width_ratios=(1.1, 1.0))
     left, right = (figure.add_subfigure(parts[0, side]) for side in (0, 1))
     ((whole,),) = add_panels(left, 1, 1)
-    reach = (-shown.grid.columns + 0.5, shown.grid.columns - 0.5, shown.grid.rows - 0.5, -shown.grid.rows + 0.5)
+    reach = (-inputs.grid.columns + 0.5, inputs.grid.columns - 0.5, inputs.grid.rows - 0.5, -inputs.grid.rows + 0.5)
     drawn = whole.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
-    whole.set_xticks([-shown.grid.columns + 1, 0, shown.grid.columns - 1])
-    whole.set_yticks([-shown.grid.rows + 1, 0, shown.grid.rows - 1])
+    whole.set_xticks([-inputs.grid.columns + 1, 0, inputs.grid.columns - 1])
+    whole.set_yticks([-inputs.grid.rows + 1, 0, inputs.grid.rows - 1])
     whole.tick_params(labelsize=9, colors=SECONDARY_COLOR)
     whole.set_xlabel("columns apart", fontsize=9.5)
     whole.set_ylabel("rows apart", fontsize=9.5)
@@ -217,7 +217,7 @@ def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half
 SIMILARITY_SOURCE = "Dosovitskiy et al. 2020, figure 7 (centre)"
 
 
-def draw_position_similarity(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+def draw_position_similarity(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
     """One small map for each place, laid out as the places are: cosines with every other place, from -1 to 1.
 
     No pictures and no options.
@@ -225,15 +225,15 @@ def draw_position_similarity(model: ViT, shown: FigureInputs, choices: FigureOpt
     Raises:
         UsageError: the model adds no position table.
     """
-    likeness = position_cosines(model, shown.grid)  # [N, N]
-    canvas, every = tile_similarities(likeness, shown.grid)
+    likeness = position_cosines(model, inputs.grid)  # [N, N]
+    canvas, every = tile_similarities(likeness, inputs.grid)
     kind = "trained" if isinstance(model.positions.table, torch.nn.Parameter) else "fixed"
     some = "" if every == 1 else f" Every {every}. row and column of places is shown."
     figure = new_page(
         min(FIGURE_WIDTH * 0.86 * canvas.shape[0] / canvas.shape[1], 9.0),
         "How alike the positions are",
         f"Cosine similarity between the {kind} position embedding ({model.config.positions}) of each of "
-        f"{shown.grid.rows} x {shown.grid.columns} patches and those of all patches; each small map is one patch's "
+        f"{inputs.grid.rows} x {inputs.grid.columns} patches and those of all patches; each small map is one patch's "
         f"view of the whole picture.{some} {SIMILARITY_SOURCE}.",
     )
     axes = figure.subplots()

@@ -39,7 +39,9 @@ class SegmentationScores(NamedTuple):
     @property
     def mean_iou(self) -> float:
         """Intersection over union over all pictures, the mean of object and background (mIoU)."""
-        return float(np.mean([both / max(1, either) for both, either in zip(self.intersection, self.union, strict=True)]))
+        return float(
+            np.mean([both / max(1, either) for both, either in zip(self.intersection, self.union, strict=True)])
+        )
 
     @property
     def mean_average_precision(self) -> float:

@@ -29,7 +29,7 @@ CNN_LR = 3e-3
 """AdamW's, at its peak."""
 
 
-def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, pictures: ImageStore) -> Iterator[Event]:
+def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, images: ImageStore) -> Iterator[Event]:
     """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
 
     Raises:
@@ -39,9 +39,9 @@ def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Im
     if path.is_file():
         return
     network = init_cnn_teacher(plan)
-    yield from preludes.run_phase(run, make_cnn_phase(plan, network, dataset, pictures))
+    yield from preludes.run_phase(run, make_cnn_phase(plan, network, dataset, images))
     safetensors_file.save_tensors(
-        path, network.state_dict(), {"steps": str(plan.teacher.steps), **plan_metadata(plan)}, checksum=True
+        path, network.state_dict(), {"steps": str(plan.distill.steps), **plan_metadata(plan)}, checksum=True
     )
     preludes.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(_describe_accuracy(plan, network, dataset))
@@ -61,13 +61,13 @@ def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
 def init_cnn_teacher(plan: Plan) -> SmallCNN:
     """The CNN of a plan with its first values, on the device."""
     image, seed = plan.image, derive(plan.seed, "cnn")
-    network = create_cnn(image.channels, image.size, plan.model.outputs, plan.teacher.width, seed)
+    network = create_cnn(image.channels, image.size, plan.model.outputs, plan.distill.cnn_width, seed)
     network.to(plan.compute.device)
     return network
 
 
 def make_cnn_phase(
-    plan: Plan, network: SmallCNN, dataset: Dataset, pictures: ImageStore, steps: int = 0
+    plan: Plan, network: SmallCNN, dataset: Dataset, images: ImageStore, steps: int = 0
 ) -> TrainingPhase:
     """The training of the CNN; with `steps` of that length."""
     seed, task, recipe = derive(plan.seed, PHASE_NAME), dataset.source.task, plan.recipe
@@ -87,11 +87,11 @@ def make_cnn_phase(
         plan=plan,
         module=network,
         recipe=Recipe(
-            steps=steps or max(plan.teacher.steps, 1),
-            batch=recipe.batch,
-            repeats=recipe.repeats,
+            steps=steps or max(plan.distill.steps, 1),
+            batch_size=recipe.batch_size,
+            repeated_augmentation=recipe.repeated_augmentation,
             optimizer="adamw",
-            rate=CNN_LR,
+            lr=CNN_LR,
             weight_decay=recipe.weight_decay,
             warmup=0.1,
             skip_spikes=recipe.skip_spikes,
@@ -99,7 +99,7 @@ def make_cnn_phase(
         ),
         seed=seed,
         compute_loss=loss_of,
-        images=pictures,
+        images=images,
         targets=targets,
         shard_ids=dataset.shard_ids("train"),
         advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",
@@ -112,7 +112,7 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     if not len(rows):
         return "The teacher is trained."
-    pictures = dataset.load_images("val", plan.image, plan.compute.workers)
+    pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
     logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
@@ -191,8 +191,8 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
     return network
 
 
-def set_memory_format(network: nn.Module, form: torch.memory_format) -> None:
+def set_memory_format(network: nn.Module, memory_format: torch.memory_format) -> None:
     """Put the kernels of a network into memory in this order."""
     for parameter in network.parameters():
         if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=form)
+            parameter.data = parameter.data.contiguous(memory_format=memory_format)

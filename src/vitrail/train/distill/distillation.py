@@ -28,7 +28,7 @@ from .cnn_teacher import set_memory_format
 
 
 def prepare_teacher(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
 ) -> Generator[Event, None, DistillationTeacher | None]:
     """Everything of the teacher that comes before the training; who is asked during it, or None.
 
@@ -36,16 +36,16 @@ def prepare_teacher(
         UsageError: the teacher of the plan cannot teach this.
         InterruptedRun, DivergedError: see `prelude.pursue`.
     """
-    if not plan.teacher.is_enabled:
+    if not plan.distill.is_enabled:
         return None
-    if plan.teacher.model == CNN_TEACHER:
-        yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, pictures)
+    if plan.distill.teacher == CNN_TEACHER:
+        yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, images)
         return _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
     teacher = load_teacher(plan, run)
     check_teacher_images(teacher, plan)
     save_teacher(run, teacher)
-    if plan.teacher.kind == "features":
-        yield from feature_teacher.distill_features(run, plan, model, teacher, dataset, pictures)
+    if plan.distill.kind == "features":
+        yield from feature_teacher.distill_features(run, plan, model, teacher, dataset, images)
         return None
     return build_teacher(plan, dataset, run)
 
@@ -56,9 +56,9 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
     Raises:
         UsageError: it cannot teach this.
     """
-    if not plan.teacher.is_enabled or plan.teacher.kind == "features":
+    if not plan.distill.is_enabled or plan.distill.kind == "features":
         return None
-    if plan.teacher.model == CNN_TEACHER:
+    if plan.distill.teacher == CNN_TEACHER:
         return _build_cnn_teacher(cnn_teacher.init_cnn_teacher(plan), plan, dataset)
     teacher = load_teacher(plan, run)
     check_teacher_images(teacher, plan)
@@ -66,8 +66,8 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
         network=teacher.model.to(plan.compute.device).eval(),
         spec=teacher.spec,
         task=dataset.source.task,
-        weight=plan.teacher.weight,
-        temperature=plan.teacher.temperature,
+        weight=plan.distill.alpha,
+        temperature=plan.distill.temperature,
         output_order=match_output_order(teacher, dataset),
         output_scalings=find_output_scalings(teacher, dataset),
     )
@@ -80,33 +80,33 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
         UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
         DamagedFileError: it cannot be trusted.
     """
-    if plan.teacher.is_enabled and plan.teacher.model != CNN_TEACHER:
+    if plan.distill.is_enabled and plan.distill.teacher != CNN_TEACHER:
         teacher = load_teacher(plan)
         check_teacher_images(teacher, plan)
-        if plan.teacher.kind == "logits":
+        if plan.distill.kind == "logits":
             match_output_order(teacher, dataset)
 
 
-def measure_distill_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
+def measure_distill_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
     """Of what comes before the training."""
-    if plan.teacher.model == CNN_TEACHER:
+    if plan.distill.teacher == CNN_TEACHER:
         network = cnn_teacher.init_cnn_teacher(plan)
-        return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, pictures, steps=1000))
+        return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, images, steps=1000))
     teacher = load_teacher(plan)
     check_teacher_images(teacher, plan)
-    return feature_teacher.measure_feature_step(plan, teacher, dataset, pictures)
+    return feature_teacher.measure_feature_step(plan, teacher, dataset, images)
 
 
-def broadcast_teacher(team: RankGroup, lesson: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:
+def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:
     """The same teacher in every process: rank 0's CNN is the one that has been trained."""
-    if lesson is not None and plan.teacher.model == CNN_TEACHER:
-        set_memory_format(lesson.network.to("cpu"), torch.contiguous_format)
-        team.broadcast_weights(lesson.network)
-        set_memory_format(lesson.network.to(plan.compute.device), torch.channels_last)
-    return lesson
+    if teacher is not None and plan.distill.teacher == CNN_TEACHER:
+        set_memory_format(teacher.network.to("cpu"), torch.contiguous_format)
+        group.broadcast_weights(teacher.network)
+        set_memory_format(teacher.network.to(plan.compute.device), torch.channels_last)
+    return teacher
 
 
 def _build_cnn_teacher(network: Network, plan: Plan, dataset: Dataset) -> DistillationTeacher:
     return DistillationTeacher(
-        network.eval(), plan.image, dataset.source.task, plan.teacher.weight, plan.teacher.temperature
+        network.eval(), plan.image, dataset.source.task, plan.distill.alpha, plan.distill.temperature
     )

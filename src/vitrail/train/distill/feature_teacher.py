@@ -57,7 +57,7 @@ class FeatureStudent(nn.Module):
 
 
 def distill_features(
-    run: RunFolder, plan: Plan, model: ViT, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore
+    run: RunFolder, plan: Plan, model: ViT, teacher: TeacherModel, dataset: Dataset, images: ImageStore
 ) -> Iterator[Event]:
     """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
 
@@ -68,7 +68,7 @@ def distill_features(
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
         return
     follower = FeatureStudent(model, teacher.model.config.width, plan.seed)
-    yield from preludes.run_phase(run, make_feature_phase(plan, follower, teacher, dataset, pictures))
+    yield from preludes.run_phase(run, make_feature_phase(plan, follower, teacher, dataset, images))
     phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
     preludes.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
@@ -76,57 +76,57 @@ def distill_features(
     )
 
 
-def measure_feature_step(plan: Plan, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore) -> float:
+def measure_feature_step(plan: Plan, teacher: TeacherModel, dataset: Dataset, images: ImageStore) -> float:
     """Seconds of a step here, on a model of its own."""
     follower = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
-    return preludes.measure_phase_step(make_feature_phase(plan, follower, teacher, dataset, pictures, steps=1000))
+    return preludes.measure_phase_step(make_feature_phase(plan, follower, teacher, dataset, images, steps=1000))
 
 
 def make_feature_phase(
-    plan: Plan, follower: FeatureStudent, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore, steps: int = 0
+    plan: Plan, student: FeatureStudent, teacher: TeacherModel, dataset: Dataset, images: ImageStore, steps: int = 0
 ) -> TrainingPhase:
     """The learning of features of a plan; with `steps` of that length."""
     device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, PHASE_NAME)
-    follower.to(device)
+    student.to(device)
     teacher.model.to(device).eval()
-    low = plan.compute.number_format == "bfloat16"
+    low = plan.compute.precision == "bfloat16"
 
     def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
         shown = augment_batch(batch, recipe, seed, epoch, device)
         with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
             with torch.no_grad():
                 theirs = teacher.model.dense(normalize(adapt_images(shown, teacher.spec), teacher.spec))
-            ours = follower(normalize(shown, plan.image))
+            ours = student(normalize(shown, plan.image))
         return cosine_loss(ours, resize_features(theirs.float(), plan.model.grid))
 
     return TrainingPhase(
         name=PHASE_NAME,
         title=PHASE_TITLE,
         plan=plan,
-        module=follower,
+        module=student,
         recipe=Recipe(
-            steps=steps or max(plan.teacher.steps, 1),
-            batch=recipe.batch,
-            repeats=recipe.repeats,
+            steps=steps or max(plan.distill.steps, 1),
+            batch_size=recipe.batch_size,
+            repeated_augmentation=recipe.repeated_augmentation,
             optimizer=recipe.optimizer,
-            muon_rate=recipe.muon_rate,
-            momentum=recipe.momentum,
-            rate=recipe.rate,
+            muon_lr=recipe.muon_lr,
+            muon_momentum=recipe.muon_momentum,
+            lr=recipe.lr,
             weight_decay=recipe.weight_decay,
             warmup=recipe.warmup,
-            decay="cosine",
-            clip=recipe.clip,
+            lr_schedule="cosine",
+            grad_clip_norm=recipe.grad_clip_norm,
             skip_spikes=recipe.skip_spikes,
             save_every=recipe.save_every,
         ),
         seed=seed,
         compute_loss=loss_of,
-        images=pictures,
-        targets=np.zeros(len(pictures.indices), np.int64),
+        images=images,
+        targets=np.zeros(len(images.indices), np.int64),
         shard_ids=dataset.shard_ids("train"),
         advice=(
-            f"Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
-            f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+            f"Lower its rates, for example --recipe.muon_lr {recipe.muon_lr / 3:.2g} "
+            f"--recipe.lr {recipe.lr / 3:.2g}, and begin again."
         ),
         image_names=dataset.source.ids,
     )

@@ -52,7 +52,7 @@ class GroupInfo:
             )
 
 
-def group_from_env(environment: Mapping[str, str] | None = None) -> GroupInfo:
+def group_from_env(env: Mapping[str, str] | None = None) -> GroupInfo:
     """The group that the environment describes, read only, nothing started.
 
     torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) come first: Kubernetes operators and
@@ -62,7 +62,7 @@ def group_from_env(environment: Mapping[str, str] | None = None) -> GroupInfo:
     Raises:
         UsageError: variables that are missing, no numbers, or contradict each other.
     """
-    known = os.environ if environment is None else environment
+    known = os.environ if env is None else env
     if "RANK" in known and "WORLD_SIZE" in known:
         return _group_from_torchrun(known)
     if "SLURM_STEP_ID" in known and "SLURM_PROCID" in known:
@@ -76,57 +76,57 @@ def first_host(nodes: str) -> str:
     return re.sub(r"\[([^\]\-,]*)[^\]]*\]", r"\1", first)
 
 
-def _group_from_torchrun(known: Mapping[str, str]) -> GroupInfo:
-    world = _read_int(known, "WORLD_SIZE")
+def _group_from_torchrun(env: Mapping[str, str]) -> GroupInfo:
+    world = _read_int(env, "WORLD_SIZE")
     if world == 1:
         return GroupInfo()
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in known]
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in env]
     if missing:
         raise UsageError(
             f"RANK and WORLD_SIZE={world} are set, but not {' and '.join(missing)}, so the processes cannot find each "
             "other. Start them with torchrun, or unset RANK and WORLD_SIZE to train alone."
         )
-    rank = _read_int(known, "RANK")
+    rank = _read_int(env, "RANK")
     return GroupInfo(
         rank=rank,
         world_size=world,
-        local_rank=_read_int(known, "LOCAL_RANK", rank),
-        local_world_size=_read_int(known, "LOCAL_WORLD_SIZE", world),
-        address=f"{known['MASTER_ADDR']}:{_read_int(known, 'MASTER_PORT')}",
+        local_rank=_read_int(env, "LOCAL_RANK", rank),
+        local_world_size=_read_int(env, "LOCAL_WORLD_SIZE", world),
+        address=f"{env['MASTER_ADDR']}:{_read_int(env, 'MASTER_PORT')}",
         launcher="torchrun",
     )
 
 
-def _group_from_slurm(known: Mapping[str, str]) -> GroupInfo:
-    count = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in known else "SLURM_NTASKS"
-    world = _read_int(known, count)
+def _group_from_slurm(env: Mapping[str, str]) -> GroupInfo:
+    count = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"
+    world = _read_int(env, count)
     if world == 1:
         return GroupInfo()
-    job = _read_int(known, "SLURM_JOB_ID")
-    port = _read_int(known, "MASTER_PORT", FIRST_PORT + (job + _read_int(known, "SLURM_STEP_ID")) % PORT_COUNT)
-    nodes = known.get("SLURM_STEP_NODELIST") or known.get("SLURM_JOB_NODELIST") or "127.0.0.1"
-    local_rank = _read_int(known, "SLURM_LOCALID")
+    job = _read_int(env, "SLURM_JOB_ID")
+    port = _read_int(env, "MASTER_PORT", FIRST_PORT + (job + _read_int(env, "SLURM_STEP_ID")) % PORT_COUNT)
+    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST") or "127.0.0.1"
+    local_rank = _read_int(env, "SLURM_LOCALID")
     return GroupInfo(
-        rank=_read_int(known, "SLURM_PROCID"),
+        rank=_read_int(env, "SLURM_PROCID"),
         world_size=world,
         local_rank=local_rank,
-        local_world_size=_tasks_on_node(known, world),
-        address=f"{known.get('MASTER_ADDR') or first_host(nodes)}:{port}",
+        local_world_size=_tasks_on_node(env, world),
+        address=f"{env.get('MASTER_ADDR') or first_host(nodes)}:{port}",
         launcher="SLURM",
     )
 
 
-def _tasks_on_node(known: Mapping[str, str], world: int) -> int:
+def _tasks_on_node(env: Mapping[str, str], world_size: int) -> int:
     """How many tasks this node has: SLURM lists them as 4(x2),3 for nodes 0, 1 and 2."""
-    text = known.get("SLURM_STEP_TASKS_PER_NODE") or known.get("SLURM_TASKS_PER_NODE") or str(world)
+    text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or str(world_size)
     counts: list[int] = []
     for tasks, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         counts += [int(tasks)] * int(nodes or 1)
-    return counts[min(_read_int(known, "SLURM_NODEID", 0), len(counts) - 1)] if counts else world
+    return counts[min(_read_int(env, "SLURM_NODEID", 0), len(counts) - 1)] if counts else world_size
 
 
-def _read_int(known: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = known.get(name)
+def _read_int(env: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = env.get(name)
     if text is None and default is not None:
         return default
     if text is None or not text.isdecimal():
@@ -152,10 +152,10 @@ CONNECTION_ERROR_MARKS = (
 class RankGroup:
     """This process and its partners."""
 
-    def __init__(self, group: GroupInfo):
-        self.info = group
-        self.rank, self.world_size = group.rank, group.world_size
-        self.is_rank0 = group.rank == 0
+    def __init__(self, info: GroupInfo):
+        self.info = info
+        self.rank, self.world_size = info.rank, info.world_size
+        self.is_rank0 = info.rank == 0
         """Whether this process writes, plans and prints."""
         self.step = 0
         """The step at hand, counted from 1, for the sentence about a partner that died."""
@@ -229,27 +229,27 @@ class RankGroup:
         if self._watchdog is not None and (death := self._watchdog.find_death()):
             raise PeerError(self._death_message(death))
 
-    def disconnect(self) -> None:
+    def leave(self) -> None:
         """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
         if self._watchdog is None:
             return
         self.broadcast_object()
         self.disconnect()
 
-    def connect(self, device: str, patience: float) -> None:
+    def connect(self, device: str, timeout: float) -> None:
         """Come together, or join those whom this program has brought together already.
 
         Raises:
             PartnerError: the others did not come.
         """
-        limit = datetime.timedelta(seconds=patience)
+        limit = datetime.timedelta(seconds=timeout)
         if self.info.launcher != "program":
             _init_process_group(self.info, device, limit)
         self.cpu_group = dist.new_group(backend="gloo", timeout=RANK0_WORK_TIMEOUT)
         self._step_group = dist.new_group(backend="gloo", timeout=limit)
         own = PeerProcess.from_current_process(self.rank)
         others = [PeerProcess(**facts) for facts in self.all_gather_object(vars(own)) if facts["rank"] != self.rank]
-        self._watchdog = PeerWatchdog(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
+        self._watchdog = PeerWatchdog(own, others, has_launcher="TORCHELASTIC_RUN_ID" in os.environ)
 
     @contextmanager
     def pause_watchdog(self) -> Iterator[None]:
@@ -267,14 +267,14 @@ class RankGroup:
             with suppress(RuntimeError):
                 dist.destroy_process_group(group)
 
-    def all_reduce_sum(self, number: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, on the device where the number lies; without gradient."""
         if self.world_size == 1:
-            return number.detach()
+            return tensor.detach()
         with self.translate_errors():
-            number = number.detach().clone()
-            dist.all_reduce(number)
-        return number
+            tensor = tensor.detach().clone()
+            dist.all_reduce(tensor)
+        return tensor
 
     def broadcast_weights(self, model: nn.Module) -> None:
         """Give every rank the leader's weights, whatever they began with; for a model on the processor."""
@@ -331,8 +331,8 @@ class RankGroup:
             f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
         )
 
-    def _death_message(self, what: str) -> str:
-        return f"{what} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
+    def _death_message(self, event: str) -> str:
+        return f"{event} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
 
 
 SINGLE_PROCESS = RankGroup(GroupInfo())
@@ -340,7 +340,7 @@ _ERROR_CLASSES = {error.__name__: error for error in (*VitrailError.__subclasses
 
 
 @contextmanager
-def join_group(device: str, patience: float) -> Iterator[RankGroup]:
+def join_group(device: str, timeout: float) -> Iterator[RankGroup]:
     """Meet the partners that the environment names; afterwards part from them again.
 
     The process group stays until the process ends, for the next training of the same program: to meet again would find
@@ -348,7 +348,7 @@ def join_group(device: str, patience: float) -> Iterator[RankGroup]:
 
     Args:
         device: cpu or cuda; every process takes the GPU of its number on this machine.
-        patience: seconds that a process waits for another one before it gives up.
+        timeout: seconds that a process waits for another one before it gives up.
 
     Raises:
         UsageError: variables that contradict each other, or a device that several processes cannot share.
@@ -363,9 +363,9 @@ def join_group(device: str, patience: float) -> Iterator[RankGroup]:
         raise UsageError(f"Several processes train on cpu or cuda, where each takes a GPU of its own. Got {device!r}.")
     team = RankGroup(group)
     try:
-        team.connect(device, patience)
+        team.connect(device, timeout)
         yield team
-        team.disconnect()
+        team.leave()
     except BaseException:
         if dist.is_initialized() and dist.get_backend() == "nccl":  # would wait at its end for what never comes
             atexit.unregister(_destroy_process_group)
@@ -379,10 +379,10 @@ def error_to_json(error: VitrailError) -> dict[str, Any]:
     return {"error": type(error).__name__, "text": str(error), "code": error.exit_code}
 
 
-def error_from_json(told: Mapping[str, Any]) -> VitrailError:
+def error_from_json(facts: Mapping[str, Any]) -> VitrailError:
     """The same error, to be raised where it was told."""
-    error = _ERROR_CLASSES.get(told["error"], VitrailError)(told["text"])
-    error.exit_code = told["code"]  # that of InterruptedRun depends on the signal
+    error = _ERROR_CLASSES.get(facts["error"], VitrailError)(facts["text"])
+    error.exit_code = facts["code"]  # that of InterruptedRun depends on the signal
     return error
 
 
@@ -426,7 +426,7 @@ def _existing_group() -> GroupInfo:
     """The group that this program, or Ray Train around it, has made already."""
     rank, world, said = dist.get_rank(), dist.get_world_size(), group_from_env()
     if (said.rank, said.world_size) == (rank, world):
-        return dataclasses.replace(said, origin="program")
+        return dataclasses.replace(said, launcher="program")
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return GroupInfo(rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], launcher="program")
 

@@ -19,19 +19,19 @@ from ..plan import Plan
 from .collectives import RankGroup
 
 
-def check_same_inputs(team: RankGroup, source: Source, splits: Mapping[str, NDArray[np.int64]], plan: Plan) -> None:
+def check_same_inputs(group: RankGroup, source: Source, splits: Mapping[str, NDArray[np.int64]], plan: Plan) -> None:
     """Compare data, splits, plan, code and torch of all processes; what each computes with may differ.
 
     Raises:
         DataError: as `Team.same`.
     """
-    if team.world_size == 1:
+    if group.world_size == 1:
         return
     written = {name: value for name, value in config.write(plan).items() if name != "compute"}
     rows = hashlib.sha256()
     for name in sorted(splits):
         rows.update(name.encode() + np.asarray(splits[name], "<i8").tobytes())
-    team.check_identical(
+    group.check_identical(
         {
             "data": source.fingerprint(),
             "splits": rows.hexdigest(),
@@ -42,49 +42,51 @@ def check_same_inputs(team: RankGroup, source: Source, splits: Mapping[str, NDAr
     )
 
 
-def broadcast_plan(team: RankGroup, plan: Plan) -> Plan:
+def broadcast_plan(group: RankGroup, plan: Plan) -> Plan:
     """The leader's plan, with what it alone has measured; on this machine's device and threads."""
-    if team.world_size == 1:
+    if group.world_size == 1:
         return plan
-    told = config.read(Plan, team.broadcast_object(config.write(plan)), "the plan of rank 0")
-    own = dataclasses.replace(told.compute, threads=plan.compute.threads, workers=plan.compute.workers)
+    told = config.read(Plan, group.broadcast_object(config.write(plan)), "the plan of rank 0")
+    own = dataclasses.replace(told.compute, threads=plan.compute.threads, num_workers=plan.compute.num_workers)
     return dataclasses.replace(told, compute=own)
 
 
-def round_up_batch_size(team: RankGroup, plan: Plan) -> Plan:
+def round_up_batch_size(group: RankGroup, plan: Plan) -> Plan:
     """The plan with a batch that its processes can share: the next larger one; for a batch that nobody asked for."""
-    each = team.world_size * plan.recipe.repeats
-    batch = -(-plan.recipe.batch // each) * each
-    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch=batch))
+    each = group.world_size * plan.recipe.repeated_augmentation
+    batch = -(-plan.recipe.batch_size // each) * each
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch_size=batch))
 
 
-def check_plan_for_group(team: RankGroup, plan: Plan) -> None:
+def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
     """What the plan and the number of processes can show to be wrong, before a second is spent.
 
     Raises:
         UsageError: a batch that cannot be shared or taken apart so often, an engine that one process cannot use, or a
             way from a checkpoint that several cannot go.
     """
-    batch, world, parts = plan.recipe.batch, team.world_size, plan.recipe.accumulate
+    batch, world, parts = plan.recipe.batch_size, group.world_size, plan.recipe.grad_accum_steps
     if batch % world:
         low = max(world, batch // world * world)
-        raise UsageError(f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch {low}.")
+        raise UsageError(
+            f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch_size {low}."
+        )
     if parts > batch // world:
         raise UsageError(
-            f"recipe.accumulate {parts} takes a step's pictures into more parts than each process has pictures, "
+            f"recipe.grad_accum_steps {parts} takes a step's pictures into more parts than each process has pictures, "
             f"{batch // world}. Use at most that."
         )
-    if world > 1 and (plan.start.method != "full" or plan.start.frozen_blocks):
-        tunes_all = plan.start.method == "full"
-        asked = f"frozen_blocks {plan.start.frozen_blocks}" if tunes_all else f"method {plan.start.method}"
+    if world > 1 and (plan.finetune.method != "full" or plan.finetune.freeze_blocks):
+        tunes_all = plan.finetune.method == "full"
+        asked = f"frozen_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
         raise UsageError(
             f"start.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
-            "torchrun, or tune all of them with --start.method full --start.frozen_blocks 0."
+            "torchrun, or tune all of them with --finetune.method full --finetune.freeze_blocks 0."
         )
-    if world == 1 and plan.compute.engine != "auto":
+    if world == 1 and plan.compute.strategy != "auto":
         raise UsageError(
-            f"compute.engine {plan.compute.engine} shares the work of several processes, and this one is alone. Start "
-            "it with torchrun --nproc-per-node 2 -m vitrail train ..., or leave compute.engine out."
+            f"compute.strategy {plan.compute.strategy} shares the work of several processes, and this one is alone. Start "
+            "it with torchrun --nproc-per-node 2 -m vitrail train ..., or leave compute.strategy out."
         )
 
 

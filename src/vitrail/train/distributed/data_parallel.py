@@ -25,26 +25,26 @@ MAX_PARAMETER_FRACTION = 0.6  # of a GPU's memory; the rest is for what the back
 class ParallelModel:
     """A model in a team; `answer` is called as the model and hands its gradients to everybody."""
 
-    def __init__(self, model: nn.Module, team: RankGroup = SINGLE_PROCESS, sharded: bool = False):
-        self.group = team
+    def __init__(self, model: nn.Module, group: RankGroup = SINGLE_PROCESS, sharded: bool = False):
+        self.group = group
         self._model = model
         self._ddp = None
-        if team.world_size > 1 and not sharded and any(p.requires_grad for p in model.parameters()):
-            with team.translate_errors(), warnings.catch_warnings():
+        if group.world_size > 1 and not sharded and any(p.requires_grad for p in model.parameters()):
+            with group.translate_errors(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # the new name of broadcast_buffers is not in torch 2.9
                 self._ddp = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
         self._sharded = sharded
         self.forward: Callable[..., Tensor] = model if self._ddp is None else self._ddp
 
     @contextmanager
-    def gradient_sync(self, last: bool) -> Iterator[None]:
+    def gradient_sync(self, is_last: bool) -> Iterator[None]:
         """Around a forward and its backward: gradients are added up here, and shared after the last micro-batch."""
         with self.group.translate_errors():
             if self._sharded:
                 from .fsdp import set_gradient_sync
 
-                set_gradient_sync(self._model, last)
-            if self._ddp is None or last:
+                set_gradient_sync(self._model, is_last)
+            if self._ddp is None or is_last:
                 yield
             else:
                 with self._ddp.no_sync():
@@ -52,16 +52,16 @@ class ParallelModel:
 
 
 def choose_strategy(
-    kind: StrategyName, team: RankGroup, parameters: int, device: str
+    strategy: StrategyName, group: RankGroup, parameters: int, device: str
 ) -> tuple[Literal["alone", "ddp", "fsdp"], str]:
     """The engine of a training and why; one process alone needs none, whatever its plan was made for."""
-    if team.world_size == 1:
+    if group.world_size == 1:
         return "alone", "one process"
-    if kind != "auto":
-        return kind, "asked for"
+    if strategy != "auto":
+        return strategy, "asked for"
     if device == "cuda":
         room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory * MAX_PARAMETER_FRACTION
         if parameters * BYTES_PER_PARAMETER > room:
             need = parameters * BYTES_PER_PARAMETER / 2**30
             return "fsdp", f"weights, gradients and moments take {need:.0f} GiB, too much for one GPU"
-    return "ddp", f"the model fits into each of {team.world_size} processes"
+    return "ddp", f"the model fits into each of {group.world_size} processes"

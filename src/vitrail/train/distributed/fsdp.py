@@ -31,8 +31,8 @@ SHARD_PATTERN = "shard-*.safetensors"
 class ShardedSave:
     """One save of all processes: the leader opens the folder, everybody writes into it, the leader closes it."""
 
-    def __init__(self, team: RankGroup, tensors: Mapping[str, Tensor]):
-        self._group, self._tensors = team, tensors
+    def __init__(self, group: RankGroup, tensors: Mapping[str, Tensor]):
+        self._group, self._tensors = group, tensors
         self._announced = False
 
     def write(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
             raise DamagedFileError(f"{folder} cannot be read: {_find_first_failure(error)[1]}.") from error
 
 
-def _write_shards(team: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+def _write_shards(group: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write this process's shares, all processes at once.
 
     Raises:
@@ -85,8 +85,8 @@ def _write_shards(team: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) 
     """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
-        with team.translate_errors():
-            save(_as_vectors(tensors), storage_writer=writer, process_group=team.cpu_group)
+        with group.translate_errors():
+            save(_as_vectors(tensors), storage_writer=writer, process_group=group.cpu_group)
     except CheckpointException as error:
         rank, said = _find_first_failure(error)
         raise ResourceError(
@@ -111,22 +111,22 @@ def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # FSDP2: every process keeps its share of each parameter. What to do where whole tensors are wanted.
 
 
-def shard_model(model: nn.Module, team: RankGroup, device: str) -> None:
+def shard_model(model: nn.Module, group: RankGroup, device: str) -> None:
     """Split the parameters of every block, and those around them, over the team; in place.
 
     A block's parameters are gathered when its turn comes in the forward and the backward pass, and let go after it.
     """
-    mesh = init_device_mesh(device, (team.world_size,))
+    mesh = init_device_mesh(device, (group.world_size,))
     assert isinstance(model, ViT)
     for block in model.encoder.blocks:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
 
 
-def set_gradient_sync(model: nn.Module, now: bool) -> None:
+def set_gradient_sync(model: nn.Module, enabled: bool) -> None:
     """Whether the coming backward pass adds the gradients of all processes up; if not, each keeps its own for later."""
     assert isinstance(model, FSDPModule)
-    model.set_requires_gradient_sync(now)
+    model.set_requires_gradient_sync(enabled)
 
 
 def to_full_tensor(tensor: Tensor) -> Tensor:
@@ -134,14 +134,14 @@ def to_full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, reference: Tensor) -> Tensor:
     """A whole tensor, the same on every rank, sharded as another one is; without talking to anybody."""
-    if not isinstance(other, DTensor):
+    if not isinstance(reference, DTensor):
         return tensor
-    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
+    return distribute_tensor(tensor, reference.device_mesh, reference.placements, src_data_rank=None)
 
 
 @torch.no_grad()
-def copy_into_shard(whole_one: Tensor, into: Tensor) -> None:
+def copy_into_shard(full: Tensor, into: Tensor) -> None:
     """Copy a whole tensor, the same on every rank, into one that may be sharded."""
-    into.copy_(shard_like(whole_one.to(into.device), into))
+    into.copy_(shard_like(full.to(into.device), into))

@@ -49,18 +49,20 @@ class PeerWatchdog:
     after a death was seen is ended here, with the sentence and exit code 7 that it would have ended with.
     """
 
-    def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], launched: bool):
-        self._local_peers = [other for other in others if other.host == own.host and other.is_alive()]  # one pid namespace, too
+    def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], has_launcher: bool):
+        self._local_peers = [
+            other for other in others if other.host == own.host and other.is_alive()
+        ]  # one pid namespace, too
         self._remote_peers = [other for other in others if other.host != own.host]
-        self._launcher = os.getppid() if launched else None
+        self._launcher = os.getppid() if has_launcher else None
         self._stopping = threading.Event()
         self._saving = threading.Event()
         self._death: str | None = None
         threading.Thread(target=self._watch_peers, name="vitrail-partners", daemon=True).start()
 
-    def find_death(self, patience: float = 0.0) -> str | None:
+    def find_death(self, timeout: float = 0.0) -> str | None:
         """Who has died, as the beginning of a sentence; looks again itself for as many seconds as are given."""
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while self._death is None and time.monotonic() < until:
             self._death = self._find_dead_peer()
             time.sleep(0.05)

@@ -16,21 +16,17 @@ NumberedBatch = tuple[int, int, Batch]
 MAX_GPU_FRACTION = 0.25  # of a GPU's free memory
 
 
-def cache_on_gpu(pictures: ImageStore, device: str) -> ImageStore:
+def cache_on_gpu(images: ImageStore, device: str) -> ImageStore:
     """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
-    return (
-        pictures.to(device)
-        if isinstance(pictures, InMemoryImageStore) and gpu_cache_bytes(pictures, device)
-        else pictures
-    )
+    return images.to(device) if isinstance(images, InMemoryImageStore) and gpu_cache_bytes(images, device) else images
 
 
-def gpu_cache_bytes(pictures: ImageStore, device: str) -> int:
+def gpu_cache_bytes(images: ImageStore, device: str) -> int:
     """What they take of a GPU's memory; nothing where they stay outside of it."""
-    if not device.startswith("cuda") or not isinstance(pictures, InMemoryImageStore):
+    if not device.startswith("cuda") or not isinstance(images, InMemoryImageStore):
         return 0
     free, _ = torch.cuda.mem_get_info(torch.device(device))
-    size = pictures.images.nbytes
+    size = images.images.nbytes
     return size if size <= MAX_GPU_FRACTION * free else 0
 
 
@@ -65,9 +61,9 @@ def _start_copy(
         return (step, epoch, moved), stream.record_event()
 
 
-def _wait_for_copy(numbered: NumberedBatch, copied: torch.cuda.Event) -> NumberedBatch:
-    now = torch.cuda.current_stream(numbered[2].images.device)
-    now.wait_event(copied)
-    for part in (numbered[2].images, numbered[2].targets):
+def _wait_for_copy(numbered_batch: NumberedBatch, copy_event: torch.cuda.Event) -> NumberedBatch:
+    now = torch.cuda.current_stream(numbered_batch[2].images.device)
+    now.wait_event(copy_event)
+    for part in (numbered_batch[2].images, numbered_batch[2].targets):
         part.record_stream(now)  # so that its memory is not given away before this step has read it
-    return numbered
+    return numbered_batch

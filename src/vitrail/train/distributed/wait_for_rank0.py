@@ -24,33 +24,33 @@ Outcome = TypeVar("Outcome")
 
 
 def run_while_others_wait(
-    team: RankGroup, work: Generator[Event, None, Outcome], go_on: str
+    group: RankGroup, work: Generator[Event, None, Outcome], resume_hint: str
 ) -> Generator[Event, None, Outcome]:
     """The work on rank 0, while the others are in `waited`; what it raises is raised by all of them.
 
     Args:
-        go_on: a sentence that says how to go on with the run.
+        resume_hint: a sentence that says how to go on with the run.
 
     Raises:
         InterruptedRun: this or another process got a signal; what the work could save, it has saved.
         PartnerError: another process died; here too.
     """
-    if team.world_size == 1:
+    if group.world_size == 1:
         return (yield from work)
     with listen_for_signals() as wish:
         try:
-            with _release_ranks_at_end(team):
-                outcome = yield from _run_with_signals(team, work, wish, go_on)
+            with _release_ranks_at_end(group):
+                outcome = yield from _run_with_signals(group, work, wish, resume_hint)
         except VitrailError as error:
             with suppress(PeerError):  # the error at hand says more
-                team.all_gather_object(error_to_json(error))
+                group.all_gather_object(error_to_json(error))
             raise
-        team.all_gather_object({})
-        _raise_signal_of_any_rank(team, wish, go_on)
+        group.all_gather_object({})
+        _raise_signal_of_any_rank(group, wish, resume_hint)
     return outcome
 
 
-def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
+def wait_for_rank0_work(group: RankGroup, resume_hint: str) -> None:
     """On every other rank: wait until `led` is over on rank 0.
 
     Raises:
@@ -59,42 +59,42 @@ def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
     """
     with listen_for_signals() as wish:
         try:
-            _poll_rank0(team, wish)
+            _poll_rank0(group, wish)
         except PeerError as error:
-            raise PeerError(f"{error} {go_on}") from error
-        answer = team.all_gather_object({})[0]
+            raise PeerError(f"{error} {resume_hint}") from error
+        answer = group.all_gather_object({})[0]
         if "error" in answer:
             raise error_from_json(answer)
-        _raise_signal_of_any_rank(team, wish, go_on)
+        _raise_signal_of_any_rank(group, wish, resume_hint)
 
 
-def _poll_rank0(team: RankGroup, wish: SignalRequest) -> None:
+def _poll_rank0(group: RankGroup, signal_request: SignalRequest) -> None:
     """Until rank 0 calls; a signal is passed on to it."""
-    with team.translate_errors():
-        while not _default_store().check([_store_key(team, "over")]):
-            team.check_alive()
-            if wish:
-                _default_store().set(_store_key(team, "asked"), str(wish.signal))
-            if wish.save:
-                wish.save = False
-                _default_store().add(_store_key(team, "asked to save"), 1)
+    with group.translate_errors():
+        while not _default_store().check([_store_key(group, "over")]):
+            group.check_alive()
+            if signal_request:
+                _default_store().set(_store_key(group, "asked"), str(signal_request.signal))
+            if signal_request.save:
+                signal_request.save = False
+                _default_store().add(_store_key(group, "asked to save"), 1)
             time.sleep(POLL_SECONDS)
 
 
 @contextmanager
-def _release_ranks_at_end(team: RankGroup) -> Iterator[None]:
+def _release_ranks_at_end(group: RankGroup) -> Iterator[None]:
     """After this block the others wait no more, however it ends: of an end without words they learn by asking."""
     try:
         yield
     finally:
         with suppress(RuntimeError):  # who brought them together has gone, which they notice too
-            _default_store().set(_store_key(team, "over"), "")
+            _default_store().set(_store_key(group, "over"), "")
 
 
 def _run_with_signals(
-    team: RankGroup, work: Generator[Event, None, Outcome], wish: SignalRequest, go_on: str
+    group: RankGroup, work: Generator[Event, None, Outcome], signal_request: SignalRequest, resume_hint: str
 ) -> Generator[Event, None, Outcome]:
-    """The work, which listens to signals itself where it can save; `wish` is for those that come elsewhere in it."""
+    """The work, which listens to signals itself where it can save; `signal_request` is for those that come elsewhere in it."""
     saves = 0  # that others asked for, and the work was told of
     with closing(work):
         while True:
@@ -102,56 +102,56 @@ def _run_with_signals(
                 event = next(work)
             except StopIteration as over:
                 return over.value
-            if wish:
-                raise InterruptedRun(f"Interrupted before the first step. {go_on}", wish.exit_code)
+            if signal_request:
+                raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", signal_request.exit_code)
             yield event
-            if number := _requested_signal(team):
+            if number := _requested_signal(group):
                 forward_signal(number)
-            if (asked := _count_save_requests(team)) > saves:
+            if (asked := _count_save_requests(group)) > saves:
                 saves = asked
                 forward_signal(SAVE_SIGNALS[0])
             try:
-                team.check_alive()
+                group.check_alive()
             except PeerError as error:
-                raise PeerError(f"{error} {_save_via_signal(team, work, go_on)}") from error
+                raise PeerError(f"{error} {_save_via_signal(group, work, resume_hint)}") from error
 
 
-def _save_via_signal(team: RankGroup, work: Generator[Event, None, object], go_on: str) -> str:
+def _save_via_signal(group: RankGroup, work: Generator[Event, None, object], resume_hint: str) -> str:
     """Let the work save what it has, as a signal would; how to go on."""
     forward_signal(STOP_SIGNALS[-1])
-    with team.pause_watchdog():
+    with group.pause_watchdog():
         try:
             while isinstance(next(work, None), Note):  # words may lie between a step and its save
                 pass
         except InterruptedRun as saved:
             return str(saved)
-    return go_on
+    return resume_hint
 
 
-def _raise_signal_of_any_rank(team: RankGroup, wish: SignalRequest, go_on: str) -> None:
+def _raise_signal_of_any_rank(group: RankGroup, signal_request: SignalRequest, resume_hint: str) -> None:
     """The work is over: whoever got a signal that nobody heeded says so now."""
-    (number,) = team.all_reduce_max(wish.signal or 0)
+    (number,) = group.all_reduce_max(signal_request.signal or 0)
     if number:
-        raise InterruptedRun(f"Interrupted before the first step. {go_on}", 128 + number)
+        raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", 128 + number)
 
 
-def _requested_signal(team: RankGroup) -> int:
+def _requested_signal(group: RankGroup) -> int:
     """The signal that another process got; 0 is none."""
-    with team.translate_errors():
-        key = _store_key(team, "asked")
+    with group.translate_errors():
+        key = _store_key(group, "asked")
         return int(_default_store().get(key)) if _default_store().check([key]) else 0
 
 
-def _count_save_requests(team: RankGroup) -> int:
+def _count_save_requests(group: RankGroup) -> int:
     """How often another process got a signal that asks to save and to go on."""
-    with team.translate_errors():
-        return int(_default_store().add(_store_key(team, "asked to save"), 0))
+    with group.translate_errors():
+        return int(_default_store().add(_store_key(group, "asked to save"), 0))
 
 
-def _store_key(team: RankGroup, name: str) -> str:
+def _store_key(group: RankGroup, name: str) -> str:
     """A name that belongs to this training alone, of several that a program makes."""
-    assert team.cpu_group is not None
-    return f"vitrail/{name}/{team.cpu_group.group_name}"
+    assert group.cpu_group is not None
+    return f"vitrail/{name}/{group.cpu_group.group_name}"
 
 
 def _default_store() -> Any:

@@ -49,12 +49,18 @@ BATCH_KEY = "batch"
 
 
 def extract_features(
-    run: RunFolder, model: ViT, plan: Plan, dataset: Dataset, split: str, wish: SignalRequest, mirrored: bool = False
+    run: RunFolder,
+    model: ViT,
+    plan: Plan,
+    dataset: Dataset,
+    split: str,
+    signal_request: SignalRequest,
+    mirror: bool = False,
 ) -> Generator[Event, None, FeatureSet]:
     """All pictures of a split, or their mirror images, as features, in the split's order, with their targets.
 
     Args:
-        wish: signals; after the portion at hand they are followed.
+        signal_request: signals; after the portion at hand they are followed.
 
     Raises:
         InterruptedRun: a signal asked to stop; what is computed is saved.
@@ -62,12 +68,16 @@ def extract_features(
         ResourceError: the memory has no room for a single picture.
     """
     rows, width = dataset.splits[split], plan.model.pooled_width
-    targets = class_indices(dataset.source, rows) if split == "val" and dataset.source.has_soft_labels else dataset.loss_targets(split)
+    targets = (
+        class_indices(dataset.source, rows)
+        if split == "val" and dataset.source.has_soft_labels
+        else dataset.loss_targets(split)
+    )
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
-    pictures = dataset.load_images(split, plan.image, plan.compute.workers)
-    pooled = cast_weights(FeatureExtractor(model, mirrored), plan.compute.number_format)
-    parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirrored}", rows)
+    pictures = dataset.load_images(split, plan.image, plan.compute.num_workers)
+    pooled = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
+    parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
     kept = parts.load()
     done = first = sum(map(len, kept))
     if done:
@@ -81,16 +91,17 @@ def extract_features(
         fresh.append(features)
         done += len(features)
         whole = done == len(rows)  # kept, for the next split may take long
-        if whole or wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
+        if whole or signal_request or signal_request.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
             kept.append(parts.save(fresh, done))
-            if wish.save:
+            if signal_request.save:
                 where = f"the features of {done:,} of {len(rows):,} {split} pictures"
                 yield Note(f"Saved after {where}, as a signal asked; it goes on.")
-            fresh, wish.save, saved = [], False, time.perf_counter()
-        if wish:
+            fresh, signal_request.save, saved = [], False, time.perf_counter()
+        if signal_request:
             where = f"{done:,} of {len(rows):,} {split} pictures"
             raise InterruptedRun(
-                f"Interrupted in the features of {where}, saved. {resume_instructions(run.path)}", wish.exit_code
+                f"Interrupted in the features of {where}, saved. {resume_instructions(run.path)}",
+                signal_request.exit_code,
             )
         left = (time.perf_counter() - began) / (done - first) * (len(rows) - done)
         yield TaskProgress(f"features of the {split} pictures", done, len(rows), left)
@@ -142,7 +153,7 @@ def remove_features(run: RunFolder) -> None:
 
 
 def _compute_portions(
-    pooled: nn.Module, plan: Plan, pictures: ImageStore, rows: np.ndarray, count: int, batch: int
+    pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, count: int, batch: int
 ) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
     """Portions of whole batches, so that somebody can watch, and how many pictures at once each took.
 
@@ -152,18 +163,18 @@ def _compute_portions(
     """
     portion = -(-max(count // PORTIONS, 1) // FEATURE_BATCH) * FEATURE_BATCH
     for start in range(0, len(rows), portion):
-        features, batch = _compute_with_fitting_batch(pooled, plan, pictures, rows[start : start + portion], batch)
+        features, batch = _compute_with_fitting_batch(pooled, plan, images, rows[start : start + portion], batch)
         yield features, batch
 
 
 def _compute_with_fitting_batch(
-    pooled: nn.Module, plan: Plan, pictures: ImageStore, rows: np.ndarray, batch: int
+    pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, batch: int
 ) -> tuple[Float32[np.ndarray, "b P"], int]:
     """The features of a portion, with the first of batch, batch/2, batch/4, ... for which there is memory."""
     while batch:
         try:
             features = run_inference(
-                pooled, pictures, rows, plan.image, batch, plan.compute.device, plan.compute.number_format
+                pooled, images, rows, plan.image, batch, plan.compute.device, plan.compute.precision
             )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
@@ -193,15 +204,15 @@ def prepare_start_model(run: RunFolder, plan: Plan, dataset: Dataset) -> Generat
     """
     if run.start_file.is_file():
         return load_start_model(run, plan)
-    checkpoint = open_checkpoint(plan.start.weights)
-    model = build_start_model(checkpoint, plan.model, plan.start).to(plan.compute.device)
+    checkpoint = open_checkpoint(plan.finetune.weights)
+    model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
     first, words = time.perf_counter(), ""
     with listen_for_signals() as wish:
         train = yield from extract_features(run, model, plan, dataset, "train", wish)
         valid = yield from extract_features(run, model, plan, dataset, "val", wish)
         if uses_mirror_images(plan, dataset):
             words = " and mirror images"
-            other = yield from extract_features(run, model, plan, dataset, "train", wish, mirrored=True)
+            other = yield from extract_features(run, model, plan, dataset, "train", wish, mirror=True)
             features = np.concatenate([train.features, other.features])
             train = FeatureSet(features, np.concatenate([train.targets, other.targets]))
     if wish:  # with the last portion
@@ -253,5 +264,5 @@ def uses_mirror_images(plan: Plan, dataset: Dataset) -> bool:
     return plan.recipe.flip and len(dataset.splits["train"]) < FEW_IMAGES
 
 
-def _format_elapsed(began: float) -> str:
-    return f"{time.perf_counter() - began:.1f} s"
+def _format_elapsed(start_time: float) -> str:
+    return f"{time.perf_counter() - start_time:.1f} s"

@@ -54,42 +54,46 @@ width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384
 
 
 def draft_finetune_plan(
-    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, checkpoint: StartCheckpoint, world: int = 1
+    fingerprint: DatasetFingerprint,
+    request: TrainRequest,
+    runtime: Runtime,
+    checkpoint: StartCheckpoint,
+    world_size: int = 1,
 ) -> tuple[Plan, Reasons]:
     """The plan but for the number of steps.
 
     Args:
-        world: processes that train together; several tune all blocks, unless something else was asked for.
+        world_size: processes that train together; several tune all blocks, unless something else was asked for.
 
     Raises:
         UsageError: wishes that contradict each other or the checkpoint.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    said = {name: text for name, text in wishes.overrides.items() if name.startswith("start.")}
-    first = Plan(start=FinetuneSettings(weights=checkpoint.name, digest=checkpoint.digest))
-    start = config.override(first, said).start
-    seconds = resolve_minutes(wishes) * 60
-    model = _choose_shape(found, wishes, runtime, checkpoint, start, seconds, reasons, world)
-    start = _choose_settings(start, said, found, model, runtime, seconds, reasons, world)
+    said = {name: text for name, text in request.overrides.items() if name.startswith("start.")}
+    first = Plan(finetune=FinetuneSettings(weights=checkpoint.name, weights_sha256=checkpoint.digest))
+    start = config.override(first, said).finetune
+    seconds = resolve_minutes(request) * 60
+    model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, reasons, world_size)
+    start = _choose_settings(start, said, fingerprint, model, runtime, seconds, reasons, world_size)
     plan = Plan(
         model_name=_checkpoint_name(checkpoint),
-        seed=wishes.seed,
-        minutes=resolve_minutes(wishes),
-        data=wishes.data,
-        image=_choose_image_spec(found, model, checkpoint, reasons),
+        seed=request.seed,
+        minutes=resolve_minutes(request),
+        data=request.data,
+        image=_choose_image_spec(fingerprint, model, checkpoint, reasons),
         model=model,
-        start=start,
-        pretrain=pretraining.draft_pretrain_settings(wishes.pretrain, wishes.overrides, reasons),
-        teacher=teaching.draft_distill_settings(wishes.overrides, reasons),
-        recipe=_draft_recipe(found, model, wishes, start, reasons),
+        finetune=start,
+        pretrain=pretraining.draft_pretrain_settings(request.pretrain, request.overrides, reasons),
+        distill=teaching.draft_distill_settings(request.overrides, reasons),
+        recipe=_draft_recipe(fingerprint, model, request, start, reasons),
         compute=to_compute_settings(runtime),
     )
-    plan = config.override(plan, wishes.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, found.num_images, wishes, reasons)
-    reasons |= make_override_reasons(wishes.overrides)
-    check_plan(plan, found.num_classes, found.task)
-    unused_settings.check_unused_settings(plan, wishes.overrides)
-    check_checkpoint(checkpoint, plan.model, plan.start)
+    plan = config.override(plan, request.overrides)
+    plan = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request, reasons)
+    reasons |= make_override_reasons(request.overrides)
+    check_plan(plan, fingerprint.num_classes, fingerprint.task)
+    unused_settings.check_unused_settings(plan, request.overrides)
+    check_checkpoint(checkpoint, plan.model, plan.finetune)
     reasons["model.attention"] = describe_attention(plan)
     return plan, reasons
 
@@ -101,11 +105,11 @@ def forward_operations(model: ViTConfig) -> float:
     return 2.0 * model.depth * tokens * (matrices + 2 * tokens * model.attention_width)
 
 
-def estimate_min_seconds(found: DatasetFingerprint, own: ViTConfig, runtime: Runtime) -> float:
+def estimate_min_seconds(fingerprint: DatasetFingerprint, own: ViTConfig, runtime: Runtime) -> float:
     """A guess for the features of all pictures, at the smallest size that would be chosen."""
     side = min(GRID_SIDES[0], *own.grid)
     small = replace(own, image_size=(side * own.patch[0], side * own.patch[1]))
-    return found.num_images * forward_operations(small) / _device_speed(runtime)
+    return fingerprint.num_images * forward_operations(small) / _device_speed(runtime)
 
 
 def _checkpoint_name(checkpoint: StartCheckpoint) -> str:
@@ -114,18 +118,18 @@ def _checkpoint_name(checkpoint: StartCheckpoint) -> str:
 
 
 def _choose_shape(
-    found: DatasetFingerprint,
-    wishes: TrainRequest,
+    fingerprint: DatasetFingerprint,
+    request: TrainRequest,
     runtime: Runtime,
     checkpoint: StartCheckpoint,
-    start: FinetuneSettings,
+    settings: FinetuneSettings,
     seconds: float,
     reasons: Reasons,
-    world: int,
+    world_size: int,
 ) -> ViTConfig:
     """The checkpoint's shape for these pictures and answers."""
-    if wishes.model is not None:
-        raise UsageError(f"--weights brings its own shape, so --model {wishes.model} cannot be given with it.")
+    if request.model is not None:
+        raise UsageError(f"--weights brings its own shape, so --model {request.model} cannot be given with it.")
     own = checkpoint.config
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
@@ -135,8 +139,8 @@ def _choose_shape(
     reasons["model.pool_every"] = apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another"
     base = replace(
         own,
-        channels=_choose_channels(found, wishes, own, start, reasons),
-        outputs=found.num_classes,
+        channels=_choose_channels(fingerprint, request, own, settings, reasons),
+        outputs=fingerprint.num_classes,
         pool="class+mean" if both else own.pool,
         pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MAX_HEAD_BLOCKS, own.depth // 3)),
         pool_every=every,
@@ -149,42 +153,44 @@ def _choose_shape(
         drop_path=0.0,
     )
     reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches"
-    return replace(base, image_size=_choose_image_size(found, wishes, base, runtime, seconds, reasons, world))
+    return replace(
+        base, image_size=_choose_image_size(fingerprint, request, base, runtime, seconds, reasons, world_size)
+    )
 
 
 def _choose_channels(
-    found: DatasetFingerprint, wishes: TrainRequest, own: ViTConfig, start: FinetuneSettings, reasons: Reasons
+    fingerprint: DatasetFingerprint, request: TrainRequest, own: ViTConfig, settings: FinetuneSettings, reasons: Reasons
 ) -> int:
-    wanted = wishes.channels or (found.channels if start.channels_policy != "none" else own.channels)
-    if wanted != own.channels and start.channels_policy == "none":
+    wanted = request.channels or (fingerprint.channels if settings.channels_policy != "none" else own.channels)
+    if wanted != own.channels and settings.channels_policy == "none":
         raise UsageError(
             f"The checkpoint was trained on pictures of {own.channels} channels, and {wanted} were asked for. Adapt it "
-            "by --start.channels_policy sum, mean or tile, or leave --channels out."
+            "by --finetune.channels_policy sum, mean or tile, or leave --channels out."
         )
-    if wanted != found.channels and {wanted, found.channels} != {1, 3}:
+    if wanted != fingerprint.channels and {wanted, fingerprint.channels} != {1, 3}:
         raise UsageError(
-            f"The checkpoint was trained on pictures of {own.channels} channels, and those of {found.name} have "
-            f"{found.channels}. Adapt it by --start.channels_policy sum, mean or tile, or begin without it: "
+            f"The checkpoint was trained on pictures of {own.channels} channels, and those of {fingerprint.name} have "
+            f"{fingerprint.channels}. Adapt it by --finetune.channels_policy sum, mean or tile, or begin without it: "
             "--weights none."
         )
     same = "as the checkpoint was trained; grey and colour turn into each other"
-    reasons["model.channels"] = same if wanted == own.channels else f"adapted: {start.channels_policy}"
+    reasons["model.channels"] = same if wanted == own.channels else f"adapted: {settings.channels_policy}"
     return wanted
 
 
 def _choose_image_size(
-    found: DatasetFingerprint,
-    wishes: TrainRequest,
+    fingerprint: DatasetFingerprint,
+    request: TrainRequest,
     base: ViTConfig,
     runtime: Runtime,
     seconds: float,
     reasons: Reasons,
-    world: int,
+    world_size: int,
 ) -> tuple[int, int]:
     """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
-    if wishes.image_size is not None:
+    if request.image_size is not None:
         reasons["model.image_size"] = "asked for"
-        return wishes.image_size
+        return request.image_size
     if min(base.grid) <= GRID_SIDES[0]:
         reasons["model.image_size"] = "the checkpoint's own"
         return base.image_size
@@ -192,89 +198,106 @@ def _choose_image_size(
     if not seconds:
         reasons["model.image_size"] = f"no minutes to keep to; {sizes[-1][0]} shows details"
         return sizes[-1]
-    frozen = _freeze_fractions(world)[-1]
+    frozen = _freeze_fractions(world_size)[-1]
     fitting = [
-        size for size in sizes if _estimate_seconds(found, replace(base, image_size=size), runtime, frozen) <= seconds
+        size
+        for size in sizes
+        if _estimate_seconds(fingerprint, replace(base, image_size=size), runtime, frozen) <= seconds
     ]
     chosen = fitting[-1] if fitting else sizes[0]
     listed = ", ".join(str(size[0]) for size in sizes)
     reasons["model.image_size"] = (
-        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {found.num_images:,} pictures"
+        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {fingerprint.num_images:,} pictures"
     )
     return chosen
 
 
-def _estimate_seconds(found: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
+def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
     """A guess for features and passes; a block that learns costs three times its forward pass."""
-    return found.num_images * forward_operations(model) * (2.2 + MIN_PASSES * (3 - 2 * frozen)) / _device_speed(runtime)
+    return (
+        fingerprint.num_images
+        * forward_operations(model)
+        * (2.2 + MIN_PASSES * (3 - 2 * frozen))
+        / _device_speed(runtime)
+    )
 
 
 def _device_speed(runtime: Runtime) -> float:
     kind = runtime.device.split(":")[0]
-    return DEVICE_SPEED[kind] * PRECISION_SPEED[runtime.number_format] * (runtime.threads / 2 if kind == "cpu" else 1)
+    return DEVICE_SPEED[kind] * PRECISION_SPEED[runtime.precision] * (runtime.threads / 2 if kind == "cpu" else 1)
 
 
 def _choose_settings(
-    start: FinetuneSettings,
-    said: dict[str, str],
-    found: DatasetFingerprint,
+    settings: FinetuneSettings,
+    start_overrides: dict[str, str],
+    fingerprint: DatasetFingerprint,
     model: ViTConfig,
     runtime: Runtime,
     seconds: float,
     reasons: Reasons,
-    world: int,
+    world_size: int,
 ) -> FinetuneSettings:
     """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
-    reasons["start.weights"] = "see --weights"
-    reasons["start.digest"] = "the hash of the tensors that were read, so that no other file is followed"
-    reasons["start.channels_policy"] = "the checkpoint's number of channels is kept"
-    reasons |= explain_unused_fields(start.method)
-    chosen = start
-    if "start.layer_decay" not in said and chosen.method == "full":
+    reasons["finetune.weights"] = "see --weights"
+    reasons["finetune.weights_sha256"] = "the hash of the tensors that were read, so that no other file is followed"
+    reasons["finetune.channels_policy"] = "the checkpoint's number of channels is kept"
+    reasons |= explain_unused_fields(settings.method)
+    chosen = settings
+    if "finetune.layer_decay" not in start_overrides and chosen.method == "full":
         chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
-        reasons["start.layer_decay"] = "the lower a block, the more general what it knows"
-    if "start.layer_decay" not in said and chosen.method == "lora":
-        reasons["start.layer_decay"] = "adapters of all blocks learn at one rate"
-    if "start.frozen_blocks" not in said and chosen.method == "full":
-        shares = _freeze_fractions(world)
-        fits = [share for share in shares if not seconds or _estimate_seconds(found, model, runtime, share) <= seconds]
+        reasons["finetune.layer_decay"] = "the lower a block, the more general what it knows"
+    if "finetune.layer_decay" not in start_overrides and chosen.method == "lora":
+        reasons["finetune.layer_decay"] = "adapters of all blocks learn at one rate"
+    if "finetune.freeze_blocks" not in start_overrides and chosen.method == "full":
+        shares = _freeze_fractions(world_size)
+        fits = [
+            share for share in shares if not seconds or _estimate_seconds(fingerprint, model, runtime, share) <= seconds
+        ]
         share = fits[0] if fits else shares[-1]
-        chosen = replace(chosen, frozen_blocks=int(share * model.depth))
+        chosen = replace(chosen, freeze_blocks=int(share * model.depth))
         why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
         why = why if seconds else "no minutes to keep to: all are tuned"
-        why = why if fits or world == 1 else f"{world} processes cannot leave blocks as they are yet: all are tuned"
-        reasons["start.frozen_blocks"] = why
-    if "start.method" not in said:
+        why = (
+            why
+            if fits or world_size == 1
+            else f"{world_size} processes cannot leave blocks as they are yet: all are tuned"
+        )
+        reasons["finetune.freeze_blocks"] = why
+    if "finetune.method" not in start_overrides:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
-        reasons["start.method"] = f"{found.num_images:,} pictures; {kept}"
+        reasons["finetune.method"] = f"{fingerprint.num_images:,} pictures; {kept}"
     return chosen
 
 
 def explain_unused_fields(method: FinetuneMethod) -> Reasons:
     """Why the fields of the start that a method makes no use of are as they are."""
     why = {"probe": "the probe tunes nothing", "full": "no adapters", "lora": "adapters leave all blocks as they are"}
-    return {f"start.{name}": why[method] for name, methods in METHOD_FIELDS.items() if method not in methods}
+    return {f"finetune.{name}": why[method] for name, methods in METHOD_FIELDS.items() if method not in methods}
 
 
-def _freeze_fractions(world: int) -> tuple[float, ...]:
+def _freeze_fractions(world_size: int) -> tuple[float, ...]:
     """Those of `SHARES` that so many processes can do."""
-    return FREEZE_FRACTIONS if world == 1 else FREEZE_FRACTIONS[:1]
+    return FREEZE_FRACTIONS if world_size == 1 else FREEZE_FRACTIONS[:1]
 
 
 def _choose_image_spec(
-    found: DatasetFingerprint, model: ViTConfig, checkpoint: StartCheckpoint, reasons: Reasons
+    fingerprint: DatasetFingerprint, model: ViTConfig, checkpoint: StartCheckpoint, reasons: Reasons
 ) -> ImageSpec:
     """The checkpoint's colours and resize, the data's value range, and the whole picture."""
     fresh = ImageSpec()
     reasons |= {f"image.{name}": "as the checkpoint was trained" for name in ("mean", "std", "interpolation")}
     reasons["image.fit"] = "whole pictures: what the published crop cuts off may decide"
-    why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
+    why = {
+        "image.low": fingerprint.range_reason,
+        "image.high": fingerprint.range_reason,
+        "image.window": fingerprint.window_reason,
+    }
     reasons |= {name: reason for name, reason in why.items() if reason}
     return replace(
         resize_spec(checkpoint.spec, model),
-        low=found.low,
-        high=found.high,
-        window=found.window,
+        low=fingerprint.low,
+        high=fingerprint.high,
+        window=fingerprint.window,
         page=fresh.page,
         max_pixels=fresh.max_pixels,
         fit="squash",
@@ -283,36 +306,43 @@ def _choose_image_spec(
 
 
 def _draft_recipe(
-    found: DatasetFingerprint, model: ViTConfig, wishes: TrainRequest, start: FinetuneSettings, reasons: Reasons
+    fingerprint: DatasetFingerprint,
+    model: ViTConfig,
+    request: TrainRequest,
+    settings: FinetuneSettings,
+    reasons: Reasons,
 ) -> Recipe:
     """AdamW with a cosine; the rate falls with the width, as that of the checkpoint's own training did."""
-    mirror = found.name not in NO_FLIP_SOURCES
-    batch = min(32 if found.num_images < FEW_IMAGES else 64, max(8, 2 ** round(math.log2(max(found.num_images, 1) / 4))))
-    reasons["recipe.batch"] = f"{found.num_images:,} training pictures"
+    mirror = fingerprint.name not in NO_FLIP_SOURCES
+    batch = min(
+        32 if fingerprint.num_images < FEW_IMAGES else 64,
+        max(8, 2 ** round(math.log2(max(fingerprint.num_images, 1) / 4))),
+    )
+    reasons["recipe.batch_size"] = f"{fingerprint.num_images:,} training pictures"
     reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
-    class_weights, why = losses.choose_class_weights(found.task, found.imbalance_ratio)
+    class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
     reasons |= why
     rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
-    rate *= 10 if start.method == "lora" else 1
-    reasons["recipe.rate"] = "adapters begin at zero" if start.method == "lora" else f"blocks of width {model.width}"
+    rate *= 10 if settings.method == "lora" else 1
+    reasons["recipe.lr"] = "adapters begin at zero" if settings.method == "lora" else f"blocks of width {model.width}"
     reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
     reasons["recipe.warmup"] = "a tenth, until the moments are known: a fitted head is soon spoilt"
-    reasons["recipe.clip"] = "one odd batch must not spoil a fitted head"
-    reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
-    reasons["recipe.keep_until"] = "few steps: all of them see whole pictures"
+    reasons["recipe.grad_clip_norm"] = "one odd batch must not spoil a fitted head"
+    reasons["recipe.lr_schedule"] = "usual in tuning; nothing at the last step"
+    reasons["recipe.patch_keep_until"] = "few steps: all of them see whole pictures"
     reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones"
     recipe = Recipe(
-        batch=batch,
+        batch_size=batch,
         optimizer="adamw",
-        rate=rate,
+        lr=rate,
         warmup=0.1,
-        decay="cosine",
-        clip=1.0,
+        lr_schedule="cosine",
+        grad_clip_norm=1.0,
         class_weights=class_weights,
         flip=mirror,
-        mirror=mirror,
+        tta_flip=mirror,
     )
-    return drop_steps(recipe, reasons) if start.method == "probe" else recipe
+    return drop_steps(recipe, reasons) if settings.method == "probe" else recipe
 
 
 def drop_steps(recipe: Recipe, reasons: Reasons) -> Recipe:
@@ -335,13 +365,13 @@ PROBE_SECONDS = 2.0, 1.5e-6
 
 def finalize_finetune_plan(
     plan: Plan,
-    wishes: TrainRequest,
+    request: TrainRequest,
     reasons: Reasons,
-    pictures: ImageStore,
+    images: ImageStore,
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,
-    team: RankGroup = SINGLE_PROCESS,
+    group: RankGroup = SINGLE_PROCESS,
 ) -> tuple[Plan, Throughput | None, float]:
     """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
 
@@ -351,85 +381,86 @@ def finalize_finetune_plan(
     Args:
         spent: seconds that something else takes before the steps.
     """
-    if plan.start.method == "probe":
+    if plan.finetune.method == "probe":
         return (
-            (plan, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, pictures, dataset))
+            (plan, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, images, dataset))
             if dry_run
             else (plan, None, spent)
         )
-    plan = flip_invariance.choose_flips(plan, pictures, dataset, wishes, reasons)
+    plan = flip_invariance.choose_flips(plan, images, dataset, request, reasons)
     if not is_measured(plan, dry_run):
         return _evaluate_rarely(plan, reasons), None, spent
-    spent += estimate_probe_seconds(plan, pictures, dataset)
-    found = throughput.measure_throughput(plan, pictures, dataset, team)
+    spent += estimate_probe_seconds(plan, images, dataset)
+    found = throughput.measure_throughput(plan, images, dataset, group)
     plan = (
-        fix_finetune_steps(plan, spent, found, wishes, reasons, team.world_size)
+        fix_finetune_steps(plan, spent, found, request, reasons, group.world_size)
         if plan.minutes
         else _evaluate_rarely(plan, reasons)
     )
     return plan, found if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
-def estimate_probe_seconds(plan: Plan, pictures: ImageStore, dataset: Dataset) -> float:
+def estimate_probe_seconds(plan: Plan, images: ImageStore, dataset: Dataset) -> float:
     """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
     looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
     probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
-    return measure_feature_seconds(plan, pictures) * looked + probes
+    return measure_feature_seconds(plan, images) * looked + probes
 
 
-def measure_feature_seconds(plan: Plan, pictures: ImageStore) -> float:
+def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
     compute = plan.compute
-    pooled = cast_weights(
-        FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format
-    )
-    rows, seconds = pictures.indices[:MEASURED_IMAGES], 0.0
+    pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
+    rows, seconds = images.indices[:MEASURED_IMAGES], 0.0
     for _ in range(2):
         began = time.perf_counter()
-        run_inference(pooled, pictures, rows, plan.image, FEATURE_BATCH, compute.device, compute.number_format)
+        run_inference(pooled, images, rows, plan.image, FEATURE_BATCH, compute.device, compute.precision)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 
 
 def fix_finetune_steps(
-    plan: Plan, spent: float, found: Throughput, wishes: TrainRequest, reasons: Reasons, world: int = 1
+    plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, reasons: Reasons, world_size: int = 1
 ) -> Plan:
     """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
 
     Args:
         spent: seconds of all features and probes, and of the teacher that is trained before them.
-        world: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
+        world_size: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
 
     Raises:
         UsageError: the probe is the end, and something was asked for that only steps make use of.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
-    steps = round((seconds - spent) / found.mean_seconds)
-    first = "features and the teacher" if plan.teacher.has_first_stage else "features"
-    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {found.mean_seconds:.3f} s a step"
-    if steps < MIN_FINETUNE_STEPS and world > 1:
-        why = f"at least, for {world} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
+    steps = round((seconds - spent) / throughput.mean_seconds)
+    first = "features and the teacher" if plan.distill.has_first_stage else "features"
+    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {throughput.mean_seconds:.3f} s a step"
+    if steps < MIN_FINETUNE_STEPS and world_size > 1:
+        why = f"at least, for {world_size} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
         steps = MIN_FINETUNE_STEPS
     if steps < MIN_FINETUNE_STEPS:
         reason = f"{first} take {spent:.0f} s of {seconds:g}, too little is left to tune"
-        if plan.teacher.is_enabled:
+        if plan.distill.is_enabled:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
-        tunes = [f"start.{name}" for name in ("method", *METHOD_FIELDS)]
+        tunes = [f"finetune.{name}" for name in ("method", *METHOD_FIELDS)]
         if useless := [
-            *(name for name in wishes.overrides if name in tunes),
-            *unused_settings.find_step_settings(wishes.overrides),
+            *(name for name in request.overrides if name in tunes),
+            *unused_settings.find_step_settings(request.overrides),
         ]:
             raise UsageError(
                 f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
                 "checkpoint: --weights none."
             )
-        reasons["start.method"] = reason
+        reasons["finetune.method"] = reason
         reasons |= explain_unused_fields("probe")
-        asked = plan.start
+        asked = plan.finetune
         start = FinetuneSettings(
-            weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"
+            weights=asked.weights,
+            weights_sha256=asked.weights_sha256,
+            channels_policy=asked.channels_policy,
+            method="probe",
         )
-        return dataclasses.replace(plan, start=start, recipe=drop_steps(recipe, reasons))
+        return dataclasses.replace(plan, finetune=start, recipe=drop_steps(recipe, reasons))
     reasons["recipe.steps"] = why
     return _evaluate_rarely(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
 
@@ -458,7 +489,7 @@ class CheckpointChoice:
     notes: tuple[str, ...] = ()
 
 
-def choose_checkpoint(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime) -> CheckpointChoice:
+def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime) -> CheckpointChoice:
     """The checkpoint that --weights names; with auto a recommended one, if it is on this machine and would help.
 
     Nothing is downloaded unless a name on the Hub was given.
@@ -466,30 +497,30 @@ def choose_checkpoint(found: DatasetFingerprint, wishes: TrainRequest, runtime: 
     Raises:
         as `weights.open_checkpoint`.
     """
-    if wishes.weights == "none":
+    if request.weights == "none":
         return CheckpointChoice(None, "asked for")
-    if wishes.weights != "auto":
-        checkpoint = open_checkpoint(wishes.weights)
+    if request.weights != "auto":
+        checkpoint = open_checkpoint(request.weights)
         return CheckpointChoice(checkpoint, "asked for", _start_note(checkpoint))
-    if wishes.model is not None:
+    if request.model is not None:
         return CheckpointChoice(None, "--model names a shape of its own")
-    if wishes.pretrain:
+    if request.pretrain:
         return CheckpointChoice(None, "--pretrain begins from random values")
-    if wishes.overrides.get("teacher.kind") == "features":
+    if request.overrides.get("distill.kind") == "features":
         return CheckpointChoice(None, "a teacher of features begins from random values")
-    if min(found.height, found.width) < SMALL_SIDE:
+    if min(fingerprint.height, fingerprint.width) < SMALL_SIDE:
         return CheckpointChoice(
-            None, f"pictures of {found.height} x {found.width} have few details that a checkpoint knows"
+            None, f"pictures of {fingerprint.height} x {fingerprint.width} have few details that a checkpoint knows"
         )
-    if found.channels not in (1, 3):
-        return CheckpointChoice(None, f"no recommended checkpoint reads pictures of {found.channels} channels")
+    if fingerprint.channels not in (1, 3):
+        return CheckpointChoice(None, f"no recommended checkpoint reads pictures of {fingerprint.channels} channels")
     suitable = RECOMMENDED_CHECKPOINTS[:1] if runtime.device == "cpu" else RECOMMENDED_CHECKPOINTS[::-1]
     for one in suitable:
         if (path := find_downloaded(one)) is not None:
             checkpoint = open_checkpoint(str(path))
-            features = estimate_min_seconds(found, checkpoint.config, runtime)
-            if (seconds := resolve_minutes(wishes) * 60) and features > seconds / 2:
-                about = f"the features of {found.num_images:,} pictures alone would take about {features:.0f} s"
+            features = estimate_min_seconds(fingerprint, checkpoint.config, runtime)
+            if (seconds := resolve_minutes(request) * 60) and features > seconds / 2:
+                about = f"the features of {fingerprint.num_images:,} pictures alone would take about {features:.0f} s"
                 return CheckpointChoice(None, f"{about} of {seconds:g}")
             return CheckpointChoice(
                 checkpoint, f"{one.name} is on this machine and knows pictures of this size", _start_note(checkpoint)
@@ -512,44 +543,44 @@ def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
 
 
 def draft_from_request(
-    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, world: int = 1
+    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, world_size: int = 1
 ) -> tuple[Plan, Reasons, tuple[str, ...]]:
     """The plan but for what is measured, its reasons, and what to tell a person about it.
 
     A checkpoint that nobody has named gives way where it contradicts what was asked for.
 
     Args:
-        world: processes that train together.
+        world_size: processes that train together.
 
     Raises:
         as `planner.draft` and `weights.open_checkpoint`.
     """
-    selected = choose_checkpoint(found, wishes, runtime)
+    selected = choose_checkpoint(fingerprint, request, runtime)
     reason, notes = selected.reason, selected.notes
     if selected.checkpoint is not None:
         try:
-            plan, reasons = draft_finetune_plan(found, wishes, runtime, selected.checkpoint, world)
-            notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.num_images)
-            return plan, reasons | {"start.weights": reason}, notes
+            plan, reasons = draft_finetune_plan(fingerprint, request, runtime, selected.checkpoint, world_size)
+            notes += unused_settings.describe_reduced_settings(plan, request.overrides, fingerprint.num_images)
+            return plan, reasons | {"finetune.weights": reason}, notes
         except UsageError as error:
-            if wishes.weights != "auto":
+            if request.weights != "auto":
                 raise
             reason = f"{selected.checkpoint.name} is on this machine, but does not suit what was asked for: {error}"
             notes = (f"From scratch: {reason}",)
-    plan, reasons = planner.draft_plan(found, wishes, runtime)
-    notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.num_images)
-    return plan, reasons | {"start.weights": reason}, notes
+    plan, reasons = planner.draft_plan(fingerprint, request, runtime)
+    notes += unused_settings.describe_reduced_settings(plan, request.overrides, fingerprint.num_images)
+    return plan, reasons | {"finetune.weights": reason}, notes
 
 
 def finalize_draft(
     plan: Plan,
-    wishes: TrainRequest,
+    request: TrainRequest,
     reasons: Reasons,
-    pictures: ImageStore,
+    images: ImageStore,
     dataset: Dataset,
     spent: float,
     dry_run: bool,
-    team: RankGroup,
+    group: RankGroup,
 ) -> tuple[Plan, Throughput | None, float]:
     """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
 
@@ -559,6 +590,6 @@ def finalize_draft(
     Raises:
         as `budget.settle` and `settle.settle`.
     """
-    if plan.start.from_checkpoint:
-        return finalize_finetune_plan(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
-    return (*finalize.finalize_plan(plan, wishes, reasons, pictures, dataset, spent, dry_run, team), spent)
+    if plan.finetune.from_checkpoint:
+        return finalize_finetune_plan(plan, request, reasons, images, dataset, spent, dry_run, group)
+    return (*finalize.finalize_plan(plan, request, reasons, images, dataset, spent, dry_run, group), spent)

@@ -106,8 +106,8 @@ def _fit_path(
     return tried
 
 
-def _select_columns(seen: FeatureSet, columns: FeatureColumns) -> FeatureSet:
-    return FeatureSet(np.ascontiguousarray(seen.features[:, columns]), seen.targets)
+def _select_columns(feature_set: FeatureSet, columns: FeatureColumns) -> FeatureSet:
+    return FeatureSet(np.ascontiguousarray(feature_set.features[:, columns]), feature_set.targets)
 
 
 def _subsample(train: FeatureSet, seed: int) -> FeatureSet:

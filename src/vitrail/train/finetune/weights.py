@@ -28,7 +28,7 @@ WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 ADAPTABLE_FIELDS = {
     "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "dropout", "attention_dropout",
-    "mlp_dropout", "drop_path", "recompute", "init", "attention",
+    "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
 }  # fmt: skip
 """Fields of a model's shape in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
@@ -67,26 +67,26 @@ class StartCheckpoint:
     """What a person should know about it, in sentences without a full stop."""
 
 
-def open_checkpoint(given: str) -> StartCheckpoint:
+def open_checkpoint(weights: str) -> StartCheckpoint:
     """Read what --weights names.
 
     Raises:
         UsageError: there is nothing of that name, or it is no encoder that pictures can be given to.
         DamagedFileError, ResourceError: see `checkpoints.load` and `files.hub`.
     """
-    known = next((one for one in RECOMMENDED_CHECKPOINTS if one.name == given and not Path(given).exists()), None)
+    known = next((one for one in RECOMMENDED_CHECKPOINTS if one.name == weights and not Path(weights).exists()), None)
     if known is not None:
-        given = str(find_downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
-    here = bundle.resolve_model(str(Path(given).expanduser()) if not hub.is_hub_name(given) else given)
+        weights = str(find_downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
+    here = bundle.resolve_model(str(Path(weights).expanduser()) if not hub.is_hub_name(weights) else weights)
     if here is None:
         raise UsageError(
-            f"There are no weights at {given}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
+            f"There are no weights at {weights}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
             f"{', '.join(one.name for one in RECOMMENDED_CHECKPOINTS)}, auto or none."
         )
     path = bundle.find_bundle(here.path) or here.path
     loaded = load_checkpoint(path)
     if not loaded.config.depth:
-        raise UsageError(f"{given} holds a model without blocks, so there is nothing to begin from.")
+        raise UsageError(f"{weights} holds a model without blocks, so there is nothing to begin from.")
     named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
     licence = (f"its licence is {here.licence or loaded.licence}",) if here.licence or loaded.licence else ()
     return StartCheckpoint(
@@ -95,24 +95,24 @@ def open_checkpoint(given: str) -> StartCheckpoint:
     )  # fmt: skip
 
 
-def find_downloaded(wanted: RecommendedCheckpoint) -> Path | None:
+def find_downloaded(recommended: RecommendedCheckpoint) -> Path | None:
     """Where a recommended checkpoint lies on this machine: in the folder of checkpoints, or in the Hub's own cache."""
-    folder = Path(os.environ.get(WEIGHTS_FOLDER_VARIABLE) or "~/.cache/vitrail/weights").expanduser() / wanted.name
+    folder = Path(os.environ.get(WEIGHTS_FOLDER_VARIABLE) or "~/.cache/vitrail/weights").expanduser() / recommended.name
     if folder.is_dir() and any(folder.glob("*.safetensors")):
         return folder
-    return hub.find_cached_model(f"{hub.HUB_PREFIX}{wanted.repository}")
+    return hub.find_cached_model(f"{hub.HUB_PREFIX}{recommended.repository}")
 
 
-def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> None:
+def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> None:
     """Refuse a plan that this checkpoint cannot begin.
 
     Raises:
         UsageError: the file is not the one that the plan was made with, or the shape differs from it where it may not.
     """
-    if start.digest and start.digest != checkpoint.digest:
+    if settings.weights_sha256 and settings.weights_sha256 != checkpoint.digest:
         raise UsageError(
             f"{checkpoint.path} is not the file that the plan was made with: its tensors have the hash "
-            f"{checkpoint.digest}, expected {start.digest}. Put that file back, or clear start.digest to take this one."
+            f"{checkpoint.digest}, expected {settings.weights_sha256}. Put that file back, or clear finetune.weights_sha256 to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
     if other := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
@@ -129,21 +129,21 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, start: Finet
         )
 
 
-def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> ViT:
+def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> ViT:
     """The checkpoint as a model of this shape, in evaluation mode, with a head of zeros.
 
     Raises:
         UsageError: as `check`.
     """
-    check_checkpoint(checkpoint, shape, start)
-    return build_model(shape, reload_for_shape(checkpoint, shape, start).model.state_dict())
+    check_checkpoint(checkpoint, shape, settings)
+    return build_model(shape, reload_for_shape(checkpoint, shape, settings).model.state_dict())
 
 
-def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> LoadedModel:
+def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> LoadedModel:
     """Read again for pictures, pooling and outputs of a shape; the head is new even where the count is the same."""
     own = checkpoint.config
     pool: Pool | None = shape.pool if shape.pool != own.pool else None
-    policy = None if start.channels_policy == "none" else start.channels_policy
+    policy = None if settings.channels_policy == "none" else settings.channels_policy
     channels = shape.channels if shape.channels != own.channels else None
     loaded = load_checkpoint(
         checkpoint.path, image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy

@@ -25,7 +25,7 @@ from .linear_probe import Candidate, evaluate_candidate
 
 
 def choose_weights(
-    run: RunFolder, plan: Plan, learner: TrainState, dataset: Dataset
+    run: RunFolder, plan: Plan, train_state: TrainState, dataset: Dataset
 ) -> Generator[Event, None, TrainState]:
     """The learner with the weights that answered best on the validation pictures, as a plain model again.
 
@@ -34,16 +34,16 @@ def choose_weights(
     with all views of its plan, to at most `MOST_JUDGED` of these pictures; where there are more, the best answers to
     all of them, and so does the start, which is kept unless the best is better. So the result is never below the probe.
     """
-    model = learner.model
+    model = train_state.model
     assert isinstance(model, ViT)
-    with use_ema_weights(model, learner.ema):
+    with use_ema_weights(model, train_state.ema):
         tuned = _copy_merged_weights(model, plan)
     start = load_start_model(run, plan).state_dict()
     plain = load_start_model(run, plan).to(plan.compute.device)
     rows: list[Candidate] = []
-    pictures = dataset.load_images("val", plan.image, plan.compute.workers)
+    pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
     few = dataset.sample("val", MAX_COMPARED_IMAGES, plan.seed)
-    shares = (0.0, *sorted(plan.start.average))
+    shares = (0.0, *sorted(plan.finetune.wise_ft_alphas))
     for number, share in enumerate(shares):
         _interpolate_weights(plain, start, tuned, share)
         if (judgement := _evaluate_weights(plain, plan, dataset, pictures, share, few)) is not None:
@@ -75,28 +75,28 @@ def _report_candidates(rows: list[Candidate]) -> Generator[Event]:
 
 def _copy_merged_weights(model: ViT, plan: Plan) -> dict[str, Tensor]:
     """The weights of a model without adapters, as a copy."""
-    if plan.start.method == "lora":
+    if plan.finetune.method == "lora":
         merge_lora(model)
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 @torch.no_grad()
-def _interpolate_weights(model: ViT, start: Mapping[str, Tensor], tuned: Mapping[str, Tensor], share: float) -> None:
+def _interpolate_weights(model: ViT, start: Mapping[str, Tensor], tuned: Mapping[str, Tensor], alpha: float) -> None:
     """Weights between two points; at both ends exactly those of the end."""
     for name, tensor in model.state_dict().items():
         first, last = start[name].to(tensor), tuned[name].to(tensor)
-        tensor.copy_(first if share == 0 else last if share == 1 else torch.lerp(first, last, share))
+        tensor.copy_(first if alpha == 0 else last if alpha == 1 else torch.lerp(first, last, alpha))
 
 
 def _evaluate_weights(
-    model: ViT, plan: Plan, dataset: Dataset, pictures: ImageStore, share: float, rows: NDArray[np.int64]
+    model: ViT, plan: Plan, dataset: Dataset, images: ImageStore, alpha: float, rows: NDArray[np.int64]
 ) -> Candidate | None:
     source = dataset.source
     if not len(rows):
         return None
-    device, number_format, views = plan.compute.device, plan.compute.number_format, plan.recipe.views
-    outputs = run_inference(model, pictures, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
+    device, number_format, views = plan.compute.device, plan.compute.precision, plan.recipe.views
+    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
     learnt = targets if dataset.scaling is None else dataset.scaling.standardize(targets)
-    name = "the start, frozen" if share == 0 else "tuned" if share == 1 else f"{share:g} of the way to tuned"
+    name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
     return evaluate_candidate(name, source.task, outputs, learnt)

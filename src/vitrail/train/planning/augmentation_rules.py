@@ -18,7 +18,7 @@ from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 NO_FLIP_SOURCES = ("digits", "mnist")
 
 
-DIGIT_AUGMENTATION = {"recipe.turn": 10.0, "recipe.stretch": 0.1, "recipe.move": 0.05}
+DIGIT_AUGMENTATION = {"recipe.rotate": 10.0, "recipe.scale": 0.1, "recipe.translate": 0.05}
 """How signs written by hand vary, in trainings that are long for their pictures. Digits: a point in validation; solar
 cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
 
@@ -48,7 +48,7 @@ AUGMENTATION_RULES = (
     ),
     AugmentationRule(
         500_000,
-        {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.smoothing": 0.1, "model.drop_path": 0.1},
+        {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.label_smoothing": 0.1, "model.drop_path": 0.1},
         "pictures must be mixed, or they are learnt by heart",
     ),
 )
@@ -67,56 +67,56 @@ def memorization_score(plan: Plan, count: int) -> float:
 
 
 def draft_recipe(
-    found: DatasetFingerprint, model: ViTConfig, wishes: TrainRequest, device: str, reasons: Reasons
+    fingerprint: DatasetFingerprint, model: ViTConfig, request: TrainRequest, device: str, reasons: Reasons
 ) -> Recipe:
     """The recipe as far as the pictures, the model and the device decide it; its length is not known yet."""
-    mirror, few = found.name not in NO_FLIP_SOURCES, found.num_images < FEW_IMAGES
+    mirror, few = fingerprint.name not in NO_FLIP_SOURCES, fingerprint.num_images < FEW_IMAGES
     early = not few and device == "cpu"
-    cut = wishes.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
+    cut = request.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
     reasons |= {
-        "recipe.batch": f"{found.num_images:,} training pictures",
+        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
         if mirror
         else "a mirrored digit is another sign",
-        "recipe.keep_patches": "few pictures: missing patches keep it from learning them by heart"
+        "recipe.patch_keep_rate": "few pictures: missing patches keep it from learning them by heart"
         if few
         else "half of the patches teach nearly as much at half the price",
         "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
     }
     small = MIN_SHIFT_SIDE <= min(model.image_size) < 2 * MIN_SHIFT_SIDE
     if small:
-        reasons["recipe.shift"] = "three times the work of an answer, half a point on Fashion-MNIST"
+        reasons["recipe.tta_shift"] = "three times the work of an answer, half a point on Fashion-MNIST"
     if early:
         why_small = "early steps cost less: a fifth more in the same minutes, 0.4 points on Fashion-MNIST (pico)"
-        reasons |= dict.fromkeys(("recipe.small_size", "recipe.small_until"), why_small)
-    class_weights, why = losses.choose_class_weights(found.task, found.imbalance_ratio)
+        reasons |= dict.fromkeys(("recipe.progressive_size", "recipe.progressive_until"), why_small)
+    class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
     reasons |= why
-    if few and found.task == "classes":
-        reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits"
+    if few and fingerprint.task == "classes":
+        reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"
     return Recipe(
-        batch=suggest_batch_size(found.num_images),
-        keep_patches=0.6 if few else 0.5,
-        keep_until=0.9 if few else 0.7,
-        small_size=PROGRESSIVE_SIZE if early else 1.0,
-        small_until=PROGRESSIVE_UNTIL if early else 0.0,
-        smoothing=0.1 if few and found.task == "classes" else 0.0,
+        batch_size=suggest_batch_size(fingerprint.num_images),
+        patch_keep_rate=0.6 if few else 0.5,
+        patch_keep_until=0.9 if few else 0.7,
+        progressive_size=PROGRESSIVE_SIZE if early else 1.0,
+        progressive_until=PROGRESSIVE_UNTIL if early else 0.0,
+        label_smoothing=0.1 if few and fingerprint.task == "classes" else 0.0,
         class_weights=class_weights,
         crop_padding=0 if cut else min(model.image_size) // MIN_SHIFT_SIDE,
         flip=mirror,
-        mirror=mirror,
-        shift=int(small),
+        tta_flip=mirror,
+        tta_shift=int(small),
     )
 
 
-def apply_step_budget(plan: Plan, count: int, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def apply_step_budget(plan: Plan, count: int, request: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
     recipe = plan.recipe
-    if wishes.epochs is not None:
-        distinct = min(max(1, recipe.batch // recipe.repeats), count)
-        steps = max(1, math.ceil(wishes.epochs * count / distinct))
-        reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {count:,} pictures, {distinct} a step"
-    elif wishes.steps is not None:
-        steps, reasons["recipe.steps"] = wishes.steps, "asked for"
+    if request.epochs is not None:
+        distinct = min(max(1, recipe.batch_size // recipe.repeated_augmentation), count)
+        steps = max(1, math.ceil(request.epochs * count / distinct))
+        reasons["recipe.steps"] = f"{request.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+    elif request.steps is not None:
+        steps, reasons["recipe.steps"] = request.steps, "asked for"
     else:
         return plan
     return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
@@ -132,7 +132,7 @@ def describe_length(plan: Plan, count: int) -> str:
     return f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
 
 
-def choose_augmentation(plan: Plan, count: int, task: Task, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def choose_augmentation(plan: Plan, count: int, task: Task, request: TrainRequest, reasons: Reasons) -> Plan:
     """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
     reached = memorization_score(plan, count)
     fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.min_memorization]
@@ -142,10 +142,10 @@ def choose_augmentation(plan: Plan, count: int, task: Task, wishes: TrainRequest
         return plan
     diet = fitting[-1]
     signs = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
-    reasons |= dict.fromkeys(signs.keys() - wishes.overrides.keys(), "signs written by hand lean and vary in size")
+    reasons |= dict.fromkeys(signs.keys() - request.overrides.keys(), "signs written by hand lean and vary in size")
     offered = {**diet.plan_fields, **signs}
-    changes = {name: value for name, value in offered.items() if name not in wishes.overrides}
+    changes = {name: value for name, value in offered.items() if name not in request.overrides}
     if task != "classes":
-        changes.pop("recipe.smoothing", None)
+        changes.pop("recipe.label_smoothing", None)
     reasons |= dict.fromkeys(changes.keys() & diet.plan_fields.keys(), f"{seen}: {diet.reason}")
     return config.override(plan, {name: repr(value) for name, value in changes.items()})

@@ -56,7 +56,9 @@ class RunTimer:
         yield
         self.decode_seconds = time.perf_counter() - began
 
-    def record_cost(self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None) -> Iterator[Event]:
+    def record_cost(
+        self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None
+    ) -> Iterator[Event]:
         """The events of a run, whose cost is written into its folder: predicted at once, actual when it has ended.
 
         A run that was interrupted and went on later has no actual cost: nobody timed it as a whole.
@@ -74,61 +76,61 @@ class RunTimer:
 
 def estimate_cost(
     plan: Plan,
-    pace: Throughput,
+    throughput: Throughput,
     spent: float,
-    watch: RunTimer,
-    pictures: ImageStore,
+    timer: RunTimer,
+    images: ImageStore,
     dataset: Dataset,
-    team: RankGroup = SINGLE_PROCESS,
+    group: RankGroup = SINGLE_PROCESS,
 ) -> RunCost:
     """The cost of the run that this plan describes on this machine, from what its beginning took.
 
     Args:
-        pace: of a plan without steps `settle.NO_STEPS`.
+        throughput: of a plan without steps `settle.NO_STEPS`.
         spent: seconds of the training that come before its first step: pre-training, teacher, features and probes.
-        pictures: the training pictures; a fresh model answers some of them to see how long that takes.
-        team: on GPUs each process needs memory for its part.
+        images: the training pictures; a fresh model answers some of them to see how long that takes.
+        group: on GPUs each process needs memory for its part.
     """
-    answer = _measure_inference_seconds(plan, pictures)
-    decoded = watch.decode_seconds / max(len(pictures.indices), 1)
+    answer = _measure_inference_seconds(plan, images)
+    decoded = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
     looks = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * answer
     familiar = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.num_views
-    training = plan.recipe.steps * pace.mean_seconds + spent
+    training = plan.recipe.steps * throughput.mean_seconds + spent
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
-    tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
+    tuned = plan.finetune.from_checkpoint and plan.recipe.steps > 0
     finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
-    compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.start.average)) + finalists if tuned else 0
+    compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.finetune.wise_ft_alphas)) + finalists if tuned else 0
     maps = min(2 * MAX_EXPLANATIONS * MAP_PASSES * answer, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return RunCost(
-        preparation=watch.elapsed(),
+        preparation=timer.elapsed(),
         training=training,
         evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
-        memory=_estimate_gpu_memory(plan, pictures, team)
+        memory=_estimate_gpu_memory(plan, images, group)
         if on_gpu
         else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
-        step_seconds=tuple(seconds for _, seconds in pace.stages),
+        step_seconds=tuple(seconds for _, seconds in throughput.stages),
     )
 
 
-def _estimate_gpu_memory(plan: Plan, pictures: ImageStore, team: RankGroup) -> int:
+def _estimate_gpu_memory(plan: Plan, images: ImageStore, group: RankGroup) -> int:
     """Bytes that a process needs on its GPU."""
     device = plan.compute.device
-    sharded = choose_strategy(plan.compute.engine, team, parameter_count(plan.model), device)[0] == "fsdp"
-    steps = estimate_training_memory(plan, team.world_size if sharded else 1, team.world_size)
-    return steps + prefetch.gpu_cache_bytes(pictures, device)
+    sharded = choose_strategy(plan.compute.strategy, group, parameter_count(plan.model), device)[0] == "fsdp"
+    steps = estimate_training_memory(plan, group.world_size if sharded else 1, group.world_size)
+    return steps + prefetch.gpu_cache_bytes(images, device)
 
 
-def _measure_inference_seconds(plan: Plan, pictures: ImageStore) -> float:
+def _measure_inference_seconds(plan: Plan, images: ImageStore) -> float:
     """Seconds to answer one view of a picture; the first batch warms up."""
-    rows, device = pictures.indices[:TIMED_IMAGES], plan.compute.device
+    rows, device = images.indices[:TIMED_IMAGES], plan.compute.device
     model = create_model(plan.model, plan.seed).to(device)
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()
-        run_inference(model, pictures, rows, plan.image, TIMED_IMAGES, device, plan.compute.number_format)
+        run_inference(model, images, rows, plan.image, TIMED_IMAGES, device, plan.compute.precision)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 
@@ -150,7 +152,7 @@ def measure_peak_memory(device: str) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def estimate_training_memory(plan: Plan, shares: int = 1, world: int = 1) -> int:
+def estimate_training_memory(plan: Plan, num_shards: int = 1, world_size: int = 1) -> int:
     """Bytes that a training needs on each of its devices at the highest point of a step.
 
     They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
@@ -159,16 +161,16 @@ def estimate_training_memory(plan: Plan, shares: int = 1, world: int = 1) -> int
     the next one while that one computes.
 
     Args:
-        shares: devices among which weights, gradients and moments are parted, as FSDP2 does; 1 has them whole.
-        world: processes that share the plan's batch.
+        num_shards: devices among which weights, gradients and moments are parted, as FSDP2 does; 1 has them whole.
+        world_size: processes that share the plan's batch.
     """
     blocks = max(plan.model.depth, 1)
-    forward = estimate_activation_memory(plan) / world * (1 + 1 / blocks)
+    forward = estimate_activation_memory(plan) / world_size * (1 + 1 / blocks)
     whole = estimate_weight_memory(plan)
-    gathered = 2 * whole / blocks if shares > 1 else 0.0
+    gathered = 2 * whole / blocks if num_shards > 1 else 0.0
     if plan.compute.device == "cpu":
-        return round(whole / shares + gathered + CPU_FRAGMENTATION * forward)
-    return round(GPU_OVERHEAD * (whole / shares + gathered + forward))
+        return round(whole / num_shards + gathered + CPU_FRAGMENTATION * forward)
+    return round(GPU_OVERHEAD * (whole / num_shards + gathered + forward))
 
 
 def estimate_activation_memory(plan: Plan) -> int:
@@ -181,13 +183,13 @@ def estimate_activation_memory(plan: Plan) -> int:
     activation (2 b M; gates have twice as many); in the open path the scaled queries (b D) and a row of weights per
     head, unless these are made again on the way back.
     """
-    model, b = plan.model, 4 if plan.compute.number_format == "float32" else 2
+    model, b = plan.model, 4 if plan.compute.precision == "float32" else 2
     D, M, T = model.width, model.mlp_width, model.tokens
     inner = model.attention_width
     looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
     given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
     path = choose_path(
-        model.attention, device_capability(plan.compute.device), plan.compute.number_format, T, gradients=True
+        model.attention, device_capability(plan.compute.device), plan.compute.precision, T, gradients=True
     )
     remade = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
     if model.relative or (path == "open" and not remade):
@@ -196,9 +198,9 @@ def estimate_activation_memory(plan: Plan) -> int:
     tokens = T * model.depth
     fewer = 0 if model.pool_blocks > 1 or model.pool_tokens is None or not model.depth else T - model.pool_tokens
     numbers = tokens * looked_at + (tokens - fewer) * given
-    if model.recompute and model.depth:
+    if model.grad_checkpointing and model.depth:
         numbers = tokens * b * D + T * (looked_at + given)
-    return -(-plan.recipe.batch // plan.recipe.accumulate) * numbers
+    return -(-plan.recipe.batch_size // plan.recipe.grad_accum_steps) * numbers
 
 
 def estimate_weight_memory(plan: Plan) -> int:
@@ -208,6 +210,6 @@ def estimate_weight_memory(plan: Plan) -> int:
     every = sum(parameter.numel() for parameter in parameters.values())
     matrices = sum(p.numel() for name, p in parameters.items() if ".blocks." in name and p.ndim >= 2)
     once = matrices if plan.recipe.optimizer == "muon" else 0
-    copies = 2 + bool(plan.recipe.ema)
-    cast = 0 if plan.compute.number_format == "float32" else 2 * every  # once a step, for all its products
+    copies = 2 + bool(plan.recipe.ema_decay)
+    cast = 0 if plan.compute.precision == "float32" else 2 * every  # once a step, for all its products
     return 4 * (copies * every + once + 2 * (every - once)) + cast

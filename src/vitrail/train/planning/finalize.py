@@ -24,13 +24,13 @@ def is_measured(plan: Plan, dry_run: bool) -> bool:
 
 def finalize_plan(
     plan: Plan,
-    wishes: TrainRequest,
+    request: TrainRequest,
     reasons: Reasons,
-    pictures: ImageStore,
+    images: ImageStore,
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,
-    team: RankGroup = SINGLE_PROCESS,
+    group: RankGroup = SINGLE_PROCESS,
 ) -> tuple[Plan, Throughput | None]:
     """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
 
@@ -40,26 +40,26 @@ def finalize_plan(
     Args:
         spent: seconds of the minutes that something else takes.
         dry_run: measure the pace of a short run too.
-        team: all measure together, and all hear what the first of them measured.
+        group: all measure together, and all hear what the first of them measured.
     """
     by_time = bool(plan.minutes)
-    found = throughput.measure_throughput(plan, pictures, dataset, team) if by_time else None
-    fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(pictures.indices)
-    if found is not None and (smaller := model_size.shrink_for_few_steps(fixed, wishes, reasons)) is not fixed:
-        found = throughput.measure_throughput(smaller, pictures, dataset, team)
+    found = throughput.measure_throughput(plan, images, dataset, group) if by_time else None
+    fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(images.indices)
+    if found is not None and (smaller := model_size.shrink_for_few_steps(fixed, request, reasons)) is not fixed:
+        found = throughput.measure_throughput(smaller, images, dataset, group)
         fixed = fix_steps(smaller, found, {}, spent)
-    settled = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, wishes, reasons)
+    settled = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, request, reasons)
     if augmentation_rules.is_long_training(fixed, count):
-        settled = flip_invariance.choose_flips(settled, pictures, dataset, wishes, reasons)
+        settled = flip_invariance.choose_flips(settled, images, dataset, request, reasons)
     if found is not None:
-        found = found if settled == fixed else throughput.measure_throughput(settled, pictures, dataset, team)
+        found = found if settled == fixed else throughput.measure_throughput(settled, images, dataset, group)
         final = fix_steps(settled, found, reasons, spent)
         drafted, told = (
             augmentation_rules.describe_length(fixed, count),
             augmentation_rules.describe_length(final, count),
         )
         reasons |= {name: why.replace(drafted, told) for name, why in reasons.items()}
-        return space_evaluations(final, len(dataset.splits["val"]), wishes, reasons), found
+        return space_evaluations(final, len(dataset.splits["val"]), request, reasons), found
     if is_measured(settled, dry_run):
-        found = throughput.measure_throughput(settled, pictures, dataset, team)
+        found = throughput.measure_throughput(settled, images, dataset, group)
     return settled, found

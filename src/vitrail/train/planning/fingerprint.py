@@ -105,19 +105,19 @@ class _StoredValues:
     values: np.ndarray
 
 
-def _inspect_images(pictures: list[ImageInput], spec: ImageSpec, name: str) -> list[tuple[ImageInput, _ImageFormat]]:
+def _inspect_images(images: list[ImageInput], spec: ImageSpec, name: str) -> list[tuple[ImageInput, _ImageFormat]]:
     """The readable pictures, each with its look."""
-    found = list(zip(pictures, map_in_order(partial(_inspect_image, spec=spec), pictures), strict=True))
+    found = list(zip(images, map_in_order(partial(_inspect_image, spec=spec), images), strict=True))
     good = [(picture, look) for picture, look in found if isinstance(look, _ImageFormat)]
     if not good:
         first = next((str(look) for _, look in found), "There is none.")
-        raise DataError(f"None of {len(pictures)} training pictures of {name} can be read. The first: {first}")
+        raise DataError(f"None of {len(images)} training pictures of {name} can be read. The first: {first}")
     return good
 
 
-def _inspect_image(picture: ImageInput, spec: ImageSpec) -> _ImageFormat | DataError:
+def _inspect_image(image: ImageInput, spec: ImageSpec) -> _ImageFormat | DataError:
     try:
-        stored = read_image(picture, spec)
+        stored = read_image(image, spec)
     except DataError as error:
         return error
     shape = stored.values.shape
@@ -133,18 +133,18 @@ def _choose_window(films: list[ImageInput], spec: ImageSpec) -> tuple[ImageSpec,
     return dataclasses.replace(spec, window="none"), reason
 
 
-def _has_window(picture: ImageInput, page: int) -> bool:
-    if isinstance(picture, Path):
-        return dicom.has_window(read_file_bytes(picture), page)
-    data = b"" if isinstance(picture, np.ndarray) else picture.fetch()
+def _has_window(image: ImageInput, page: int) -> bool:
+    if isinstance(image, Path):
+        return dicom.has_window(read_file_bytes(image), page)
+    data = b"" if isinstance(image, np.ndarray) else image.fetch()
     return isinstance(data, bytes) and dicom.has_window(data, page)
 
 
-def _choose_value_range(pictures: list[ImageInput], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
+def _choose_value_range(images: list[ImageInput], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
     """The stored values that become black and white, and why; the pictures are those to look at, if any need be."""
     if policy in MAX_VALUE_OF_BITS:
         return 0.0, MAX_VALUE_OF_BITS[policy], f"asked for: {policy} bits"
-    extents = [extent for extent in map_in_order(partial(_measure_values, spec=spec), pictures) if extent is not None]
+    extents = [extent for extent in map_in_order(partial(_measure_values, spec=spec), images) if extent is not None]
     deep = [extent for extent in extents if extent.values.dtype != np.uint8]
     if policy == "auto" and deep and spec.window == "file":
         return 0.0, float(dicom.WHITE), "each film's own window ends there"
@@ -158,10 +158,10 @@ def _choose_value_range(pictures: list[ImageInput], spec: ImageSpec, policy: str
     return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
 
 
-def _measure_values(picture: ImageInput, spec: ImageSpec) -> _StoredValues | None:
+def _measure_values(image: ImageInput, spec: ImageSpec) -> _StoredValues | None:
     """None for a picture that cannot be read or holds what no pixel can be; the check says so."""
     try:
-        values = read_image(picture, spec).values
+        values = read_image(image, spec).values
     except DataError:
         return None
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -194,14 +194,14 @@ def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, 
     return low, high, reason
 
 
-def _guess_white(low: float, high: float, whole: bool) -> tuple[float, str]:
+def _guess_white(low: float, high: float, is_integer: bool) -> tuple[float, str]:
     """What white is for values low..high, and what they are taken for.
 
     A number of bits is a guess that only whole numbers allow; fractions of any other scale end at the largest seen.
     """
     if low >= 0 and high <= 1:
         return 1.0, "fractions"
-    if not whole:
+    if not is_integer:
         return max(high, 0.0) if high <= low else high, "fractions, of which the largest is white"
     if high <= 1:
         return 1.0, "no value is above 1"

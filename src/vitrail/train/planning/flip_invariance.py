@@ -34,16 +34,18 @@ NOTICED_FROM = 0.57
 """Share of pictures recognised as not turned, from which a direction counts as noticed; a coin gives 0.5."""
 
 
-def choose_flips(plan: Plan, pictures: ImageStore, dataset: Dataset, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def choose_flips(
+    plan: Plan, image_source: ImageStore, dataset: Dataset, request: TrainRequest, reasons: Reasons
+) -> Plan:
     """The plan with flips top to bottom and exchanged rows and columns, where the pictures do not show either."""
     if not plan.recipe.flip:
         return plan
-    held = pictures.indices
+    held = image_source.indices
     groups = _make_test_groups(dataset.source, held)
     places = _sample_places(groups, plan.seed)
-    small, groups = _downscale_images(pictures, held[places]), groups[places]
+    small, groups = _downscale_images(image_source, held[places]), groups[places]
     recipe, square = plan.recipe, plan.image.height == plan.image.width
-    if "recipe.flip_vertical" not in wishes.overrides and _allow_flip(
+    if "recipe.flip_vertical" not in request.overrides and _allow_flip(
         "flip_vertical",
         "upside down",
         measure_flip_detectability(small, lambda images: images.flip(-2), groups),
@@ -52,7 +54,7 @@ def choose_flips(plan: Plan, pictures: ImageStore, dataset: Dataset, wishes: Tra
         recipe = dataclasses.replace(recipe, flip_vertical=True)
     if (
         square
-        and "recipe.transpose" not in wishes.overrides
+        and "recipe.transpose" not in request.overrides
         and _allow_flip(
             "transpose",
             "turned by a quarter",
@@ -104,9 +106,9 @@ def _sample_places(groups: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarr
     return np.sort(order[taken])
 
 
-def _downscale_images(pictures: ImageStore, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:
+def _downscale_images(images: ImageStore, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:
     """The pictures in grey at 16 x 16."""
-    parts = (pictures.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
+    parts = (images.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
     return torch.cat([F.interpolate(part.mean(1, keepdim=True), (SIDE, SIDE), mode="area")[:, 0] for part in parts])
 
 

@@ -23,32 +23,32 @@ FEMTO_BELOW_STEPS = 4_000
 
 
 def choose_model(
-    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, reasons: Reasons
+    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, reasons: Reasons
 ) -> tuple[str, ViTConfig]:
     """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
-    if wishes.model is not None:
-        name, reasons["model_name"] = wishes.model, "asked for"
+    if request.model is not None:
+        name, reasons["model_name"] = request.model, "asked for"
     else:
-        name = _suggest_model_name(found, wishes, runtime, reasons)
+        name = _suggest_model_name(fingerprint, request, runtime, reasons)
     base = config_from_name(name)
-    size = wishes.image_size if wishes.model is not None and wishes.image_size else base.image_size
-    channels = wishes.channels or found.channels
-    if channels != found.channels and {channels, found.channels} != {1, 3}:
+    size = request.image_size if request.model is not None and request.image_size else base.image_size
+    channels = request.channels or fingerprint.channels
+    if channels != fingerprint.channels and {channels, fingerprint.channels} != {1, 3}:
         raise UsageError(
-            f"--channels {channels} cannot be made of pictures with {found.channels}; only grey and colour (1 and 3) "
-            f"turn into each other. Leave it out, or use {found.channels}."
+            f"--channels {channels} cannot be made of pictures with {fingerprint.channels}; only grey and colour (1 and 3) "
+            f"turn into each other. Leave it out, or use {fingerprint.channels}."
         )
-    reasons["model.channels"] = "as the pictures are" if wishes.channels is None else "asked for"
-    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.num_classes)
+    reasons["model.channels"] = "as the pictures are" if request.channels is None else "asked for"
+    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=fingerprint.num_classes)
 
 
-def shrink_for_few_steps(plan: Plan, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def shrink_for_few_steps(plan: Plan, request: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with the next smaller model where its minutes are few steps, and nobody asked for a shape.
 
     What learns before the training, from the model as it was drafted, keeps that model.
     """
-    asked = wishes.model is not None or any(name.startswith("model.") for name in wishes.overrides)
-    drafted = "_pico_" in plan.model_name and not plan.pretrain.is_enabled and not plan.teacher.is_enabled
+    asked = request.model is not None or any(name.startswith("model.") for name in request.overrides)
+    drafted = "_pico_" in plan.model_name and not plan.pretrain.is_enabled and not plan.distill.is_enabled
     if asked or not drafted or plan.recipe.steps >= FEMTO_BELOW_STEPS:
         return plan
     name = plan.model_name.replace("_pico_", "_femto_")
@@ -61,12 +61,14 @@ def shrink_for_few_steps(plan: Plan, wishes: TrainRequest, reasons: Reasons) -> 
     return dataclasses.replace(plan, model_name=name, model=model)
 
 
-def _suggest_model_name(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, reasons: Reasons) -> str:
+def _suggest_model_name(
+    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, reasons: Reasons
+) -> str:
     """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
-    size, rows = _choose_image_size(found, wishes, reasons)
+    size, rows = _choose_image_size(fingerprint, request, reasons)
     patch, whole = choose_patch(size, rows)
     if whole != size:
-        if wishes.image_size is not None:
+        if request.image_size is not None:
             raise UsageError(
                 f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
             )
@@ -80,22 +82,22 @@ def _suggest_model_name(found: DatasetFingerprint, wishes: TrainRequest, runtime
 
 
 def _choose_image_size(
-    found: DatasetFingerprint, wishes: TrainRequest, reasons: Reasons
+    fingerprint: DatasetFingerprint, request: TrainRequest, reasons: Reasons
 ) -> tuple[tuple[int, int], int]:
     """Height and width to read, and how often patches should cut the shorter."""
-    if wishes.image_size is not None:
+    if request.image_size is not None:
         reasons["model.image_size"] = "asked for"
-        return wishes.image_size, PATCH_ROWS if min(wishes.image_size) <= MAX_OWN_SIDE else REDUCED_PATCH_ROWS
-    short = min(found.height, found.width)
+        return request.image_size, PATCH_ROWS if min(request.image_size) <= MAX_OWN_SIDE else REDUCED_PATCH_ROWS
+    short = min(fingerprint.height, fingerprint.width)
     if short <= MAX_OWN_SIDE:
-        reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
-        return (found.height, found.width), PATCH_ROWS
-    side = REDUCED_SIDE_FEW if found.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
+        reasons["model.image_size"] = f"the pictures' own size, {fingerprint.height} x {fingerprint.width}"
+        return (fingerprint.height, fingerprint.width), PATCH_ROWS
+    side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
-    told = found.height == found.width or "image.fit" in wishes.overrides
+    told = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
     square = "" if told else ", made square: --image.fit crop cuts instead"
-    reasons["model.image_size"] = f"the pictures are {found.height} high, {found.width} wide{square}; {why}"
+    reasons["model.image_size"] = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}; {why}"
     return (side, side), REDUCED_PATCH_ROWS
 
 

@@ -29,41 +29,45 @@ EVALUATION_FRACTION = 0.1
 """Of the minutes, for looks at the validation pictures on the way."""
 
 
-def draft_plan(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime) -> tuple[Plan, Reasons]:
+def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime) -> tuple[Plan, Reasons]:
     """The plan but for what must be measured: mean and deviation of the pictures, and the number of steps.
 
     Raises:
         UsageError: wishes that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    name, model = model_size.choose_model(found, wishes, runtime, reasons)
+    name, model = model_size.choose_model(fingerprint, request, runtime, reasons)
     image = ImageSpec(
         height=model.image_size[0],
         width=model.image_size[1],
         channels=model.channels,
-        low=found.low,
-        high=found.high,
-        window=found.window,
+        low=fingerprint.low,
+        high=fingerprint.high,
+        window=fingerprint.window,
     )
-    why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
+    why = {
+        "image.low": fingerprint.range_reason,
+        "image.high": fingerprint.range_reason,
+        "image.window": fingerprint.window_reason,
+    }
     reasons |= {name: reason for name, reason in why.items() if reason}
     plan = Plan(
         model_name=name,
-        seed=wishes.seed,
-        minutes=resolve_minutes(wishes),
-        data=wishes.data,
+        seed=request.seed,
+        minutes=resolve_minutes(request),
+        data=request.data,
         image=image,
         model=model,
-        pretrain=draft_pretrain_settings(wishes.pretrain, wishes.overrides, reasons),
-        teacher=draft_distill_settings(wishes.overrides, reasons),
-        recipe=augmentation_rules.draft_recipe(found, model, wishes, runtime.device, reasons),
+        pretrain=draft_pretrain_settings(request.pretrain, request.overrides, reasons),
+        distill=draft_distill_settings(request.overrides, reasons),
+        recipe=augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device, reasons),
         compute=to_compute_settings(runtime),
     )
-    plan = config.override(plan, wishes.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, found.num_images, wishes, reasons)
-    reasons |= make_override_reasons(wishes.overrides)
-    check_plan(plan, found.num_classes, found.task)
-    unused_settings.check_unused_settings(plan, wishes.overrides)
+    plan = config.override(plan, request.overrides)
+    plan = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request, reasons)
+    reasons |= make_override_reasons(request.overrides)
+    check_plan(plan, fingerprint.num_classes, fingerprint.task)
+    unused_settings.check_unused_settings(plan, request.overrides)
     reasons["model.attention"] = describe_attention(plan)
     return plan, reasons
 
@@ -71,41 +75,43 @@ def draft_plan(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime
 def describe_attention(plan: Plan) -> str:
     """Which attention path will run in training and in inference, in words."""
     training, inference = choose_attention_paths(plan)
-    return f"{training} in training, {inference} in inference: {plan.compute.number_format}, {plan.model.tokens} tokens"
+    return f"{training} in training, {inference} in inference: {plan.compute.precision}, {plan.model.tokens} tokens"
 
 
 def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
     """The attention paths with and without gradients, by the measured table."""
     model, compute = plan.model, plan.compute
     place = attention.device_capability(compute.device)
-    training = attention.choose_path(model.attention, place, compute.number_format, model.tokens, True)
-    return training, attention.choose_path(model.attention, place, compute.number_format, model.tokens, False)
+    training = attention.choose_path(model.attention, place, compute.precision, model.tokens, True)
+    return training, attention.choose_path(model.attention, place, compute.precision, model.tokens, False)
 
 
-def fix_steps(plan: Plan, pace: Throughput, reasons: Reasons, spent: float = 0.0) -> Plan:
+def fix_steps(plan: Plan, throughput: Throughput, reasons: Reasons, spent: float = 0.0) -> Plan:
     """The plan with as many steps as its minutes allow at the measured pace.
 
     Args:
         spent: seconds of the minutes that something else takes.
     """
-    allowed = round((plan.minutes * 60 - spent) / pace.mean_seconds)
+    allowed = round((plan.minutes * 60 - spent) / throughput.mean_seconds)
     steps = max(MIN_STEPS, allowed)
-    why = f"{plan.minutes - spent / 60:.4g} min at {pace.mean_seconds:.3f} s a step, measured before the first one"
+    why = (
+        f"{plan.minutes - spent / 60:.4g} min at {throughput.mean_seconds:.3f} s a step, measured before the first one"
+    )
     if allowed < steps:
-        why = f"at least, which take about {steps * pace.mean_seconds / 60:.3g} min: {why}, are {max(allowed, 0)}"
+        why = f"at least, which take about {steps * throughput.mean_seconds / 60:.3g} min: {why}, are {max(allowed, 0)}"
     reasons["recipe.steps"] = why
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
 
-def space_evaluations(plan: Plan, validation: int, wishes: TrainRequest, reasons: Reasons) -> Plan:
+def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with so few looks at its validation pictures that they take no more than a tenth of the training.
 
     A step costs three times the answer to the same pictures, so this needs no clock: the looks may answer three tenths
     as many pictures as the training learns.
     """
-    recipe, looked_at = plan.recipe, min(validation, MAX_VALIDATION_IMAGES)
-    most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch / max(looked_at, 1))
-    if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in wishes.overrides:
+    recipe, looked_at = plan.recipe, min(num_validation, MAX_VALIDATION_IMAGES)
+    most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch_size / max(looked_at, 1))
+    if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in request.overrides:
         return plan
     every = math.ceil(recipe.steps / max(most, 1))
     reasons["recipe.evaluate_every"] = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
@@ -116,32 +122,32 @@ def to_compute_settings(runtime: Runtime) -> ComputeSettings:
     """What the machine was found to compute with, as a plan keeps it."""
     return ComputeSettings(
         device=runtime.device,
-        number_format=runtime.number_format,
+        precision=runtime.precision,
         threads=runtime.threads,
-        workers=runtime.workers,
+        num_workers=runtime.num_workers,
         compile=runtime.compile,
-        engine=runtime.engine,
-        patience=runtime.patience,
+        strategy=runtime.strategy,
+        timeout=runtime.timeout,
     )
 
 
-def resolve_minutes(wishes: TrainRequest) -> float:
+def resolve_minutes(request: TrainRequest) -> float:
     """The minutes that were asked for or are usual; 0 with another budget.
 
     Raises:
         UsageError: two budgets, or none above 0.
     """
-    budgets = {"minutes": wishes.minutes, "epochs": wishes.epochs, "steps": wishes.steps}
+    budgets = {"minutes": request.minutes, "epochs": request.epochs, "steps": request.steps}
     given = {name: value for name, value in budgets.items() if value is not None}
-    written = [STEPS_FIELD] if STEPS_FIELD in wishes.overrides else []
+    written = [STEPS_FIELD] if STEPS_FIELD in request.overrides else []
     if len([*given, *written]) > 1:
         raise UsageError(f"Give one budget. Got --{' and --'.join([*given, *written])}.")
     for name, value in given.items():
         if not 0 < value < math.inf:
             raise UsageError(f"--{name} must be above 0. Got {value}.")
-    if wishes.epochs is not None or wishes.steps is not None or written:
+    if request.epochs is not None or request.steps is not None or written:
         return 0.0
-    return wishes.minutes or DEFAULT_MINUTES
+    return request.minutes or DEFAULT_MINUTES
 
 
 def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
@@ -164,28 +170,30 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "
             f"a square --image-size. Got {plan.image.height}x{plan.image.width}."
         )
-    if plan.recipe.shift >= plan.image.width:
+    if plan.recipe.tta_shift >= plan.image.width:
         raise UsageError(
-            f"recipe.shift must be below the width of the pictures, {plan.image.width} pixels. Got {plan.recipe.shift}."
+            f"recipe.tta_shift must be below the width of the pictures, {plan.image.width} pixels. Got {plan.recipe.tta_shift}."
         )
     if plan.recipe != plan.recipe.without_extension():
-        raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")
+        raise UsageError(
+            "recipe.extended_at and recipe.extended_lr_factor are written by --extend alone. Leave them out."
+        )
     losses.check_loss_settings(task, plan.recipe)
     check_pretrain_settings(plan)
     check_distill_settings(plan, task)
-    if plan.start.from_checkpoint and plan.pretrain.is_enabled:
+    if plan.finetune.from_checkpoint and plan.pretrain.is_enabled:
         raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
-    if plan.start.from_checkpoint and plan.start.frozen_blocks >= plan.model.depth:
+    if plan.finetune.from_checkpoint and plan.finetune.freeze_blocks >= plan.model.depth:
         raise UsageError(
-            f"start.frozen_blocks must leave a block to tune: the checkpoint has {plan.model.depth}. "
-            f"Got {plan.start.frozen_blocks}; start.method probe tunes none."
+            f"finetune.freeze_blocks must leave a block to tune: the checkpoint has {plan.model.depth}. "
+            f"Got {plan.finetune.freeze_blocks}; finetune.method probe tunes none."
         )
-    if plan.recipe.steps and plan.start.from_checkpoint and plan.start.method == "probe":
+    if plan.recipe.steps and plan.finetune.from_checkpoint and plan.finetune.method == "probe":
         raise UsageError(
-            f"start.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. Leave the "
-            "steps or epochs out, or tune with --start.method full or lora."
+            f"finetune.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. Leave the "
+            "steps or epochs out, or tune with --finetune.method full or lora."
         )
-    if not plan.recipe.steps and not (plan.start.from_checkpoint and plan.start.method == "probe"):
+    if not plan.recipe.steps and not (plan.finetune.from_checkpoint and plan.finetune.method == "probe"):
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")
 
 
@@ -193,62 +201,70 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
 
 DISTILL_FRACTIONS = {"logits": 0.15, "features": 0.4}
 """Of the budget for what comes first, where nobody says another."""
-DISTILL_FIELD_USES = {"width": "cnn", "share": "first", "steps": "first", "weight": "logits", "temperature": "logits"}
+DISTILL_FIELD_USES = {
+    "cnn_width": "cnn",
+    "budget_fraction": "first",
+    "steps": "first",
+    "alpha": "logits",
+    "temperature": "logits",
+}
 
 
 def draft_distill_settings(overrides: Mapping[str, str], reasons: dict[str, str]) -> DistillSettings:
     """The section before single fields are overruled: what comes first has a share of the budget unless one is said."""
-    model, kind = overrides.get("teacher.model", "").strip(), overrides.get("teacher.kind", "logits").strip()
-    said = {"teacher.share", "teacher.steps"} & overrides.keys()
+    model, kind = overrides.get("distill.teacher", "").strip(), overrides.get("distill.kind", "logits").strip()
+    said = {"distill.budget_fraction", "distill.steps"} & overrides.keys()
     if said or kind not in DISTILL_FRACTIONS or not (model == CNN_TEACHER or (model and kind == "features")):
         return DistillSettings()
-    reasons["teacher.steps"] = "a teacher need not be perfect, and the model has the rest of the time"
-    return DistillSettings(share=DISTILL_FRACTIONS[kind])
+    reasons["distill.steps"] = "a teacher need not be perfect, and the model has the rest of the time"
+    return DistillSettings(budget_fraction=DISTILL_FRACTIONS[kind])
 
 
 def check_distill_settings(plan: Plan, task: Task) -> None:
-    """Refuse settings of [teacher] that have no effect, or contradict each other.
+    """Refuse settings of [distill] that have no effect, or contradict each other.
 
     Raises:
         UsageError: with the name of the field.
     """
-    teacher, usual = plan.teacher, DistillSettings()
+    teacher, usual = plan.distill, DistillSettings()
     changed = [
         one.name for one in dataclasses.fields(DistillSettings) if vars(teacher)[one.name] != vars(usual)[one.name]
     ]
     if not teacher.is_enabled:
         if changed:
-            raise UsageError(f"teacher.{changed[0]} was set, but there is no teacher. Name one by --teacher.model.")
+            raise UsageError(f"teacher.{changed[0]} was set, but there is no teacher. Name one by --distill.teacher.")
         return
-    if teacher.model == CNN_TEACHER and teacher.kind == "features":
-        raise UsageError("A CNN has no patches whose features could be learnt. Leave out --teacher.kind features.")
+    if teacher.teacher == CNN_TEACHER and teacher.kind == "features":
+        raise UsageError("A CNN has no patches whose features could be learnt. Leave out --distill.kind features.")
     serves = {
-        "cnn": teacher.model == CNN_TEACHER,
+        "cnn": teacher.teacher == CNN_TEACHER,
         "first": teacher.has_first_stage,
         "logits": teacher.kind == "logits",
     }
     for name in changed:
         if name in DISTILL_FIELD_USES and not serves[DISTILL_FIELD_USES[name]]:
             raise UsageError(
-                f"teacher.{name} has no use with teacher.model={teacher.model} and teacher.kind={teacher.kind}. "
+                f"teacher.{name} has no use with teacher.teacher={teacher.teacher} and teacher.kind={teacher.kind}. "
                 "Leave it out."
             )
     if task == "number" and "temperature" in changed:
-        raise UsageError("teacher.temperature softens probabilities, which numbers are not. Leave it out.")
-    if teacher.has_first_stage and not (teacher.share or teacher.steps):
-        raise UsageError("A teacher that takes time first needs --teacher.share or --teacher.steps above 0.")
-    if teacher.share and teacher.steps:
+        raise UsageError("distill.temperature softens probabilities, which numbers are not. Leave it out.")
+    if teacher.has_first_stage and not (teacher.budget_fraction or teacher.steps):
+        raise UsageError("A teacher that takes time first needs --distill.budget_fraction or --distill.steps above 0.")
+    if teacher.budget_fraction and teacher.steps:
         raise UsageError(
-            f"teacher.steps={teacher.steps} and teacher.share={teacher.share:g} say the same in two ways. "
+            f"teacher.steps={teacher.steps} and teacher.budget_fraction={teacher.budget_fraction:g} say the same in two ways. "
             "Leave one of them out."
         )
-    if teacher.kind == "features" and plan.start.from_checkpoint:
+    if teacher.kind == "features" and plan.finetune.from_checkpoint:
         raise UsageError(
-            "--teacher.kind features teaches a model that begins from random values, and --weights begins from a "
+            "--distill.kind features teaches a model that begins from random values, and --weights begins from a "
             "checkpoint. Leave one of them out."
         )
-    if plan.start.from_checkpoint and plan.start.method == "probe":
-        raise UsageError("start.method probe makes no steps in which a teacher could be asked. Leave one of them out.")
+    if plan.finetune.from_checkpoint and plan.finetune.method == "probe":
+        raise UsageError(
+            "finetune.method probe makes no steps in which a teacher could be asked. Leave one of them out."
+        )
     if teacher.kind == "features" and plan.model.patches in T2T_PATCHES:
         raise UsageError(f'Features are learnt patch by patch, which patches="{plan.model.patches}" do not keep apart.')
 
@@ -258,28 +274,30 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
 PRETRAIN_FRACTION = 0.4
 """Of the budget, where nobody says another."""
 PRETRAIN_REASONS = {
-    "pretrain.mask": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
+    "pretrain.mask_ratio": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
     "pretrain.decoder_depth": "the decoder is thrown away: it need only be good enough to ask the encoder well",
     "pretrain.crop_scale": "crops of half the area or more: hidden patches already change the picture",
 }
 
 
-def draft_pretrain_settings(wanted: bool, overrides: Mapping[str, str], reasons: dict[str, str]) -> PretrainSettings:
+def draft_pretrain_settings(
+    is_requested: bool, overrides: Mapping[str, str], reasons: dict[str, str]
+) -> PretrainSettings:
     """The section as `--pretrain` leaves it, before single fields are overruled.
 
     Raises:
         UsageError: it was asked for and forbidden at once.
     """
-    if not wanted:
+    if not is_requested:
         return PretrainSettings()
-    for name in ("pretrain.share", "pretrain.steps"):
+    for name in ("pretrain.budget_fraction", "pretrain.steps"):
         said = overrides.get(name)
         if said is not None and said.strip("0. ") == "":
             raise UsageError(f"--pretrain asks for pre-training and --{name} {said} for none. Leave one of them out.")
     if "pretrain.steps" in overrides:
         return PretrainSettings()
     reasons |= PRETRAIN_REASONS
-    return PretrainSettings(share=PRETRAIN_FRACTION)
+    return PretrainSettings(budget_fraction=PRETRAIN_FRACTION)
 
 
 def check_pretrain_settings(plan: Plan) -> None:
@@ -300,9 +318,9 @@ def check_pretrain_settings(plan: Plan) -> None:
                 f"pretrain.{changed[0]} was set, but there is no pre-training. Add --pretrain, or leave it out."
             )
         return
-    if settings.share and settings.steps:
+    if settings.budget_fraction and settings.steps:
         raise UsageError(
-            f"pretrain.steps={settings.steps} and pretrain.share={settings.share:g} say the same in two ways. "
+            f"pretrain.steps={settings.steps} and pretrain.budget_fraction={settings.budget_fraction:g} say the same in two ways. "
             "Leave one of them out."
         )
     if model.patches in T2T_PATCHES:
@@ -315,7 +333,7 @@ def check_pretrain_settings(plan: Plan) -> None:
             f"Masked autoencoding hides some patches and shows others, and the model has {model.grid.patches}. "
             "Choose a smaller patch, or leave --pretrain out."
         )
-    if settings.normalise and model.patch_dim < 2:
+    if settings.norm_pix_loss and model.patch_dim < 2:
         raise UsageError(
-            "A patch of a single number has no deviation to be normalised by. Add --pretrain.normalise false."
+            "A patch of a single number has no deviation to be normalised by. Add --pretrain.norm_pix_loss false."
         )

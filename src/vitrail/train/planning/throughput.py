@@ -37,7 +37,7 @@ class Throughput:
 
 
 def measure_throughput(
-    plan: Plan, pictures: ImageStore, dataset: Dataset, team: RankGroup = SINGLE_PROCESS
+    plan: Plan, images: ImageStore, dataset: Dataset, group: RankGroup = SINGLE_PROCESS
 ) -> Throughput:
     """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first.
 
@@ -47,33 +47,36 @@ def measure_throughput(
     long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=TRIAL_STEPS))
     phases = plan.recipe.progressive_stages()
     try:
-        found = {phase: team.broadcast_object(_measure_stage(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
+        found = {
+            phase: group.broadcast_object(_measure_stage(long, images, dataset, phase, group))
+            for phase in reversed(phases)
+        }
         return Throughput(tuple((phase, found[phase]) for phase in phases))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
-    count = loop.images_per_forward(plan, team.world_size)
+    count = loop.images_per_forward(plan, group.world_size)
     advice = loop.advise_smaller_batch(
-        build_train_state(create_model(plan.model, plan.seed), plan, team), plan, "the same with", team.world_size
+        build_train_state(create_model(plan.model, plan.seed), plan, group), plan, "the same with", group.world_size
     )
     raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
 
 def _measure_stage(
-    plan: Plan, pictures: ImageStore, dataset: Dataset, phase: ProgressiveStage, team: RankGroup
+    plan: Plan, images: ImageStore, dataset: Dataset, stage: ProgressiveStage, group: RankGroup
 ) -> float:
     """The first steps warm up and are not counted."""
-    learner = build_train_state(create_model(plan.model, plan.seed), plan, team)
+    learner = build_train_state(create_model(plan.model, plan.seed), plan, group)
     learner.teacher = build_teacher(plan, dataset)
     steps = train_steps(
-        learner, pictures, dataset.loss_targets("train"), plan,
-        math.ceil(phase.begin * plan.recipe.steps), dataset.shard_ids("train"), dataset.source.task, team=team,
-        brought=dataset.custom_functions,
+        learner, images, dataset.loss_targets("train"), plan,
+        math.ceil(stage.begin * plan.recipe.steps), dataset.shard_ids("train"), dataset.source.task, group=group,
+        custom_functions=dataset.custom_functions,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))
     began, counted = time.perf_counter(), 0
     for counted, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
-        if team.world_size == 1 and counted >= MIN_MEASURED_STEPS and time.perf_counter() - began > ENOUGH_SECONDS:
+        if group.world_size == 1 and counted >= MIN_MEASURED_STEPS and time.perf_counter() - began > ENOUGH_SECONDS:
             break  # of a large model few steps tell as much
     return (time.perf_counter() - began) / counted

@@ -7,37 +7,37 @@ from collections.abc import Callable, Mapping
 from ...errors import UsageError
 from ..plan import Plan
 
-PROBE_SETTINGS = ("recipe.flip", "recipe.mirror", "recipe.shift", "recipe.steps")
+PROBE_SETTINGS = ("recipe.flip", "recipe.tta_flip", "recipe.tta_shift", "recipe.steps")
 """Of a recipe, all that a probe without steps makes use of."""
 STEP_ONLY_SETTINGS = (
     "model.dropout",
     "model.attention_dropout",
     "model.mlp_dropout",
     "model.drop_path",
-    "model.recompute",
+    "model.grad_checkpointing",
 )
 """Of a model's shape, what only steps make use of."""
 # fmt: off
 REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {  # of a field that was asked for: when it is read, its need
-    "recipe.muon_rate":         (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
-    "recipe.momentum":          (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
-    "recipe.augment_count":     (lambda one: one.recipe.augment == "rand", "--recipe.augment rand"),
-    "recipe.augment_magnitude": (lambda one: one.recipe.augment == "rand", "--recipe.augment rand"),
-    "recipe.keep_patches": (
-        lambda one: one.recipe.keep_patches == 1 or one.recipe.keep_until > 0, "a --recipe.keep_until above 0",
+    "recipe.muon_lr":         (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.muon_momentum":          (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.randaugment_num_ops":     (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
+    "recipe.randaugment_magnitude": (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
+    "recipe.patch_keep_rate": (
+        lambda one: one.recipe.patch_keep_rate == 1 or one.recipe.patch_keep_until > 0, "a --recipe.patch_keep_until above 0",
     ),
-    "recipe.keep_until": (
-        lambda one: one.recipe.keep_until == 0 or one.recipe.keep_patches < 1, "a --recipe.keep_patches below 1",
+    "recipe.patch_keep_until": (
+        lambda one: one.recipe.patch_keep_until == 0 or one.recipe.patch_keep_rate < 1, "a --recipe.patch_keep_rate below 1",
     ),
-    "recipe.small_size": (
-        lambda one: one.recipe.small_size == 1 or one.recipe.small_until > 0, "a --recipe.small_until above 0",
+    "recipe.progressive_size": (
+        lambda one: one.recipe.progressive_size == 1 or one.recipe.progressive_until > 0, "a --recipe.progressive_until above 0",
     ),
-    "recipe.small_until": (
-        lambda one: one.recipe.small_until == 0 or one.recipe.small_size < 1, "a --recipe.small_size below 1",
+    "recipe.progressive_until": (
+        lambda one: one.recipe.progressive_until == 0 or one.recipe.progressive_size < 1, "a --recipe.progressive_size below 1",
     ),
     "model.pool_every": (lambda one: one.model.pool_blocks > 1, "a --model.pool_blocks above 1"),
     "model.class_position": (lambda one: one.model.class_token, "--model.class_token true"),
-    "track.project": (lambda one: bool(set(one.track.to) - {"tensorboard"}), "--track.to wandb, mlflow or trackio"),
+    "track.project": (lambda one: bool(set(one.track.report_to) - {"tensorboard"}), "--track.report_to wandb, mlflow or trackio"),
 }
 # fmt: on
 
@@ -51,16 +51,16 @@ def check_unused_settings(plan: Plan, overrides: Mapping[str, str]) -> None:
     Raises:
         UsageError: there is one, and what it would need.
     """
-    if plan.start.from_checkpoint and "model.init" in overrides:
+    if plan.finetune.from_checkpoint and "model.init" in overrides:
         raise UsageError("--model.init has no effect on weights that come from a checkpoint. Leave one of them out.")
-    if plan.start.from_checkpoint and plan.start.method == "probe" and (useless := find_step_settings(overrides)):
-        raise UsageError(f"start.method probe makes no step, which --{useless[0]} is for. Leave one of them out.")
+    if plan.finetune.from_checkpoint and plan.finetune.method == "probe" and (useless := find_step_settings(overrides)):
+        raise UsageError(f"finetune.method probe makes no step, which --{useless[0]} is for. Leave one of them out.")
     for name, (is_read, need) in REQUIREMENTS.items():
         if name in overrides and not is_read(plan):
             raise UsageError(f"--{name} has no effect here without {need}. Give that too, or leave it out.")
     for name, share, counts in (
-        ("recipe.small_size", plan.recipe.small_size, plan.model.grid),
-        ("recipe.keep_patches", plan.recipe.keep_patches, (plan.model.grid.patches,)),
+        ("recipe.progressive_size", plan.recipe.progressive_size, plan.model.grid),
+        ("recipe.patch_keep_rate", plan.recipe.patch_keep_rate, (plan.model.grid.patches,)),
     ):
         if name in overrides and share < 1 and all(round(share * count) == count for count in counts):
             rows, columns = plan.model.grid
@@ -75,9 +75,9 @@ def describe_reduced_settings(plan: Plan, overrides: Mapping[str, str], count: i
     Args:
         count: of the training pictures.
     """
-    distinct = plan.recipe.batch // plan.recipe.repeats
-    if "recipe.batch" in overrides and distinct > count:
-        return (f"A step sees a picture once, so it has all {count:,} and not the {distinct:,} of recipe.batch.",)
+    distinct = plan.recipe.batch_size // plan.recipe.repeated_augmentation
+    if "recipe.batch_size" in overrides and distinct > count:
+        return (f"A step sees a picture once, so it has all {count:,} and not the {distinct:,} of recipe.batch_size.",)
     return ()
 
 

@@ -113,31 +113,31 @@ def decoder_config(config: ViTConfig, settings: PretrainSettings) -> ViTConfig:
         class_token=False,
         positions="none",
         pool="mean",
-        recompute=config.recompute,
+        grad_checkpointing=config.grad_checkpointing,
     )
 
 
-def draw_masks(seed: int, epoch: int, keys: Int64[np.ndarray, " B"], patches: int, visible: int) -> PatchMasks:
+def draw_masks(seed: int, epoch: int, keys: Int64[np.ndarray, " B"], patches: int, num_visible: int) -> PatchMasks:
     """Which patches of each picture are seen and which are hidden, as (seed, epoch, picture) say."""
     order = uniform(seed, "masked patches", epoch, keys, patches).argsort(axis=1)
-    parts = (np.sort(order[:, :visible], axis=1), np.sort(order[:, visible:], axis=1))
+    parts = (np.sort(order[:, :num_visible], axis=1), np.sort(order[:, num_visible:], axis=1))
     return PatchMasks(*(torch.from_numpy(part) for part in parts))
 
 
 def reconstruction_loss(
-    painted: Float[Tensor, "B m P"], aims: Float[Tensor, "B m P"]
+    predicted: Float[Tensor, "B m P"], targets: Float[Tensor, "B m P"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """(total, weight): the sum over hidden patches of the mean squared error of their numbers; each patch weighs 1."""
-    total = (painted.float() - aims).square().mean(-1).sum()
-    return total, torch.full_like(total, aims.shape[0] * aims.shape[1])
+    total = (predicted.float() - targets).square().mean(-1).sum()
+    return total, torch.full_like(total, targets.shape[0] * targets.shape[1])
 
 
 def make_reconstruction_targets(
-    images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B m"], patch: tuple[int, int], normalise: bool
+    images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B m"], patch: tuple[int, int], norm_pix_loss: bool
 ) -> Float[Tensor, "B m P"]:
     """The numbers of the hidden patches as they are to be painted, float32."""
     flat = gather_tokens(patchify(pad_to_patches(images, patch), patch).float(), hidden)
-    if not normalise:
+    if not norm_pix_loss:
         return flat
     mean, deviation = patch_mean_std(flat)
     return (flat - mean) / deviation
@@ -175,7 +175,9 @@ def reconstruct_images(
     A decoder that paints normalised patches does not know their mean and deviation; they are given back here.
     """
     model, device = plan.model, plan.compute.device
-    visible, hidden = draw_masks(plan.seed, 0, rows, model.grid.patches, plan.pretrain.num_visible_patches(model.grid.patches))
+    visible, hidden = draw_masks(
+        plan.seed, 0, rows, model.grid.patches, plan.pretrain.num_visible_patches(model.grid.patches)
+    )
     given = normalize(images, plan.image)
     was_training = autoencoder.training
     autoencoder.eval()
@@ -183,7 +185,7 @@ def reconstruct_images(
     autoencoder.train(was_training)
     normal, bytes_ = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (given, images.float()))
     where = hidden.unsqueeze(-1).expand(-1, -1, normal.shape[-1])  # [B, m, P]
-    if plan.pretrain.normalise:
+    if plan.pretrain.norm_pix_loss:
         mean, deviation = patch_mean_std(gather_tokens(normal, hidden))
         painted = painted * deviation + mean
     masked = _patches_to_images(bytes_.scatter(1, where, float(GREY)), plan).byte()

@@ -30,7 +30,7 @@ from .unlabelled_images import PretrainingImages, gather_pretraining_images, ope
 PHASE_NAME, PHASE_TITLE = "pretrain", "pre-training"
 
 
-def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore) -> Iterator[Event]:
+def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore) -> Iterator[Event]:
     """Pre-train `model` as the plan says, from where it stands; at once if that has been done in this run.
 
     Afterwards the weights that the training begins with lie in the run folder.
@@ -43,7 +43,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
         return
-    looked_at = load_pretraining_images(plan, dataset, pictures)
+    looked_at = load_pretraining_images(plan, dataset, images)
     for text in looked_at.notes:
         yield Note(text)
     autoencoder = MaskedAutoencoder(model, plan.pretrain, plan.seed)
@@ -59,38 +59,38 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     )
 
 
-def load_pretraining_images(plan: Plan, dataset: Dataset, pictures: ImageStore) -> PretrainingImages:
+def load_pretraining_images(plan: Plan, dataset: Dataset, images: ImageStore) -> PretrainingImages:
     """What the phase looks at.
 
     Raises:
         DataError: see `unlabelled.shown`.
     """
     return gather_pretraining_images(
-        plan, dataset, pictures, make_crop(make_pretraining_recipe(plan), derive_pretraining_seed(plan))
+        plan, dataset, images, make_crop(make_pretraining_recipe(plan), derive_pretraining_seed(plan))
     )
 
 
 def set_pretrain_batch_size(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
     """The plan with a batch for the pictures of pre-training, which may be many more than those that have labels."""
-    if plan.pretrain.batch:
+    if plan.pretrain.batch_size:
         return plan
     count = len(dataset.splits["train"])
-    more = len(open_extra_images(plan.pretrain.pictures, plan.data)) if plan.pretrain.pictures else 0
+    more = len(open_extra_images(plan.pretrain.extra_images, plan.data)) if plan.pretrain.extra_images else 0
     count += more
-    reasons["pretrain.batch"] = f"{'at most ' if more else ''}{count:,} pictures"
-    return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch=suggest_batch_size(count)))
+    reasons["pretrain.batch_size"] = f"{'at most ' if more else ''}{count:,} pictures"
+    return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch_size=suggest_batch_size(count)))
 
 
-def measure_pretraining_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
+def measure_pretraining_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
     """Of pre-training here, on a model of its own."""
     autoencoder = MaskedAutoencoder(create_model(plan.model, plan.seed), plan.pretrain, plan.seed)
     return preludes.measure_phase_step(
-        make_pretraining_phase(plan, autoencoder, load_pretraining_images(plan, dataset, pictures), steps=1000)
+        make_pretraining_phase(plan, autoencoder, load_pretraining_images(plan, dataset, images), steps=1000)
     )
 
 
 def make_pretraining_phase(
-    plan: Plan, autoencoder: MaskedAutoencoder, looked_at: PretrainingImages, steps: int = 0
+    plan: Plan, autoencoder: MaskedAutoencoder, pretraining_images: PretrainingImages, steps: int = 0
 ) -> TrainingPhase:
     """The masked autoencoding of a plan; with `steps` of that length."""
     autoencoder.to(plan.compute.device)
@@ -107,8 +107,8 @@ def make_pretraining_phase(
         images = normalize(augment_batch(batch, recipe, seed, epoch, plan.compute.device), plan.image)
         hiding = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
         visible, hidden = (part.to(images.device) for part in hiding)
-        aims = make_reconstruction_targets(images, hidden, model.patch, settings.normalise)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+        aims = make_reconstruction_targets(images, hidden, model.patch, settings.norm_pix_loss)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.precision == "bfloat16"):
             painted: Tensor = forward(images, visible, hidden)
         return reconstruction_loss(painted, aims)
 
@@ -120,12 +120,12 @@ def make_pretraining_phase(
         recipe=recipe,
         seed=seed,
         compute_loss=loss_of,
-        images=looked_at.images,
-        targets=np.zeros(len(looked_at.images.indices), np.int64),
-        shard_ids=looked_at.shard_ids,
-        advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
-        images_hash=looked_at.extra_images_hash,
-        image_names=looked_at.image_names,
+        images=pretraining_images.images,
+        targets=np.zeros(len(pretraining_images.images.indices), np.int64),
+        shard_ids=pretraining_images.shard_ids,
+        advice=f"Lower its rates, for example --pretrain.lr_scale {settings.lr_scale / 3:.2g}, and begin again.",
+        images_hash=pretraining_images.extra_images_hash,
+        image_names=pretraining_images.image_names,
     )
 
 
@@ -134,15 +134,15 @@ def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),
-        batch=settings.batch or recipe.batch // recipe.repeats,
+        batch_size=settings.batch_size or recipe.batch_size // recipe.repeated_augmentation,
         optimizer=recipe.optimizer,
-        muon_rate=recipe.muon_rate * settings.rate,
-        momentum=recipe.momentum,
-        rate=recipe.rate * settings.rate,
+        muon_lr=recipe.muon_lr * settings.lr_scale,
+        muon_momentum=recipe.muon_momentum,
+        lr=recipe.lr * settings.lr_scale,
         weight_decay=recipe.weight_decay,
         warmup=settings.warmup,
-        decay="cosine",
-        clip=recipe.clip,
+        lr_schedule="cosine",
+        grad_clip_norm=recipe.grad_clip_norm,
         skip_spikes=recipe.skip_spikes,
         crop_padding=0 if settings.crop_scale else recipe.crop_padding,
         flip=recipe.flip,

@@ -42,27 +42,29 @@ class PretrainingImages:
 
 
 def gather_pretraining_images(
-    plan: Plan, dataset: Dataset, trained_on: ImageStore, cut: RandomResizedCrop | None
+    plan: Plan, dataset: Dataset, training_images: ImageStore, cut: RandomResizedCrop | None
 ) -> PretrainingImages:
-    """The pictures of the train split and those of `pretrain.pictures` that are not in the data, in whichever split.
+    """The pictures of the train split and those of `pretrain.extra_images` that are not in the data, in whichever split.
 
     What --exclude or --skip-bad has taken out of the data is not taken in again.
 
     Raises:
-        DataError: `pretrain.pictures` cannot be opened, holds none, or holds one that cannot be read.
+        DataError: `pretrain.extra_images` cannot be opened, holds none, or holds one that cannot be read.
     """
-    if plan.pretrain.pictures:
+    if plan.pretrain.extra_images:
         return _add_extra_images(plan, dataset, cut)
     blocks, names = dataset.shard_ids("train"), dataset.source.ids
-    if isinstance(trained_on, InMemoryImageStore):  # the same pixels, cut in another way
+    if isinstance(training_images, InMemoryImageStore):  # the same pixels, cut in another way
         spec = plan.image
-        again = InMemoryImageStore(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
+        again = InMemoryImageStore(
+            training_images.images, training_images.indices, cut, spec.interpolation, spec.antialias
+        )
         return PretrainingImages(again, blocks, names)
-    return PretrainingImages(dataset.load_training_images(plan.image, cut, plan.compute.workers), blocks, names)
+    return PretrainingImages(dataset.load_training_images(plan.image, cut, plan.compute.num_workers), blocks, names)
 
 
 def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> PretrainingImages:
-    more = open_extra_images(plan.pretrain.pictures, plan.data)
+    more = open_extra_images(plan.pretrain.extra_images, plan.data)
     arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, more))
     known = set(_hash_images(dataset.source, arrays))
     marks = list(_hash_images(more, arrays))
@@ -83,11 +85,11 @@ def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | Non
         targets=np.zeros(len(pictures), np.int64),
         ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
     )
-    note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.pictures} to {len(train):,} for training"
+    note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.extra_images} to {len(train):,} for training"
     told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
     rows = np.arange(len(pictures))
     try:
-        loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
+        loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.num_workers, cut, training=True)
     except DataError as error:
         raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
     digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
@@ -111,7 +113,7 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
             " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFEST_EXTENSIONS else ""
         )
         raise DataError(
-            "--pretrain.pictures takes a folder of pictures, however they lie in it, or what a training takes as its "
+            "--pretrain.extra_images takes a folder of pictures, however they lie in it, or what a training takes as its "
             f"SOURCE. {error}{other}"
         ) from error
 
@@ -126,7 +128,7 @@ def _open_image_folder(folder: Path) -> Source:
     if not files:
         raise DataError(
             f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
-            "Leave --pretrain.pictures out, or name others."
+            "Leave --pretrain.extra_images out, or name others."
         )
     files.sort()
     return Source(
@@ -155,9 +157,9 @@ def _select_images(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[Im
     return [source.images[row] for row in rows.tolist()]
 
 
-def _is_readable(picture: ImageInput, spec: ImageSpec) -> bool:
+def _is_readable(image: ImageInput, spec: ImageSpec) -> bool:
     try:
-        preprocess_image(picture, spec)
+        preprocess_image(image, spec)
     except DataError:
         return False
     return True
@@ -173,28 +175,28 @@ def _stores_pixels(source: Source) -> bool:
     return False
 
 
-def _hash_images(source: Source, values: bool) -> Iterator[bytes]:
+def _hash_images(source: Source, by_values: bool) -> Iterator[bytes]:
     """A hash of what each picture stores: of the file's bytes, or of the values in it."""
-    return map_in_order(_hash_values if values else _hash_bytes, source.images)
+    return map_in_order(_hash_values if by_values else _hash_bytes, source.images)
 
 
-def _read_stored(picture: ImageInput) -> bytes | np.ndarray:
-    if isinstance(picture, np.ndarray):
-        return picture
-    return read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
+def _read_stored(image: ImageInput) -> bytes | np.ndarray:
+    if isinstance(image, np.ndarray):
+        return image
+    return read_file_bytes(image) if isinstance(image, Path) else image.fetch()
 
 
-def _hash_bytes(picture: ImageInput) -> bytes:
+def _hash_bytes(image: ImageInput) -> bytes:
     try:
-        content = _read_stored(picture)
+        content = _read_stored(image)
     except DataError as error:
         return str(error).encode()  # its turn to be refused comes when it is decoded
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()
 
 
-def _hash_values(picture: ImageInput) -> bytes:
+def _hash_values(image: ImageInput) -> bytes:
     try:
-        values = read_image(picture, ImageSpec()).values
+        values = read_image(image, ImageSpec()).values
     except DataError as error:
         return str(error).encode()
     return hashlib.sha256(f"{values.dtype} {values.shape} ".encode() + values.tobytes()).digest()

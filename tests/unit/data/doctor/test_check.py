@@ -104,7 +104,7 @@ def test_with_little_time_some_pictures_are_looked_at_and_it_says_so(monkeypatch
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     source = of_arrays(*textures(40, side=16))
-    findings = check_dataset(source, everything(source), SPEC, seconds=10)
+    findings = check_dataset(source, everything(source), SPEC, time_limit=10)
     assert 0 < findings.checked_count < 40
     assert findings.notes[-1].startswith(f"The check had 10 s and looked at {findings.checked_count} of 40 pictures")
     assert "of them looked at" in findings.table()

@@ -272,9 +272,7 @@ def test_pictures_that_a_saved_table_names_lie_in_its_folder_or_below_the_data_r
         picture(7).save(tmp_path / name)
         picture(9).save(tmp_path / "s" / name)
     assert (decode_image(open_source(tmp_path / "s").images[1], SPEC) == 9).all()
-    assert (
-        decode_image(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).images[1], SPEC) == 7
-    ).all()
+    assert (decode_image(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).images[1], SPEC) == 7).all()
 
 
 def test_official_splits_win_over_a_column_of_splits_that_nobody_named():

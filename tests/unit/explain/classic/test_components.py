@@ -83,8 +83,8 @@ def test_pictures_of_unlike_things_have_foregrounds_of_their_own():
     features, inside = scene()
     features[1] += 40  # another world: together, the pictures themselves differ most
     assert not np.array_equal(pca_colors_dinov2(features).foreground, inside)
-    np.testing.assert_array_equal(pca_colors_dinov2(features, together=False).foreground, inside)
-    apart = pca_colors_dinov3(features, together=False).foreground
+    np.testing.assert_array_equal(pca_colors_dinov2(features, joint=False).foreground, inside)
+    apart = pca_colors_dinov3(features, joint=False).foreground
     assert (apart & inside).sum() / (apart | inside).sum() > 0.7
 
 

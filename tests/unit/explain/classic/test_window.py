@@ -52,7 +52,9 @@ def test_pictures_of_any_channels_and_panes_that_are_not_square(channels):
 def test_the_largest_hundredth_has_full_light_and_what_speaks_against_has_none():
     values = np.arange(-10, 190, dtype=np.float32).reshape(1, 10, 20)
     found = pane_light(
-        AttributionMap(values=values, method="lens", layer="block 1", unit="score", description="A line.", scale="signed")
+        AttributionMap(
+            values=values, method="lens", layer="block 1", unit="score", description="A line.", scale="signed"
+        )
     )
     assert found[0, :11].max() == 0 and (found.ravel()[-2:] == 1).all() and 0.4 < found[5, 0] < 0.6
     assert (np.diff(found.ravel()[10:]) >= 0).all()

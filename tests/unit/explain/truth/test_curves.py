@@ -44,7 +44,11 @@ def test_the_areas_of_a_mean_over_the_patches_that_are_there_are_a_quarter_and_t
     np.testing.assert_allclose(found.deletion_area, 5 / 4, atol=1e-6)
     np.testing.assert_allclose(found.insertion_area, 15 / 4, atol=1e-6)
     np.testing.assert_allclose(found.gap, 5 / 2, atol=1e-6)
-    assert found.num_visible_patches[0] == 1 and found.num_visible_patches[-1] == 6 and len(found.num_visible_patches) == min(points, 6)
+    assert (
+        found.num_visible_patches[0] == 1
+        and found.num_visible_patches[-1] == 6
+        and len(found.num_visible_patches) == min(points, 6)
+    )
 
 
 @pytest.mark.parametrize("registers", [0, 2])

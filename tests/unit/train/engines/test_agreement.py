@@ -16,13 +16,13 @@ THREE = RankGroup(GroupInfo(rank=0, world_size=3, local_world_size=3))
 
 
 def plan(engine: str = "auto", **recipe: int) -> Plan:
-    return Plan(recipe=Recipe(**recipe), compute=ComputeSettings(engine=engine))
+    return Plan(recipe=Recipe(**recipe), compute=ComputeSettings(strategy=engine))
 
 
 def test_a_batch_that_nobody_asked_for_is_made_one_that_all_can_share():
-    assert consistency.round_up_batch_size(THREE, plan(batch=128)).recipe.batch == 129
-    assert consistency.round_up_batch_size(THREE, plan(batch=128, repeats=2)).recipe.batch == 132
-    assert consistency.round_up_batch_size(SINGLE_PROCESS, plan(batch=127)).recipe.batch == 127
+    assert consistency.round_up_batch_size(THREE, plan(batch=128)).recipe.batch_size == 129
+    assert consistency.round_up_batch_size(THREE, plan(batch=128, repeats=2)).recipe.batch_size == 132
+    assert consistency.round_up_batch_size(SINGLE_PROCESS, plan(batch=127)).recipe.batch_size == 127
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
@@ -66,4 +66,8 @@ def test_the_code_has_one_hash_and_one_process_hears_itself():
     )
     asked = dataclasses.replace(plan(), seed=7)
     assert consistency.broadcast_plan(SINGLE_PROCESS, asked) is asked
-    assert SINGLE_PROCESS.all_gather_object(5) == [5] and SINGLE_PROCESS.broadcast_object(5) == 5 and SINGLE_PROCESS.all_reduce_max(2, 3) == (2, 3)
+    assert (
+        SINGLE_PROCESS.all_gather_object(5) == [5]
+        and SINGLE_PROCESS.broadcast_object(5) == 5
+        and SINGLE_PROCESS.all_reduce_max(2, 3) == (2, 3)
+    )

@@ -22,7 +22,7 @@ def test_H4_who_saves_when_a_partner_dies_is_ended_only_afterwards(monkeypatch):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     own = PeerProcess.from_current_process(0)
     watch = PeerWatchdog(
-        own, [PeerProcess(1, child.pid, own.host, liveness._process_start_time(child.pid))], launched=False
+        own, [PeerProcess(1, child.pid, own.host, liveness._process_start_time(child.pid))], has_launcher=False
     )
     try:
         with watch.pause_for_saving():

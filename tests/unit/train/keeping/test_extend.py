@@ -84,7 +84,7 @@ def test_past_a_damaged_checkpoint_it_rises_from_the_rate_that_the_whole_one_had
     damage(save(run, 5))
     resume.extend_run(run, SIX)
     recipe = run.read_plan().recipe
-    assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (66, 3, pytest.approx(4 / 6))
+    assert (recipe.steps, recipe.extended_at, recipe.extended_lr_factor) == (66, 3, pytest.approx(4 / 6))
 
 
 @pytest.mark.parametrize("done", [0, 3])

@@ -24,7 +24,7 @@ from vitrail.train.loop import TrainState, build_train_state
 from vitrail.train.plan import Plan, Recipe
 
 CONFIG = dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3)
-PLAN = Plan(model=CONFIG, recipe=Recipe(ema=0.9))
+PLAN = Plan(model=CONFIG, recipe=Recipe(ema_decay=0.9))
 
 
 def learner() -> TrainState:

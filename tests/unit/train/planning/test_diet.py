@@ -16,7 +16,7 @@ from vitrail.train.request import DatasetFingerprint, TrainRequest
 CLOTHES = DatasetFingerprint(
     name="clothes", num_images=54_000, num_classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )  # fmt: skip
-MACHINE = Runtime(device="cpu", number_format="float32", threads=1, workers=0, compile=False, reasons={})
+MACHINE = Runtime(device="cpu", precision="float32", threads=1, num_workers=0, compile=False, reasons={})
 
 
 def wishes(**changes: object) -> TrainRequest:
@@ -45,13 +45,13 @@ def test_the_number_of_pictures_decides_batch_patches_sizes_and_smoothing(count,
 def test_pictures_have_one_size_on_a_gpu_and_where_it_was_asked_for():
     on_a_gpu = draft_plan(CLOTHES, wishes(), dataclasses.replace(MACHINE, device="cuda"))[0]
     assert [phase.fraction for phase in on_a_gpu.recipe.progressive_stages()] == pytest.approx([0.7, 0.3])
-    for asked in ({"recipe.small_size": "1"}, {"recipe.small_until": "0"}):
+    for asked in ({"recipe.progressive_size": "1"}, {"recipe.progressive_until": "0"}):
         assert drafted(overrides=asked)[0].recipe.progressive_stages() == on_a_gpu.recipe.progressive_stages()
     assert [phase.fraction for phase in drafted()[0].recipe.progressive_stages()] == pytest.approx([0.5, 0.2, 0.3])
 
 
 def test_more_pictures_never_make_a_batch_smaller():
-    batches = [drafted(dataclasses.replace(CLOTHES, count=2**n))[0].recipe.batch for n in range(18)]
+    batches = [drafted(dataclasses.replace(CLOTHES, count=2**n))[0].recipe.batch_size for n in range(18)]
     assert batches == sorted(batches)
 
 
@@ -66,14 +66,16 @@ def test_a_resized_crop_leaves_no_shift_unless_it_was_asked_for(text):
 
 @pytest.mark.parametrize(("batch", "repeats", "steps"), [(128, 1, 844), (64, 1, 1688), (128, 4, 3375)])
 def test_epochs_are_counted_with_the_batch_and_the_repeats_that_were_asked_for(batch, repeats, steps):
-    plan, reasons = drafted(epochs=2.0, overrides={"recipe.batch": str(batch), "recipe.repeats": str(repeats)})
+    plan, reasons = drafted(
+        epochs=2.0, overrides={"recipe.batch_size": str(batch), "recipe.repeated_augmentation": str(repeats)}
+    )
     assert plan.recipe.steps == steps
     assert plan.recipe.epochs(54_000) == pytest.approx(2.0, abs=0.002)
     assert reasons["recipe.steps"] == f"2 epochs of 54,000 pictures, {batch // repeats} a step"
 
 
 def long(plan: Plan, epochs: float, count: int) -> Plan:
-    steps = round(epochs * count / plan.recipe.batch)
+    steps = round(epochs * count / plan.recipe.batch_size)
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
 
@@ -124,11 +126,12 @@ def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, count=1_280, name=name))
     plan = dataclasses.replace(plan, data=DataSettings(source=name))
     longer = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
-    assert longer.recipe.turn == turn and (longer.recipe.stretch > 0) == (turn > 0)
-    assert ("lean" in reasons.get("recipe.turn", "")) == (turn > 0)
-    asked = wishes(overrides={"recipe.turn": "0"})
+    assert longer.recipe.rotate == turn and (longer.recipe.scale > 0) == (turn > 0)
+    assert ("lean" in reasons.get("recipe.rotate", "")) == (turn > 0)
+    asked = wishes(overrides={"recipe.rotate": "0"})
     assert (
-        augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.turn == 0
+        augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.rotate
+        == 0
     )
 
 
@@ -136,6 +139,8 @@ def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
     assert (
-        augmentation_rules.choose_augmentation(long(plan, 500, 1_000), 1_000, task, wishes(), reasons).recipe.smoothing
+        augmentation_rules.choose_augmentation(
+            long(plan, 500, 1_000), 1_000, task, wishes(), reasons
+        ).recipe.label_smoothing
         == 0
     )

@@ -44,14 +44,14 @@ def test_the_formula_is_within_a_quarter_of_what_is_kept(name, number_format, pa
     config = dataclasses.replace(config_from_name(name), attention=path)
     if config.depth > 4:
         config = dataclasses.replace(config, depth=3)
-    recipe, compute = Recipe(batch=4), ComputeSettings(number_format=number_format)
+    recipe, compute = Recipe(batch_size=4), ComputeSettings(precision=number_format)
     told = cost_estimate.estimate_activation_memory(Plan(model=config, recipe=recipe, compute=compute))
     cast = 0 if number_format == "float32" else 2 * parameter_count(config)
     assert told + cast == pytest.approx(saved(config, 4, number_format), rel=0.25)
 
 
 def test_processes_share_the_batch_and_under_fsdp_the_weights():
-    plan = dataclasses.replace(Plan(), recipe=Recipe(batch=64), compute=ComputeSettings(device="cuda"))
+    plan = dataclasses.replace(Plan(), recipe=Recipe(batch_size=64), compute=ComputeSettings(device="cuda"))
     alone, two, shared = (cost_estimate.estimate_training_memory(plan, *parts) for parts in ((1, 1), (1, 2), (2, 2)))
     whole = cost_estimate.GPU_OVERHEAD * cost_estimate.estimate_weight_memory(plan)
     assert two - whole == pytest.approx((alone - whole) / 2, rel=1e-6)
@@ -60,13 +60,13 @@ def test_processes_share_the_batch_and_under_fsdp_the_weights():
 
 def test_a_second_computation_keeps_less():
     plan = Plan()
-    again = dataclasses.replace(plan, model=dataclasses.replace(plan.model, recompute=True))
+    again = dataclasses.replace(plan, model=dataclasses.replace(plan.model, grad_checkpointing=True))
     assert cost_estimate.estimate_activation_memory(again) < cost_estimate.estimate_activation_memory(plan) / 4
 
 
 def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
-    model = dataclasses.replace(config_from_name("vit_pico_patch4_28"), recompute=True)
-    plans = [Plan(model=model, recipe=Recipe(batch=1, optimizer=name)) for name in ("adamw", "muon")]
+    model = dataclasses.replace(config_from_name("vit_pico_patch4_28"), grad_checkpointing=True)
+    plans = [Plan(model=model, recipe=Recipe(batch_size=1, optimizer=name)) for name in ("adamw", "muon")]
     adamw, muon = (cost_estimate.estimate_training_memory(plan) for plan in plans)
     count = parameter_count(model)
     assert adamw > 16 * count > muon > 12 * count
@@ -78,7 +78,7 @@ def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
 
 
 def test_wide_models_keep_no_weights_of_attention_where_these_are_made_again():
-    recipe, compute = Recipe(batch=4), ComputeSettings(number_format="bfloat16")
+    recipe, compute = Recipe(batch_size=4), ComputeSettings(precision="bfloat16")
     config = dataclasses.replace(config_from_name("vit_base_patch16_224"), attention="open", depth=2, outputs=10)
     told = cost_estimate.estimate_activation_memory(Plan(model=config, recipe=recipe, compute=compute))
     assert told + 2 * parameter_count(config) == pytest.approx(saved(config, 4, "bfloat16"), rel=0.25)
@@ -89,13 +89,14 @@ def test_wide_models_keep_no_weights_of_attention_where_these_are_made_again():
 
 def test_a_batch_in_parts_keeps_one_part_at_a_time():
     whole, parts = (
-        cost_estimate.estimate_activation_memory(Plan(recipe=Recipe(batch=64, accumulate=count))) for count in (1, 4)
+        cost_estimate.estimate_activation_memory(Plan(recipe=Recipe(batch_size=64, grad_accum_steps=count)))
+        for count in (1, 4)
     )
     assert parts == whole / 4
 
 
 def test_memory_grows_with_batch_and_size():
-    plans = [Plan(recipe=Recipe(batch=batch)) for batch in (1, 8, 64)]
+    plans = [Plan(recipe=Recipe(batch_size=batch)) for batch in (1, 8, 64)]
     found = [cost_estimate.estimate_training_memory(plan) for plan in plans]
     assert found == sorted(found) and found[2] > 2 * found[1]
 

@@ -40,9 +40,9 @@ def test_seconds_of_a_step_in_each_phase_survive_the_file_and_a_damaged_one_tell
 
 
 def test_a_pace_is_the_mean_over_its_phases():
-    assert Throughput(((ProgressiveStage(0.0, 0.75), 0.1), (ProgressiveStage(0.75, 0.25), 0.3))).mean_seconds == pytest.approx(
-        0.15
-    )
+    assert Throughput(
+        ((ProgressiveStage(0.0, 0.75), 0.1), (ProgressiveStage(0.75, 0.25), 0.3))
+    ).mean_seconds == pytest.approx(0.15)
 
 
 def test_a_run_that_does_not_end_has_a_predicted_cost_only(tmp_path):
@@ -72,7 +72,9 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
     dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
     pictures = InMemoryImageStore(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 1.0)
-    plan = dataclasses.replace(Plan(), start=FinetuneSettings(weights="x", average=(0.5, 1.0)), recipe=Recipe(steps=4))
+    plan = dataclasses.replace(
+        Plan(), start=FinetuneSettings(weights="x", wise_ft_alphas=(0.5, 1.0)), recipe=Recipe(steps=4)
+    )
 
     def evaluation(judged: int, plan: Plan = plan) -> float:
         monkeypatch.setattr(cost_estimate, "MAX_COMPARED_IMAGES", judged)
@@ -94,7 +96,7 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 0.01)
     watch = RunTimer()
     watch.decode_seconds = 5.0  # a tenth of a second a picture
-    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror, shift=shift))
+    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, tta_flip=mirror, tta_shift=shift))
     told = cost_estimate.estimate_cost(
         plan, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts)
     )

@@ -23,9 +23,9 @@ CLOTHES = DatasetFingerprint(
 )
 MACHINE = Runtime(
     device="cpu",
-    number_format="float32",
+    precision="float32",
     threads=2,
-    workers=2,
+    num_workers=2,
     compile=False,
     reasons={"device": "no GPU that torch can use"},
 )
@@ -54,7 +54,7 @@ def test_every_reason_belongs_to_a_setting_and_the_plan_survives_its_file(tmp_pa
 def test_only_few_pictures_of_classes_are_smoothed():
     few = dataclasses.replace(CLOTHES, count=500)
     smoothed = {
-        task: draft_plan(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.smoothing
+        task: draft_plan(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.label_smoothing
         for task in ("classes", "labels", "number")
     }
     assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
@@ -110,8 +110,8 @@ def test_digits_are_never_mirrored_and_clothes_are():
 @pytest.mark.parametrize(("side", "shift"), [(8, 0), (28, 1), (32, 1), (64, 0)])
 def test_answers_are_averaged_over_moves_of_a_pixel_where_that_is_little_but_not_nothing(side, shift):
     plan, reasons = draft_plan(dataclasses.replace(CLOTHES, height=side, width=side), wishes(), MACHINE)
-    assert plan.recipe.shift == shift
-    assert ("recipe.shift" in reasons) == bool(shift)
+    assert plan.recipe.tta_shift == shift
+    assert ("recipe.tta_shift" in reasons) == bool(shift)
 
 
 def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_reasons():
@@ -125,9 +125,9 @@ def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_rea
 
 
 def test_wishes_win_and_say_so():
-    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "7", "model.depth": "2"}), MACHINE)
-    assert (plan.recipe.batch, plan.model.depth) == (7, 2)
-    assert reasons["recipe.batch"] == "asked for"
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch_size": "7", "model.depth": "2"}), MACHINE)
+    assert (plan.recipe.batch_size, plan.model.depth) == (7, 2)
+    assert reasons["recipe.batch_size"] == "asked for"
 
 
 def test_a_misspelt_field_names_the_nearest():
@@ -137,7 +137,7 @@ def test_a_misspelt_field_names_the_nearest():
 
 def test_epochs_and_steps_are_exact_budgets():
     plan, _ = draft_plan(CLOTHES, wishes(epochs=2.0), MACHINE)
-    assert plan.recipe.steps == -(-110_000 // plan.recipe.batch)
+    assert plan.recipe.steps == -(-110_000 // plan.recipe.batch_size)
     assert plan.minutes == 0
     assert draft_plan(CLOTHES, wishes(steps=17), MACHINE)[0].recipe.steps == 17
 
@@ -167,7 +167,7 @@ def test_an_empty_budget_is_refused(budget):
 
 def test_minutes_become_steps_by_the_measured_pace():
     plan, reasons = draft_plan(CLOTHES, wishes(minutes=2.0), MACHINE)
-    plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, keep_patches=0.5, keep_until=0.5))
+    plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, patch_keep_rate=0.5, patch_keep_until=0.5))
     fixed = fix_steps(plan, Throughput(((ProgressiveStage(0.0, 0.5), 0.1), (ProgressiveStage(0.5, 0.5), 0.3))), reasons)
     assert fixed.recipe.steps == 600
     assert "0.200 s a step" in reasons["recipe.steps"]
@@ -184,18 +184,18 @@ def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
 @pytest.mark.parametrize(
     ("asked", "need"),
     [
-        ({"recipe.optimizer": "adamw", "recipe.muon_rate": "0.01"}, "--recipe.optimizer muon"),
-        ({"recipe.optimizer": "adamw", "recipe.momentum": "0.9"}, "--recipe.optimizer muon"),
-        ({"recipe.augment_count": "3"}, "--recipe.augment rand"),
-        ({"recipe.augment": "trivial", "recipe.augment_magnitude": "5"}, "--recipe.augment rand"),
-        ({"recipe.keep_patches": "0.4", "recipe.keep_until": "0"}, "a --recipe.keep_until above 0"),
-        ({"recipe.keep_until": "0.4", "recipe.keep_patches": "1"}, "a --recipe.keep_patches below 1"),
-        ({"recipe.small_size": "0.6", "recipe.small_until": "0"}, "a --recipe.small_until above 0"),
-        ({"recipe.small_until": "0.5", "recipe.small_size": "1"}, "a --recipe.small_size below 1"),
+        ({"recipe.optimizer": "adamw", "recipe.muon_lr": "0.01"}, "--recipe.optimizer muon"),
+        ({"recipe.optimizer": "adamw", "recipe.muon_momentum": "0.9"}, "--recipe.optimizer muon"),
+        ({"recipe.randaugment_num_ops": "3"}, "--recipe.auto_augment rand"),
+        ({"recipe.auto_augment": "trivial", "recipe.randaugment_magnitude": "5"}, "--recipe.auto_augment rand"),
+        ({"recipe.patch_keep_rate": "0.4", "recipe.patch_keep_until": "0"}, "a --recipe.patch_keep_until above 0"),
+        ({"recipe.patch_keep_until": "0.4", "recipe.patch_keep_rate": "1"}, "a --recipe.patch_keep_rate below 1"),
+        ({"recipe.progressive_size": "0.6", "recipe.progressive_until": "0"}, "a --recipe.progressive_until above 0"),
+        ({"recipe.progressive_until": "0.5", "recipe.progressive_size": "1"}, "a --recipe.progressive_size below 1"),
         ({"model.pool_every": "2"}, "a --model.pool_blocks above 1"),
         ({"model.class_position": "false"}, "--model.class_token true"),
-        ({"track.project": "cells"}, "--track.to wandb, mlflow or trackio"),
-        ({"track.project": "cells", "track.to": "tensorboard"}, "--track.to wandb, mlflow or trackio"),
+        ({"track.project": "cells"}, "--track.report_to wandb, mlflow or trackio"),
+        ({"track.project": "cells", "track.report_to": "tensorboard"}, "--track.report_to wandb, mlflow or trackio"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(asked, need):
@@ -204,20 +204,20 @@ def test_what_would_have_no_effect_is_refused(asked, need):
 
 
 def test_a_batch_of_more_than_there_is_is_told():
-    asked = {"recipe.batch": "200", "recipe.repeats": "2"}
+    asked = {"recipe.batch_size": "200", "recipe.repeated_augmentation": "2"}
     plan, _ = draft_plan(CLOTHES, wishes(overrides=asked), MACHINE)
     assert (
         unused_settings.describe_reduced_settings(plan, asked, 100)
         == ()
         == unused_settings.describe_reduced_settings(plan, {}, 63)
     )
-    told = "A step sees a picture once, so it has all 63 and not the 100 of recipe.batch."
+    told = "A step sees a picture once, so it has all 63 and not the 100 of recipe.batch_size."
     assert unused_settings.describe_reduced_settings(plan, asked, 63) == (told,)
 
 
 @pytest.mark.parametrize(
     "asked",
-    [{"recipe.small_size": "0.95", "recipe.small_until": "0.5"}, {"recipe.keep_patches": "0.999"}],
+    [{"recipe.progressive_size": "0.95", "recipe.progressive_until": "0.5"}, {"recipe.patch_keep_rate": "0.999"}],
 )
 def test_a_share_of_the_patches_that_rounds_to_all_of_them_is_refused(asked):
     name, *_ = asked
@@ -229,14 +229,14 @@ def test_a_share_of_the_patches_that_rounds_to_all_of_them_is_refused(asked):
 @pytest.mark.parametrize(
     "asked",
     [
-        {"recipe.muon_rate": "0.01"},
-        {"recipe.augment": "rand", "recipe.augment_magnitude": "5", "recipe.augment_count": "1"},
-        {"recipe.keep_patches": "1"},
-        {"recipe.keep_until": "0"},
-        {"recipe.keep_patches": "0.4"},
-        {"recipe.small_size": "1"},
-        {"recipe.small_until": "0"},
-        {"recipe.small_until": "0.7"},
+        {"recipe.muon_lr": "0.01"},
+        {"recipe.auto_augment": "rand", "recipe.randaugment_magnitude": "5", "recipe.randaugment_num_ops": "1"},
+        {"recipe.patch_keep_rate": "1"},
+        {"recipe.patch_keep_until": "0"},
+        {"recipe.patch_keep_rate": "0.4"},
+        {"recipe.progressive_size": "1"},
+        {"recipe.progressive_until": "0"},
+        {"recipe.progressive_until": "0.7"},
         {"model.pool_every": "2", "model.pool_blocks": "2"},
         {"model.class_position": "false", "model.class_token": "true"},
     ],
@@ -248,12 +248,12 @@ def test_what_has_an_effect_is_taken(asked):
 
 def test_a_move_as_wide_as_the_pictures_is_refused_before_the_training():
     with pytest.raises(UsageError, match=r"recipe\.shift must be below the width of the pictures, 28 pixels\. Got 28"):
-        draft_plan(CLOTHES, wishes(overrides={"recipe.shift": "28"}), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "28"}), MACHINE)
 
 
 @pytest.mark.parametrize(("validation", "looks"), [(0, 10), (270, 10), (600, 6), (6000, 3), (6000000, 3)])
 def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_learnt(validation, looks):
-    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch_size": "128"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=100))
     spaced = space_evaluations(plan, validation, wishes(), reasons)  # 12,800 pictures, three tenths of them are 3,840
     assert spaced.recipe.num_evaluations == looks
@@ -262,7 +262,7 @@ def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_l
 
 
 def test_a_step_or_two_have_one_look_and_what_was_asked_for_stays():
-    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "8"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch_size": "8"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=20))
     assert space_evaluations(plan, 6000, wishes(), reasons).recipe.num_evaluations == 1
     assert space_evaluations(plan, 6000, wishes(overrides={"recipe.evaluate_every": "1"}), reasons) is plan
@@ -283,13 +283,13 @@ def test_an_image_description_that_is_not_the_model_s_is_refused():
         draft_plan(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
 
 
-@pytest.mark.parametrize("alone", [{"recipe.small_size": "0.5"}, {"recipe.small_until": "0.5"}])
+@pytest.mark.parametrize("alone", [{"recipe.progressive_size": "0.5"}, {"recipe.progressive_until": "0.5"}])
 def test_of_few_pictures_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
     few = dataclasses.replace(CLOTHES, count=100)
     with pytest.raises(UsageError, match=r"no effect here without a --recipe\.small_(until above 0|size below 1)\."):
         draft_plan(few, wishes(overrides=alone), MACHINE)
-    both = {"recipe.small_size": "0.5", "recipe.small_until": "0.5"}
-    assert draft_plan(few, wishes(overrides=both), MACHINE)[0].recipe.small_size == 0.5
+    both = {"recipe.progressive_size": "0.5", "recipe.progressive_until": "0.5"}
+    assert draft_plan(few, wishes(overrides=both), MACHINE)[0].recipe.progressive_size == 0.5
 
 
 def test_only_square_pictures_may_exchange_rows_and_columns():
@@ -301,7 +301,7 @@ def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
     plan, reasons = draft_plan(CLOTHES, wishes(), MACHINE)
     filled = complete_reasons(plan, reasons)
     names = [field.name for field in config.describe(Plan)]
-    machines = {name for name in names if name.startswith("compute.")} - {"compute.device", "compute.patience"}
+    machines = {name for name in names if name.startswith("compute.")} - {"compute.device", "compute.timeout"}
     assert set(names) - filled.keys() == machines
     assert filled["model.depth"] == "as vit_pico_patch4_28 has it"
     assert complete_reasons(plan, {}) == {}

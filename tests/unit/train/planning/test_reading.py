@@ -25,7 +25,7 @@ FILMS = Source(
     ("policy", "overrides", "chosen"),
     [
         ("auto", {}, True),
-        ("auto", {"image.page": "2", "recipe.batch": "4"}, True),
+        ("auto", {"image.page": "2", "recipe.batch_size": "4"}, True),
         ("12", {}, False),
         ("percentile", {}, False),
         ("auto", {"image.high": "4095"}, False),

@@ -15,7 +15,7 @@ PLAN = Plan(model_name="vit_pico_patch4_28", data=DataSettings(source="fashion-m
 def test_every_line_of_a_plan_has_a_reason():
     lines = {field.name for field in config.describe(Plan) if not field.name.startswith("compute.")}
     found = complete_reasons(PLAN, {"recipe.steps": "asked for"})
-    ruled = {"model_name", "recipe.batch", "recipe.keep_patches", "recipe.crop_padding", "recipe.flip"}
+    ruled = {"model_name", "recipe.batch_size", "recipe.patch_keep_rate", "recipe.crop_padding", "recipe.flip"}
     assert lines - found.keys() == ruled  # which a rule always explains
     assert all(why.strip() for why in found.values())
 
@@ -27,13 +27,17 @@ def test_what_was_said_about_the_pictures_is_called_given():
 
 def test_groups_that_a_plan_makes_no_use_of_say_so():
     found = complete_reasons(PLAN, {"seed": "why"})
-    assert found["teacher.temperature"] == "no teacher" and found["start.average"] == "begins from random values"
-    taught = dataclasses.replace(PLAN, teacher=DistillSettings(model="cnn"), start=FinetuneSettings(weights="x"))
+    assert (
+        found["distill.temperature"] == "no teacher" and found["finetune.wise_ft_alphas"] == "begins from random values"
+    )
+    taught = dataclasses.replace(PLAN, teacher=DistillSettings(teacher="cnn"), start=FinetuneSettings(weights="x"))
     found = complete_reasons(taught, {"seed": "why"})
-    assert found["teacher.temperature"] == "as published" and found["start.average"] == "as usual after a probe"
+    assert (
+        found["distill.temperature"] == "as published" and found["finetune.wise_ft_alphas"] == "as usual after a probe"
+    )
 
 
 def test_the_reasons_of_rules_can_be_told_from_the_others():
-    rules = {"recipe.steps": "asked for", "recipe.ema": "a rule of its own"}
+    rules = {"recipe.steps": "asked for", "recipe.ema_decay": "a rule of its own"}
     assert drop_default_reasons(PLAN, complete_reasons(PLAN, rules)) == rules
     assert complete_reasons(Plan(recipe=Recipe(steps=3)), {}) == {}

@@ -26,7 +26,7 @@ SOURCE = Source(
 DATASET = Dataset(SOURCE, {"train": np.arange(COUNT), "val": np.arange(200)})
 MODEL = dataclasses.replace(config_from_name("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture
 PLAN = Plan(
-    recipe=Recipe(batch=128, flip=True), image=dataclasses.replace(Plan().image, height=8, width=8), model=MODEL
+    recipe=Recipe(batch_size=128, flip=True), image=dataclasses.replace(Plan().image, height=8, width=8), model=MODEL
 )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
 
 
 def test_looks_that_would_take_longer_than_the_training_become_fewer(settled):
-    plan, reasons, _, _ = settled(minutes(0.1), seconds=0.3, overrides={"recipe.batch": "128"})
+    plan, reasons, _, _ = settled(minutes(0.1), seconds=0.3, overrides={"recipe.batch_size": "128"})
     assert plan.recipe.steps == 20 and plan.recipe.looks == 3  # of 200 pictures; 2,560 are learnt
     assert reasons["recipe.evaluate_every"].startswith("200 validation pictures at a look")
 
@@ -124,7 +124,7 @@ def test_minutes_of_few_steps_take_the_smaller_model_and_measure_it(settled):
         ({"minutes": 10.0}, {}),  # 6,000 steps
         ({"minutes": 0.1}, {"model.depth": "4"}),
         ({"minutes": 0.1, "pretrain": dataclasses.replace(PLAN.pretrain, share=0.5)}, {}),
-        ({"minutes": 0.1, "teacher": dataclasses.replace(PLAN.teacher, model="cnn")}, {}),
+        ({"minutes": 0.1, "teacher": dataclasses.replace(PLAN.distill, model="cnn")}, {}),
         ({"minutes": 0.0}, {}),  # steps were asked for
         ({"minutes": 0.1, "model_name": "vit_nano_patch2_8"}, {}),
     ],

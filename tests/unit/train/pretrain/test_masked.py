@@ -85,7 +85,7 @@ def test_the_loss_is_the_mean_over_hidden_patches_of_the_error_of_normalised_pix
 
 def test_without_normalising_the_pixels_themselves_are_painted():
     images, hidden = torch.rand(1, 3, 8, 12), torch.tensor([[4]])
-    aims = make_reconstruction_targets(images, hidden, (2, 4), normalise=False)
+    aims = make_reconstruction_targets(images, hidden, (2, 4), norm_pix_loss=False)
     assert torch.equal(aims[0, 0], images[0, :, 2:4, 4:8].flatten())
 
 
@@ -98,7 +98,7 @@ def test_masks_are_keyed_by_picture_and_epoch_and_cover_every_patch_once():
 
 @pytest.mark.parametrize(("mask", "patches", "seen"), [(0.75, 49, 12), (0.9, 4, 1), (0.01, 4, 3), (0.5, 2, 1)])
 def test_at_least_one_patch_is_seen_and_one_hidden(mask, patches, seen):
-    assert PretrainSettings(mask=mask).num_visible_patches(patches) == seen
+    assert PretrainSettings(mask_ratio=mask).num_visible_patches(patches) == seen
 
 
 def test_the_encoder_is_the_models_own_and_learns_by_the_same_groups_as_in_a_training():

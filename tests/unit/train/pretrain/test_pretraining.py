@@ -61,7 +61,7 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
         wishes = TrainRequest(
             data=DataSettings(), model="vit_mu_patch8_16", pretrain=pretrain, overrides=overrides, **budget
         )
-        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=drawn()))
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, source_object=drawn()))
 
     return fitted
 
@@ -196,12 +196,12 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (480, 360)
     assert planned.reasons["pretrain.steps"] == "4 min of 10 at 0.500 s a step, measured before the first one"
-    assert planned.plan.pretrain.share == 0 and "pretrain.mask" in planned.reasons
+    assert planned.plan.pretrain.budget_fraction == 0 and "pretrain.mask_ratio" in planned.reasons
     planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
     two = {"pretrain__share": 0.4, "teacher__model": "cnn", "teacher__share": 0.1}
     both = next(e for e in fit(steps=50, dry_run=True, **two) if isinstance(e, PlanEvent)).plan
-    assert (both.pretrain.steps, both.teacher.steps, both.recipe.steps) == (40, 10, 50)  # of 100
+    assert (both.pretrain.steps, both.distill.steps, both.recipe.steps) == (40, 10, 50)  # of 100
     with pytest.raises(UsageError, match=r"together must be below 1, so that the training has steps too\. Got 0\.6"):
         fit(steps=50, dry_run=True, **{**two, "pretrain__share": 0.6, "teacher__share": 0.4})
     planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, PlanEvent))
@@ -236,9 +236,9 @@ def folder_of(values: np.ndarray, folder: Path) -> Path:
 
 
 def train(given: object, out: Path, data: DataSettings, **said: object) -> list[str]:
-    overrides = {"pretrain.steps": "2", "pretrain.batch": "8"} | {name: str(text) for name, text in said.items()}
+    overrides = {"pretrain.steps": "2", "pretrain.batch_size": "8"} | {name: str(text) for name, text in said.items()}
     wishes = TrainRequest(data=data, model="vit_mu_patch8_16", steps=2, overrides=overrides)
-    return notes(list(training.fit(wishes, MACHINE, out, given=given)))
+    return notes(list(training.fit(wishes, MACHINE, out, source_object=given)))
 
 
 def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
@@ -248,7 +248,7 @@ def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
     pairs[0] = (more / "00.png", 0)  # of several kinds, the first of them a file
     (told,) = (
         text
-        for text in train(pairs, tmp_path / "run", DataSettings(), **{"pretrain.pictures": more})
+        for text in train(pairs, tmp_path / "run", DataSettings(), **{"pretrain.extra_images": more})
         if text.startswith("Pre-training adds")
     )
     assert "adds 0 pictures" in told and "leaves out 16 that are in the data already" in told
@@ -265,14 +265,14 @@ def test_what_was_taken_out_of_the_data_is_not_taken_in_again_nor_what_cannot_be
     (labelled / "dark" / "02.png").write_bytes((labelled / "dark" / "02.png").read_bytes()[:60])
     for name, copies in (("again", labelled), ("new", more)):
         data = DataSettings(source=str(labelled), exclude=str(out), skip_bad=True)
-        told = train(None, tmp_path / name, data, **{"pretrain.pictures": copies})
+        told = train(None, tmp_path / name, data, **{"pretrain.extra_images": copies})
         (said,) = (text for text in told if text.startswith("Pre-training adds"))
         expected = {"again": "leaves out 16 that are in the data already.", "new": "leaves out 1 that cannot be read."}
         assert f"adds {3 * (name == 'new')} pictures" in said and said.endswith(expected[name]), said
     data = DataSettings(source=str(more.parent / "labelled"), exclude=str(out))
     (labelled / "dark" / "02.png").unlink()
     with pytest.raises(DataError, match=r"broken\.png: .* or leave out what cannot be read with --skip-bad"):
-        train(None, tmp_path / "refused", data, **{"pretrain.pictures": more})
+        train(None, tmp_path / "refused", data, **{"pretrain.extra_images": more})
     assert not (tmp_path / "refused").exists()
 
 
@@ -338,7 +338,9 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
         list(training.resume_run(tmp_path / "run", drawn()))
     plan.write_text(text.replace("\nclip = 0.0", "\nclip = 1.0"))
     told = notes(list(training.resume_run(tmp_path / "run", drawn())))
-    assert any(text.startswith("Changed since the run was saved: recipe.clip 0.0 -> 1.0.") for text in told), told
+    assert any(
+        text.startswith("Changed since the run was saved: recipe.grad_clip_norm 0.0 -> 1.0.") for text in told
+    ), told
 
 
 def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
@@ -393,7 +395,7 @@ def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch
     plan = RunFolder(tmp_path / "run").read_plan()
     plan = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, pictures="more"))
     list(training.fit_plan(plan, tmp_path / "again", drawn()))
-    assert RunFolder(tmp_path / "again").read_plan().pretrain.pictures == str(tmp_path / "here" / "more")
+    assert RunFolder(tmp_path / "again").read_plan().pretrain.extra_images == str(tmp_path / "here" / "more")
 
 
 WRONG = [("share", 1.0), ("steps", -1), ("mask", 0.0), ("mask", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]

@@ -31,7 +31,7 @@ def seen(guards: Guards, losses: list[float], first: int = 0) -> list[bool]:
 
 @pytest.mark.parametrize(("loss", "norm"), [(NAN, 1.0), (math.inf, 1.0), (1.0, NAN), (1.0, math.inf)])
 def test_F1_a_step_that_is_not_finite_is_not_applied_and_written_down(loss, norm, tmp_path: Path):
-    guards = Guards(Recipe(steps=200, warmup=0.0, decay="constant"), tmp_path, NAMES)
+    guards = Guards(Recipe(steps=200, warmup=0.0, lr_schedule="constant"), tmp_path, NAMES)
     assert guards.allow(121, 1.0, 1.0, batch())
     assert not guards.allow(122, loss, norm, batch(), logits=torch.tensor([[0.0], [NAN]]))
     kept = json.loads((tmp_path / "nan-step-000123.json").read_text())
@@ -125,7 +125,9 @@ def test_F7_a_loss_that_does_not_fall_in_500_steps_brings_the_three_likeliest_ca
 def test_what_comes_before_the_training_is_named_in_the_file_and_in_every_sentence(tmp_path: Path):
     guards = Guards(Recipe(steps=2000), tmp_path, NAMES, PhaseLabel("pretrain", "pre-training", "Take smaller ones."))
     seen(guards, [2.3] * LEARNING_CHECK_STEP)
-    assert guards.take_messages(LEARNING_CHECK_STEP) == [], "of the loss of another phase nobody knows how fast it falls"
+    assert guards.take_messages(LEARNING_CHECK_STEP) == [], (
+        "of the loss of another phase nobody knows how fast it falls"
+    )
     assert not guards.allow(600, NAN, 1.0, batch())
     kept = json.loads((tmp_path / "pretrain-nan-step-000601.json").read_text())
     assert kept["pictures"] == ["d.png", "b.png"]

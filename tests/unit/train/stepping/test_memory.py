@@ -15,7 +15,7 @@ from vitrail.train.plan import ComputeSettings, Plan
 
 @pytest.mark.parametrize("number_format", list(TORCH_DTYPES))
 def test_a_step_is_tried_in_the_number_format_of_the_run(number_format):
-    plan = Plan(compute=ComputeSettings(number_format=number_format))
+    plan = Plan(compute=ComputeSettings(precision=number_format))
     plan = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=12, depth=1, heads=2, mlp_width=24))
     learner = build_train_state(create_model(plan.model, seed=0), plan)
     products = {part: "" for part in learner.model.modules() if isinstance(part, nn.Linear)}

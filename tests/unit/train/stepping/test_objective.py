@@ -13,7 +13,7 @@ from vitrail.train.plan import Recipe
 
 LOGITS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)) * 3
 NUMBERS = torch.tensor([0, 3, 1, 1, 2])
-PLAIN, SMOOTH = Recipe(), Recipe(smoothing=0.1)
+PLAIN, SMOOTH = Recipe(), Recipe(label_smoothing=0.1)
 SOFT = torch.softmax(torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), 1)
 
 

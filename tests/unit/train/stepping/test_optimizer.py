@@ -112,7 +112,7 @@ def test_adamw_alone_takes_everything():
 
 
 def test_rates_follow_the_schedule_each_from_its_own_peak():
-    recipe = Recipe(steps=10, warmup=0.0, muon_rate=0.02, rate=0.002)
+    recipe = Recipe(steps=10, warmup=0.0, muon_lr=0.02, lr=0.002)
     optimizers = build_optimizers(create_model(TINY), recipe, "cpu")
     set_learning_rates(optimizers, recipe, 5)
     assert [optimizer.param_groups[0]["lr"] for optimizer in optimizers] == pytest.approx([0.01, 0.001])

@@ -42,25 +42,25 @@ MODEL = ViTConfig(
 )
 EVERYTHING = Recipe(
     steps=8,
-    batch=8,
-    keep_patches=0.5,
-    keep_until=0.6,
-    small_size=0.5,
-    small_until=0.4,
+    batch_size=8,
+    patch_keep_rate=0.5,
+    patch_keep_until=0.6,
+    progressive_size=0.5,
+    progressive_until=0.4,
     crop_padding=1,
     flip=True,
     flip_vertical=True,
     transpose=True,
-    turn=10,
-    stretch=0.1,
-    move=0.05,
+    rotate=10,
+    scale=0.1,
+    translate=0.05,
     crop_scale=0.4,
-    augment="rand",
-    erase=0.5,
+    auto_augment="rand",
+    random_erasing=0.5,
     mixup=0.8,
     cutmix=1.0,
-    repeats=2,
-    smoothing=0.1,
+    repeated_augmentation=2,
+    label_smoothing=0.1,
 )
 PLAN = Plan(model=MODEL, image=ImageSpec(height=8, width=8, channels=3), recipe=EVERYTHING)
 IMAGES = torch.randint(0, 256, (30, 3, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -75,7 +75,7 @@ def batch_of(rows: list[int], copies: list[int] | None = None) -> Batch:
 
 
 def run(targets: np.ndarray, stop: int, found: TrainState, plan: Plan, start: int = 0) -> list[float]:
-    pictures = InMemoryImageStore(IMAGES, cut=make_crop(plan.recipe, plan.seed))
+    pictures = InMemoryImageStore(IMAGES, random_crop=make_crop(plan.recipe, plan.seed))
     return [step.loss for step in itertools.islice(train_steps(found, pictures, targets, plan, start), stop)]
 
 
@@ -94,7 +94,9 @@ def test_a_recipe_without_wishes_shows_the_pictures_themselves():
 
 def test_views_are_made_in_the_order_that_is_promised():
     batch = batch_of([4, 9, 17, 23])
-    recipe = Recipe(crop_padding=2, flip=True, turn=9, stretch=0.2, move=0.1, augment="three", erase=0.7)
+    recipe = Recipe(
+        crop_padding=2, flip=True, rotate=9, scale=0.2, translate=0.1, auto_augment="three", random_erasing=0.7
+    )
     by_hand = crop_and_flip(batch.images, uniform(5, "crop and flip", 2, batch.indices, 3), 2, True)
     by_hand = random_affine(by_hand, uniform(5, "wander", 2, batch.indices, AFFINE_DRAWS), 9, 0.2, 0.1)
     by_hand = policies.apply_operations(
@@ -106,17 +108,19 @@ def test_views_are_made_in_the_order_that_is_promised():
 
 @pytest.mark.parametrize("policy", ["rand", "trivial", "three"])
 def test_every_policy_changes_most_pictures(policy):
-    shown = augment_batch(batch_of(list(range(30))), Recipe(augment=policy), 0, 0)
+    shown = augment_batch(batch_of(list(range(30))), Recipe(auto_augment=policy), 0, 0)
     assert (shown != IMAGES).flatten(1).any(1).float().mean() > 0.7
 
 
 def test_the_magnitude_and_the_count_of_rand_augment_are_the_recipes():
     batch = batch_of(list(range(30)))
-    weak, strong = (augment_batch(batch, Recipe(augment="rand", augment_magnitude=m), 0, 0) for m in (1.0, 10.0))
+    weak, strong = (
+        augment_batch(batch, Recipe(auto_augment="rand", randaugment_magnitude=m), 0, 0) for m in (1.0, 10.0)
+    )
     assert (strong.int() - IMAGES.int()).abs().float().mean() > (weak.int() - IMAGES.int()).abs().float().mean()
     assert not torch.equal(
-        augment_batch(batch, Recipe(augment="rand", augment_count=3), 0, 0),
-        augment_batch(batch, Recipe(augment="rand"), 0, 0),
+        augment_batch(batch, Recipe(auto_augment="rand", randaugment_num_ops=3), 0, 0),
+        augment_batch(batch, Recipe(auto_augment="rand"), 0, 0),
     )
 
 
@@ -130,7 +134,7 @@ def test_a_cut_mirrors_and_then_nothing_mirrors_again():
     batch = batch_of(list(range(30)))
     assert augment_batch(batch, recipe, 0, 0) is batch.images
     square = RandomResizedCrop(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
-    shown = InMemoryImageStore(IMAGES, cut=square).take(batch.indices, 4)
+    shown = InMemoryImageStore(IMAGES, random_crop=square).take(batch.indices, 4)
     mirrored = torch.from_numpy(square.draw_flips(batch.indices, 4))
     assert 5 < mirrored.sum() < 25
     assert torch.equal(shown, torch.where(mirrored[:, None, None, None], IMAGES.flip(-1), IMAGES))
@@ -165,7 +169,7 @@ def test_a_batch_that_lost_pictures_is_shown_and_kept_as_before():
 
 
 def test_epochs_count_different_pictures_and_steps_count_views():
-    pictures = InMemoryImageStore(IMAGES, cut=make_crop(EVERYTHING, 0))
+    pictures = InMemoryImageStore(IMAGES, random_crop=make_crop(EVERYTHING, 0))
     steps = list(train_steps(learner(PLAN), pictures, TARGETS, PLAN))
     assert steps[-1].epoch == pytest.approx(8 * 4 / 30)
     assert all(step.num_images == 8 for step in steps)
@@ -188,7 +192,7 @@ def test_both_flips_and_the_exchange_reach_all_eight_positions_of_a_square():
 
 
 def test_early_steps_show_whole_patches_of_smaller_pictures_and_later_ones_the_same_tensor():
-    recipe = dataclasses.replace(Recipe(), steps=10, small_size=0.75, small_until=0.5)
+    recipe = dataclasses.replace(Recipe(), steps=10, progressive_size=0.75, progressive_until=0.5)
     plan = dataclasses.replace(PLAN, recipe=recipe)
     assert resize_for_step(IMAGES, plan, 0).shape == (30, 3, 6, 6)
     assert resize_for_step(IMAGES, plan, 5) is IMAGES

@@ -53,7 +53,7 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
     def fitted(run: str = "run", source: Source | None = None, dry_run: bool = False, **said: object) -> list[Event]:
         overrides = {"recipe.save_every": "1"} | {name.replace("__", "."): str(text) for name, text in said.items()}
         wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=3, overrides=overrides)
-        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source or drawn()))
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, source_object=source or drawn()))
 
     return fitted
 
@@ -196,13 +196,13 @@ def test_settings_of_a_teacher_that_have_no_effect_are_refused(case, fit):
 
 
 def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
-    plan = Plan(teacher=DistillSettings(model="x", kind="features", steps=3), start=FinetuneSettings(weights="y"))
+    plan = Plan(distill=DistillSettings(teacher="x", kind="features", steps=3), finetune=FinetuneSettings(weights="y"))
     with pytest.raises(UsageError, match=r"--weights begins from a checkpoint\. Leave one"):
         planner.check_distill_settings(plan, "classes")
 
 
 def test_numbers_have_no_temperature():
-    plan = Plan(teacher=DistillSettings(model="x", temperature=5))
+    plan = Plan(distill=DistillSettings(teacher="x", temperature=5))
     planner.check_distill_settings(plan, "labels")
     with pytest.raises(UsageError, match=r"teacher\.temperature softens probabilities, which numbers are not"):
         planner.check_distill_settings(plan, "number")
@@ -210,8 +210,8 @@ def test_numbers_have_no_temperature():
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
     planned = next(event for event in fit(dry_run=True, teacher__model="cnn") if isinstance(event, PlanEvent))
-    assert (planned.plan.teacher.steps, planned.plan.teacher.share) == (1, 0)
-    assert planned.reasons["teacher.steps"] == "0.15 of all steps; 3 of training follow"
+    assert (planned.plan.distill.steps, planned.plan.distill.budget_fraction) == (1, 0)
+    assert planned.reasons["distill.steps"] == "0.15 of all steps; 3 of training follow"
 
 
 def test_a_dry_run_of_a_written_plan_counts_its_teacher_and_makes_nothing(fit, tmp_path, monkeypatch):

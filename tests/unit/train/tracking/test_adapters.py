@@ -75,7 +75,7 @@ def go_through(tracker: Tracker) -> None:
     tracker.record("masked_step", 2, {"masked_loss": 0.5})
     tracker.record("step", 1, {"loss": 2.0})
     tracker.record_final(9, {"final/test_accuracy": 0.75})
-    tracker.close(whole=True)
+    tracker.close(completed=True)
 
 
 def test_wandb_gets_one_run_whose_rows_name_their_step(asked, tmp_path):
@@ -122,7 +122,7 @@ def test_mlflow_gets_parameters_in_portions_and_rows_with_their_step(asked, tmp_
 
 def test_mlflow_goes_on_with_the_run_that_it_knows(asked, tmp_path):
     tracker = MLflowTracker(filed(tmp_path, known_as="m0"))
-    tracker.close(whole=False)
+    tracker.close(completed=False)
     assert asked == [("update", "m0", "RUNNING"), ("ended", "m0", "KILLED")]
 
 

@@ -32,7 +32,7 @@ def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
     for step in (1, 2, 3):
         writer.record("step", step, {"loss": 4.0 / step, "lr": 0.5})
     writer.record_final(3, {"final/test_accuracy": 0.75})
-    writer.close(whole=True)
+    writer.close(completed=True)
     assert curves(tmp_path / TENSORBOARD_FOLDER) == {
         "loss": [(1, 4.0), (2, 2.0), (3, 1.3333334)], "lr": [(1, 0.5), (2, 0.5), (3, 0.5)],
         "final/test_accuracy": [(3, 0.75)],
@@ -46,7 +46,7 @@ def test_the_plan_is_there_once_whatever_step_is_recorded_first(tmp_path):
         writer = opened(tmp_path)
         for step in steps:
             writer.record("step", step, {"loss": 1.0})
-        writer.close(whole=False)
+        writer.close(completed=False)
     assert "| recipe.steps | 5 |" in texts(tmp_path / TENSORBOARD_FOLDER)["plan"]
 
 
@@ -54,14 +54,14 @@ def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
     first = opened(tmp_path)
     for step in (1, 2, 3, 4):
         first.record("step", step, {"loss": 1.0})
-    first.close(whole=False)
+    first.close(completed=False)
     second = opened(tmp_path)
     for step in (3, 4, 5):
         second.record("step", step, {"loss": 2.0})
-    second.close(whole=True)
+    second.close(completed=True)
     third = opened(tmp_path)  # nothing was missing but the figures
     third.record_final(5, {"final/test_accuracy": 0.5})
-    third.close(whole=True)
+    third.close(completed=True)
     found = curves(tmp_path / TENSORBOARD_FOLDER)
     assert found["loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]
     assert found["final/test_accuracy"] == [(5, 0.5)]

@@ -85,7 +85,7 @@ def test_rows_come_in_order_each_over_its_own_axis(opened):
     them.record({"step": 0, "masked_step": 4, "masked_loss": 0.5})
     them.record({"step": 1, "loss": 2.0, "lr": 0.1})
     them.conclude(9, {"final/test_accuracy": 0.75})
-    assert them.close(whole=True) == []
+    assert them.close(completed=True) == []
     assert made["noting"].rows == [
         ("masked_step", 4, {"masked_loss": 0.5}),
         ("step", 1, {"loss": 2.0, "lr": 0.1}),
@@ -109,14 +109,14 @@ def test_one_that_cannot_be_opened_is_told_of_and_left_out(opened):
     them, made = opened("refusing", "noting")
     assert them.told()[0].startswith("refusing gets no more rows: no key for api.example")
     them.record({"step": 1, "loss": 1.0})
-    assert them.close(whole=True) == [] and made["noting"].rows == [("step", 1, {"loss": 1.0}), True]
+    assert them.close(completed=True) == [] and made["noting"].rows == [("step", 1, {"loss": 1.0}), True]
 
 
 def test_a_run_that_is_over_does_not_wait_for_ever(opened, monkeypatch):
     monkeypatch.setattr(trackers, "CLOSE_TIMEOUT", 0.05)
     them, _ = opened("stuck")
     them.record({"step": 1, "loss": 1.0})
-    assert them.close(whole=True) == ["stuck did not take all rows within 0 s; metrics.jsonl has them."]
+    assert them.close(completed=True) == ["stuck did not take all rows within 0 s; metrics.jsonl has them."]
     Stuck.free.set()
 
 
@@ -134,4 +134,4 @@ def test_without_trackers_nothing_is_begun():
     them, before = Trackers(), threading.active_count()
     them.record({"step": 1, "loss": 1.0})
     them.record_final(1, {})
-    assert them.close(whole=True) == [] and threading.active_count() == before
+    assert them.close(completed=True) == [] and threading.active_count() == before

@@ -26,8 +26,10 @@ from vitrail.train.request import DatasetFingerprint, TrainRequest
 BOTH = ViTConfig(
     image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, pool="class+mean"
 )
-PHOTOS = DatasetFingerprint(name="cells", num_images=2000, num_classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
-CPU = Runtime(device="cpu", number_format="bfloat16", threads=2, workers=2, compile=False, reasons={})
+PHOTOS = DatasetFingerprint(
+    name="cells", num_images=2000, num_classes=2, height=300, width=300, channels=1, low=0.0, high=255.0
+)
+CPU = Runtime(device="cpu", precision="bfloat16", threads=2, num_workers=2, compile=False, reasons={})
 WISHES = TrainRequest(data=DataSettings(), minutes=10.0)
 
 
@@ -120,7 +122,7 @@ def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kep
     assert (plan.model.width, plan.model.depth, plan.model.outputs, plan.model.channels) == (16, 2, 2, 3)
     assert plan.model.pool == "class+mean" and plan.image.mean == (0.1, 0.2, 0.3)
     assert (plan.image.fit, plan.image.crop_fraction, plan.image.size) == ("squash", 1.0, plan.model.image_size)
-    assert plan.start.weights == str(checkpoint) and len(plan.start.digest) == 16
+    assert plan.finetune.weights == str(checkpoint) and len(plan.finetune.weights_sha256) == 16
     assert "crop" in reasons["image.fit"]
     assert (plan.model.pool_every, reasons["model.pool_every"]) == (1, "2 blocks, one after another")
 
@@ -128,11 +130,11 @@ def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kep
 def test_a_checkpoint_of_another_number_of_channels_is_adapted_or_refused(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
     five = dataclasses.replace(PHOTOS, channels=5)
-    with pytest.raises(UsageError, match=r"of 3 channels, and those of cells have 5\..*--start.channels_policy sum"):
+    with pytest.raises(UsageError, match=r"of 3 channels, and those of cells have 5\..*--finetune.channels_policy sum"):
         finetune_planner.draft_finetune_plan(five, WISHES, CPU, opened)
-    wishes = dataclasses.replace(WISHES, overrides={"start.channels_policy": "tile"})
+    wishes = dataclasses.replace(WISHES, overrides={"finetune.channels_policy": "tile"})
     plan, _ = finetune_planner.draft_finetune_plan(five, wishes, CPU, opened)
-    model = weights.build_start_model(opened, plan.model, plan.start)
+    model = weights.build_start_model(opened, plan.model, plan.finetune)
     assert model.tokens.patches.weight.shape[1] == 5
 
 
@@ -140,7 +142,7 @@ def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoin
     opened = weights.open_checkpoint(str(checkpoint))
     plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
     model, theirs = (
-        weights.build_start_model(opened, plan.model, plan.start),
+        weights.build_start_model(opened, plan.model, plan.finetune),
         bundle.load_bundle(checkpoint).model.state_dict(),
     )
     for name, tensor in model.state_dict().items():
@@ -153,9 +155,9 @@ def test_another_file_than_the_plan_s_and_another_shape_than_the_file_s_are_refu
     opened = weights.open_checkpoint(str(checkpoint))
     plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
     with pytest.raises(UsageError, match=r"is not the file that the plan was made with.*expected 0123"):
-        weights.build_start_model(opened, plan.model, dataclasses.replace(plan.start, digest="0123"))
+        weights.build_start_model(opened, plan.model, dataclasses.replace(plan.finetune, digest="0123"))
     with pytest.raises(UsageError, match=r"model.depth comes from the checkpoint, 2, and cannot be 1"):
-        weights.build_start_model(opened, dataclasses.replace(plan.model, depth=1), plan.start)
+        weights.build_start_model(opened, dataclasses.replace(plan.model, depth=1), plan.finetune)
 
 
 def test_nothing_by_that_name_is_one_sentence():
@@ -178,7 +180,7 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
         (dataclasses.replace(PHOTOS, channels=5), WISHES),
         (dataclasses.replace(PHOTOS, count=10**12), WISHES),
         (PHOTOS, dataclasses.replace(WISHES, pretrain=True)),
-        (PHOTOS, dataclasses.replace(WISHES, overrides={"teacher.model": "x", "teacher.kind": "features"})),
+        (PHOTOS, dataclasses.replace(WISHES, overrides={"distill.teacher": "x", "distill.kind": "features"})),
         (PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224")),
         (PHOTOS, dataclasses.replace(WISHES, weights="none")),
     ):
@@ -191,7 +193,7 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
         ({"image_size": (66, 66)}, "66 is not a multiple"),
         ({"channels": 1}, "trained on pictures of 3 channels, and 1 were asked for"),
         ({"overrides": {"model.depth": "3"}}, "model.depth comes from the checkpoint"),
-        ({"overrides": {"recipe.momentum": "0.9"}}, "--recipe.momentum has no effect here without"),
+        ({"overrides": {"recipe.muon_momentum": "0.9"}}, "--recipe.muon_momentum has no effect here without"),
     ],
 )
 def test_a_checkpoint_that_nobody_has_named_gives_way_to_what_was_asked_for(
@@ -202,20 +204,20 @@ def test_a_checkpoint_that_nobody_has_named_gives_way_to_what_was_asked_for(
     monkeypatch.setenv(weights.WEIGHTS_FOLDER_VARIABLE, str(tmp_path / "weights"))
     wishes = dataclasses.replace(WISHES, **asked)
     plan, reasons, (note,) = finetune_planner.draft_from_request(PHOTOS, wishes, CPU)
-    assert plan.start.weights == "none" and why in reasons["start.weights"]
-    assert note == f"From scratch: {reasons['start.weights']}" and "dinov2-small is on this machine, but" in note
+    assert plan.finetune.weights == "none" and why in reasons["finetune.weights"]
+    assert note == f"From scratch: {reasons['finetune.weights']}" and "dinov2-small is on this machine, but" in note
     with pytest.raises(UsageError, match=why):
         finetune_planner.draft_from_request(
             PHOTOS, dataclasses.replace(wishes, weights=str(tmp_path / "weights" / "dinov2-small")), CPU
         )
-    assert finetune_planner.draft_from_request(PHOTOS, WISHES, CPU)[0].start.weights.endswith("dinov2-small")
+    assert finetune_planner.draft_from_request(PHOTOS, WISHES, CPU)[0].finetune.weights.endswith("dinov2-small")
 
 
 def test_a_probe_weighs_all_pictures_alike_and_says_so(checkpoint):
     uneven, opened = dataclasses.replace(PHOTOS, ratio=30.0), weights.open_checkpoint(str(checkpoint))
     plan, reasons = finetune_planner.draft_finetune_plan(uneven, WISHES, CPU, opened)
     assert plan.recipe.class_weights == "root"
-    wishes = dataclasses.replace(WISHES, overrides={"start.method": "probe"})
+    wishes = dataclasses.replace(WISHES, overrides={"finetune.method": "probe"})
     plan, reasons = finetune_planner.draft_finetune_plan(uneven, wishes, CPU, opened)
     assert (plan.recipe.class_weights, plan.recipe.steps) == ("none", 0)
     assert reasons["recipe.class_weights"] == "the probe weighs all pictures alike"
@@ -224,21 +226,23 @@ def test_a_probe_weighs_all_pictures_alike_and_says_so(checkpoint):
 def test_without_minutes_all_blocks_are_tuned_and_the_reason_names_none(checkpoint):
     wishes = dataclasses.replace(WISHES, minutes=None, steps=500)
     plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
-    assert plan.start.frozen_blocks == 0 and reasons["start.frozen_blocks"] == "no minutes to keep to: all are tuned"
+    assert (
+        plan.finetune.freeze_blocks == 0 and reasons["finetune.freeze_blocks"] == "no minutes to keep to: all are tuned"
+    )
 
 
 @pytest.mark.parametrize("minutes", [0.0001, 60.0])
 def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(minutes, checkpoint):
     opened, wishes = weights.open_checkpoint(str(checkpoint)), dataclasses.replace(WISHES, minutes=minutes)
     alone, _ = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened)
-    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world=2)
+    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world_size=2)
     few = minutes < 1
-    assert (alone.start.frozen_blocks, plan.start.frozen_blocks) == (1 if few else 0, 0)
-    assert reasons["start.frozen_blocks"].startswith("2 processes cannot" if few else "the minutes allow")
-    wishes = dataclasses.replace(wishes, overrides={"start.frozen_blocks": "1"})
-    assert finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world=2)[0].start.frozen_blocks == 1, (
-        "agreement.check refuses"
-    )
+    assert (alone.finetune.freeze_blocks, plan.finetune.freeze_blocks) == (1 if few else 0, 0)
+    assert reasons["finetune.freeze_blocks"].startswith("2 processes cannot" if few else "the minutes allow")
+    wishes = dataclasses.replace(wishes, overrides={"finetune.freeze_blocks": "1"})
+    assert (
+        finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world_size=2)[0].finetune.freeze_blocks == 1
+    ), "agreement.check refuses"
 
 
 @pytest.mark.parametrize(
@@ -250,9 +254,9 @@ def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(m
     ],
 )
 def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, why, checkpoint):
-    wishes = dataclasses.replace(WISHES, overrides={"start.method": method})
+    wishes = dataclasses.replace(WISHES, overrides={"finetune.method": method})
     _, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
-    assert "hash" in reasons["start.digest"] and "number of channels" in reasons["start.channels_policy"]
+    assert "hash" in reasons["finetune.weights_sha256"] and "number of channels" in reasons["finetune.channels_policy"]
     assert {name: reasons[f"start.{name}"] for name in why} == why
 
 
@@ -276,13 +280,13 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
     for minutes in (3.0, 10.0, 60.0):
         plan, _ = finetune_planner.draft_finetune_plan(found, dataclasses.replace(WISHES, minutes=minutes), CPU, some)
         sizes.append(plan.model.image_size[0])
-        frozen.append(plan.start.frozen_blocks)
+        frozen.append(plan.finetune.freeze_blocks)
     assert sizes == sorted(sizes) and sizes[0] == 112 and sizes[-1] == 224
     assert frozen[-1] == 0
 
 
 def test_fields_of_the_start_are_kept_as_they_were_asked_for(checkpoint):
-    wishes = dataclasses.replace(WISHES, overrides={"start.method": "lora", "start.lora_rank": "2"})
+    wishes = dataclasses.replace(WISHES, overrides={"finetune.method": "lora", "finetune.lora_rank": "2"})
     plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
-    assert (plan.start.method, plan.start.lora_rank, reasons["start.method"]) == ("lora", 2, "asked for")
-    assert plan.start.frozen_blocks == 0 and isinstance(plan.start, FinetuneSettings)
+    assert (plan.finetune.method, plan.finetune.lora_rank, reasons["finetune.method"]) == ("lora", 2, "asked for")
+    assert plan.finetune.freeze_blocks == 0 and isinstance(plan.finetune, FinetuneSettings)

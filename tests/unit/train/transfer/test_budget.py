@@ -26,7 +26,7 @@ from vitrail.train.planning import throughput
 from vitrail.train.planning.throughput import Throughput
 from vitrail.train.request import TrainRequest
 
-MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 PICTURES = np.random.default_rng(0).integers(0, 90, (48, 16, 16, 3)).astype(np.uint8)
 SOURCE = Source(
@@ -51,7 +51,7 @@ def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
         given = dataclasses.replace(SOURCE, splits=SPLITS)
         (found,) = [
             event
-            for event in training.fit(wishes, MACHINE, tmp_path / "run", True, given=given)
+            for event in training.fit(wishes, MACHINE, tmp_path / "run", True, source_object=given)
             if isinstance(event, PlanEvent)
         ]
         assert found.cost is not None and not (tmp_path / "run").exists()
@@ -68,25 +68,25 @@ def test_a_dry_run_counts_features_and_probes_whatever_the_budget_is(asked, step
     assert planned.cost.step_seconds == (0.5,)
 
 
-@pytest.mark.parametrize("asked", [{"overrides": {"start.method": "probe"}}, {"minutes": 0.02}])
+@pytest.mark.parametrize("asked", [{"overrides": {"finetune.method": "probe"}}, {"minutes": 0.02}])
 def test_a_probe_is_foretold_whether_it_was_asked_for_or_the_minutes_are_too_few(asked, foretold):
     planned = foretold(**asked)
-    assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
+    assert (planned.plan.finetune.method, planned.plan.recipe.steps) == ("probe", 0)
     assert planned.cost.training == pytest.approx(FEATURES, abs=0.1)
     assert planned.cost.step_seconds == () and planned.cost.evaluation > 4
 
 
 def test_a_teacher_that_is_trained_first_is_counted_and_named_beside_the_features(foretold, monkeypatch):
     monkeypatch.setattr(distillation, "measure_distill_step", lambda *_: 2.0)
-    planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, steps=4)
+    planned = foretold({"distill.teacher": "cnn", "distill.steps": "5"}, steps=4)
     assert planned.cost.training == pytest.approx(10 + FEATURES + 2, abs=0.1)
-    planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, minutes=2.0)
+    planned = foretold({"distill.teacher": "cnn", "distill.steps": "5"}, minutes=2.0)
     assert planned.reasons["recipe.steps"] == "2 minutes less 82 s for features and the teacher, 0.500 s a step"
     assert planned.plan.recipe.steps == 76
 
 
 def test_a_written_plan_of_a_probe_is_foretold_too(foretold, tmp_path):
-    plan = foretold({"start.method": "probe"}).plan
+    plan = foretold({"finetune.method": "probe"}).plan
     given = dataclasses.replace(SOURCE, splits=SPLITS)
     events = training.fit_plan(plan, tmp_path / "again", given, dry_run=True)
     (planned,) = [event for event in events if isinstance(event, PlanEvent)]
@@ -95,7 +95,7 @@ def test_a_written_plan_of_a_probe_is_foretold_too(foretold, tmp_path):
 
 @pytest.mark.parametrize(
     ("overrides", "asked", "predicted"),
-    [({}, {"steps": 4}, None), ({"start.method": "probe"}, {}, None), ({}, {"steps": 600}, FEATURES + 300)],
+    [({}, {"steps": 4}, None), ({"finetune.method": "probe"}, {}, None), ({}, {"steps": 600}, FEATURES + 300)],
 )
 def test_a_run_is_measured_before_it_for_many_steps_and_not_for_few_or_a_probe(
     overrides, asked, predicted, foretold, tmp_path, monkeypatch
@@ -104,21 +104,23 @@ def test_a_run_is_measured_before_it_for_many_steps_and_not_for_few_or_a_probe(
     if predicted is None:
         monkeypatch.setattr(finetune_planner, "measure_feature_seconds", None)
     wishes = TrainRequest(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides, **asked)
-    list(training.fit(wishes, MACHINE, tmp_path / "run", given=dataclasses.replace(SOURCE, splits=SPLITS)))
+    list(training.fit(wishes, MACHINE, tmp_path / "run", source_object=dataclasses.replace(SOURCE, splits=SPLITS)))
     told = events.read_cost(tmp_path / "run")["predicted"]
     assert (told or {}).get("training") == (None if predicted is None else pytest.approx(predicted, abs=0.1))
 
 
 def test_several_processes_make_the_fewest_steps_where_one_would_end_with_the_probe():
     plan = dataclasses.replace(Plan(), start=FinetuneSettings(weights="x"), minutes=1.0)
-    wishes, reasons = TrainRequest(data=DataSettings(), overrides={"recipe.batch": "8"}), {}
-    found = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, wishes, reasons, world=2)
-    assert (found.start.method, found.recipe.steps) == ("full", finetune_planner.MIN_FINETUNE_STEPS)
+    wishes, reasons = TrainRequest(data=DataSettings(), overrides={"recipe.batch_size": "8"}), {}
+    found = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, wishes, reasons, world_size=2)
+    assert (found.finetune.method, found.recipe.steps) == ("full", finetune_planner.MIN_FINETUNE_STEPS)
     why = "1 minutes less 58 s for features, 0.500 s a step, are 4"
     assert reasons["recipe.steps"] == f"at least, for 2 processes cannot end with the probe yet: {why}"
-    assert finetune_planner.fix_finetune_steps(plan, 50.0, PACE, wishes, reasons, world=2).recipe.steps == 20
+    assert finetune_planner.fix_finetune_steps(plan, 50.0, PACE, wishes, reasons, world_size=2).recipe.steps == 20
     assert reasons["recipe.steps"] == "1 minutes less 50 s for features, 0.500 s a step"
     assert (
-        finetune_planner.fix_finetune_steps(plan, 58.0, PACE, TrainRequest(data=DataSettings()), reasons).start.method
+        finetune_planner.fix_finetune_steps(
+            plan, 58.0, PACE, TrainRequest(data=DataSettings()), reasons
+        ).finetune.method
         == "probe"
     )

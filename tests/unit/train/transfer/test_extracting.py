@@ -26,15 +26,15 @@ from vitrail.train.finetune import features
 from vitrail.train.request import TrainRequest
 from vitrail.train.run_folder import RunFolder
 
-MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 PICTURES = (20, 20)  # 30 learnt, 4 to validate on: four portions, one, and four of mirror images
 
 
 def fit(run: Path, weights: Path) -> list[Event]:
-    overrides = {"start.method": "probe"}
+    overrides = {"finetune.method": "probe"}
     wishes = TrainRequest(data=DataSettings(), weights=str(weights), overrides=overrides)
-    return list(training.fit(wishes, MACHINE, run, given=drawn(PICTURES)))
+    return list(training.fit(wishes, MACHINE, run, source_object=drawn(PICTURES)))
 
 
 @pytest.fixture
@@ -143,12 +143,14 @@ def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, t
 
 
 def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
-    wishes = TrainRequest(data=DataSettings(), weights=str(weights), overrides={"start.method": "probe"})
-    events = training.fit(wishes, MACHINE, tmp_path / "run", given=drawn(PICTURES))
+    wishes = TrainRequest(data=DataSettings(), weights=str(weights), overrides={"finetune.method": "probe"})
+    events = training.fit(wishes, MACHINE, tmp_path / "run", source_object=drawn(PICTURES))
     whole = 0
     with pytest.raises(InterruptedRun, match="Interrupted after the features") as end:
         for event in events:
-            whole += isinstance(event, TaskProgress) and event.done == event.total and "features of the" in event.task_name
+            whole += (
+                isinstance(event, TaskProgress) and event.done == event.total and "features of the" in event.task_name
+            )
             if whole == 3:  # train, val, and now the mirror images of train
                 os.kill(os.getpid(), signal.SIGTERM)
     assert whole == 3 and end.value.exit_code == 143

@@ -30,7 +30,7 @@ from vitrail.train.request import TrainRequest
 from vitrail.train.resume import Extension
 from vitrail.train.run_folder import RunFolder
 
-MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 TARGETS = {
     "classes": np.arange(48) % 2,
@@ -70,7 +70,7 @@ def fit(tmp_path: Path, weights: Path) -> Fit:
         rest = {name: text for name, text in words.items() if "__" not in name}
         data = DataSettings(val_fraction=0.25)
         wishes = TrainRequest(data=data, **({"steps": 4, "weights": str(weights)} | rest), overrides=overrides)
-        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, source_object=source))
 
     return fitted
 
@@ -157,13 +157,13 @@ def test_a_run_goes_on_bit_for_bit_whether_it_was_killed_among_the_features_or_t
 def test_a_plan_finds_its_weights_again(fit, tmp_path):
     fit(drawn(), run="first")
     plan = RunFolder(tmp_path / "first").read_plan()
-    list(training.fit_plan(plan, tmp_path / "again", given=drawn()))
+    list(training.fit_plan(plan, tmp_path / "again", source_object=drawn()))
     files = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("first", "again")]
     assert files[0] == files[1]
     save_model(tmp_path / "other", create_model(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
-    moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
+    moved = dataclasses.replace(plan, start=dataclasses.replace(plan.finetune, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
-        list(training.fit_plan(moved, tmp_path / "third", given=drawn()))
+        list(training.fit_plan(moved, tmp_path / "third", source_object=drawn()))
 
 
 def test_a_dry_run_of_a_written_plan_counts_its_features_and_makes_nothing(fit, tmp_path, monkeypatch):
@@ -212,7 +212,9 @@ def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_f
             list(training.resume_run(tmp_path / "run", drawn()))
     plan.write_text(text.replace("\nclip = 1.0", "\nclip = 2.0"))
     told = [event.text for event in training.resume_run(tmp_path / "run", drawn()) if isinstance(event, Note)]
-    assert any(text.startswith("Changed since the run was saved: recipe.clip 1.0 -> 2.0.") for text in told), told
+    assert any(
+        text.startswith("Changed since the run was saved: recipe.grad_clip_norm 1.0 -> 2.0.") for text in told
+    ), told
 
 
 def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_better_on_all(fit, tmp_path, monkeypatch):
@@ -256,9 +258,9 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     (planned,) = [
         event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.03) if isinstance(event, PlanEvent)
     ]
-    assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
-    assert "too little is left to tune" in planned.reasons["start.method"]
-    assert planned.reasons["start.layer_decay"] == "the probe tunes nothing"
+    assert (planned.plan.finetune.method, planned.plan.recipe.steps) == ("probe", 0)
+    assert "too little is left to tune" in planned.reasons["finetune.method"]
+    assert planned.reasons["finetune.layer_decay"] == "the probe tunes nothing"
     with pytest.raises(UsageError, match=r"too little is left to tune, so no step asks the teacher"):
         fit(drawn(), dry_run=True, steps=None, minutes=0.03, teacher__model="cnn")
     for name, text in (("start__method", "lora"), ("start__frozen_blocks", "1"), ("recipe__batch", "8")):
@@ -276,7 +278,7 @@ def test_epochs_are_counted_by_the_batch_and_the_repeats_that_were_asked_for(wor
 
 def test_a_teacher_that_is_trained_first_has_its_share_here_too(fit):
     (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, teacher__model="cnn") if isinstance(e, PlanEvent)]
-    assert planned.plan.teacher.steps == 4
+    assert planned.plan.distill.steps == 4
 
 
 def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said(fit, tmp_path):
@@ -330,9 +332,9 @@ def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
 
 def test_what_was_asked_of_the_machine_is_kept_in_the_plan_here_too(tmp_path, weights):
     wishes = TrainRequest(data=DataSettings(val_fraction=0.25), steps=4, weights=str(weights))
-    patient = dataclasses.replace(MACHINE, patience=77.0)
-    events = list(training.fit(wishes, patient, tmp_path / "run", True, given=drawn()))
-    assert next(event.plan for event in events if isinstance(event, PlanEvent)).compute.patience == 77.0
+    patient = dataclasses.replace(MACHINE, timeout=77.0)
+    events = list(training.fit(wishes, patient, tmp_path / "run", True, source_object=drawn()))
+    assert next(event.plan for event in events if isinstance(event, PlanEvent)).compute.timeout == 77.0
     shared = dataclasses.replace(MACHINE, engine="ddp")
     with pytest.raises(UsageError, match=r"compute\.engine ddp shares the work of several processes"):
-        list(training.fit(wishes, shared, tmp_path / "run", True, given=drawn()))
+        list(training.fit(wishes, shared, tmp_path / "run", True, source_object=drawn()))

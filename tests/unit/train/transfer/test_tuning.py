@@ -21,8 +21,8 @@ def test_layers_are_counted_from_the_embeddings_to_the_head():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_every_block_learns_at_a_fraction_of_the_rate_of_the_block_above_it(optimizer):
-    model, recipe = create_model(TINY), Recipe(steps=10, optimizer=optimizer, rate=1.0, muon_rate=1.0, warmup=0.0)
-    optimizers = build_optimizers(model, recipe, "cpu", scales=layer_lr_scales(model, 0.5))
+    model, recipe = create_model(TINY), Recipe(steps=10, optimizer=optimizer, lr=1.0, muon_lr=1.0, warmup=0.0)
+    optimizers = build_optimizers(model, recipe, "cpu", lr_scales=layer_lr_scales(model, 0.5))
     set_learning_rates(optimizers, recipe, 0)
     rates = {id(p): group["lr"] for one in optimizers for group in one.param_groups for p in group["params"]}
     assert len(rates) == len(list(model.parameters()))
@@ -34,7 +34,7 @@ def test_every_block_learns_at_a_fraction_of_the_rate_of_the_block_above_it(opti
 
 def test_frozen_blocks_and_all_below_them_are_in_no_optimizer():
     model = create_model(TINY)
-    set_trainable(model, FinetuneSettings(weights="x", frozen_blocks=2), 0)
+    set_trainable(model, FinetuneSettings(weights="x", freeze_blocks=2), 0)
     (optimizer,) = build_optimizers(model, Recipe(optimizer="adamw"), "cpu")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     learning = {name for name, parameter in model.named_parameters() if id(parameter) in held}
@@ -61,14 +61,14 @@ def test_adapters_are_drawn_from_the_seed():
     ("fields", "words"),
     [
         ({"weights": ""}, "must name a checkpoint"),
-        ({"frozen_blocks": 2}, "start.weights is none"),
+        ({"frozen_blocks": 2}, "finetune.weights is none"),
         ({"weights": "x", "frozen_blocks": -1}, "frozen_blocks must be 0 or more"),
         ({"weights": "x", "layer_decay": 0.0}, "layer_decay must lie in"),
         ({"weights": "x", "lora_rank": 0}, "lora_rank must be at least 1"),
         ({"weights": "x", "average": (0.5, 1.5)}, "must list shares"),
-        ({"weights": "x", "lora_rank": 4}, "start.lora_rank has no meaning with start.method full"),
-        ({"weights": "x", "method": "lora", "frozen_blocks": 1}, "has no meaning with .* give --start.method full"),
-        ({"weights": "x", "method": "probe", "average": (0.5,)}, "--start.method full or lora"),
+        ({"weights": "x", "lora_rank": 4}, "finetune.lora_rank has no meaning with finetune.method full"),
+        ({"weights": "x", "method": "lora", "frozen_blocks": 1}, "has no meaning with .* give --finetune.method full"),
+        ({"weights": "x", "method": "probe", "average": (0.5,)}, "--finetune.method full or lora"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(fields, words):
