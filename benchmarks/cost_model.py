@@ -88,7 +88,7 @@ def foretold(name: str, batch: str, number_format: str, optimizer: str) -> dict[
     from vitrail.services.open_model import default_image_spec
 
     config = shape(name)
-    said: dict[str, Any] = {"number_format": number_format, "optimizer": optimizer}
+    said: dict[str, Any] = {"precision": number_format, "optimizer": optimizer}
     asked = CostRequest(batch_size=int(batch), **said)
     facts = estimate_cost(config, default_image_spec(config), asked)
     return {
@@ -117,8 +117,8 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     small = shape("vit_mu_patch8_16")
     for warm, config in ((True, small), (False, shape(name))):
         spec, count = default_image_spec(config), int(batch)
-        compute: dict[str, Any] = {"number_format": number_format}
-        recipe: dict[str, Any] = {"steps": 1_000_000, "batch": count, "optimizer": optimizer, "warmup": 0.0}
+        compute: dict[str, Any] = {"precision": number_format}
+        recipe: dict[str, Any] = {"steps": 1_000_000, "batch_size": count, "optimizer": optimizer, "warmup": 0.0}
         plan = Plan(model=config, image=spec, recipe=Recipe(**recipe), compute=ComputeSettings(**compute))
         before = resident()
         measure.reset_peak_memory("cpu")

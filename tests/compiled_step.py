@@ -27,10 +27,10 @@ CELLS = torch.tensor([[0.0, 1.0, float("nan")]]).repeat(B, 1)
 MIXED = torch.tensor([[0.25, 0.0, 0.75]]).repeat(B, 1)
 CASES = {
     "classes": ("classes", None, CLASSES, {}),
-    "mixed, half of the patches": ("classes", ROWS, MIXED, {"smoothing": 0.1}),
-    "labels": ("labels", None, CELLS, {"positive_weight": 3.0}),
-    "asymmetric": ("labels", ROWS, CELLS, {"gamma_negative": 2.0, "margin": 0.05}),
-    "number": ("number", None, CELLS, {"huber": 1.0}),
+    "mixed, half of the patches": ("classes", ROWS, MIXED, {"label_smoothing": 0.1}),
+    "labels": ("labels", None, CELLS, {"max_pos_weight": 3.0}),
+    "asymmetric": ("labels", ROWS, CELLS, {"asl_gamma_neg": 2.0, "asl_margin": 0.05}),
+    "number": ("number", None, CELLS, {"huber_delta": 1.0}),
     "number, in bfloat16": ("number", ROWS, CELLS, {}),
 }
 
@@ -46,7 +46,7 @@ def differences(name: str, backend: str) -> tuple[float, float]:
     """Plain against compiled; a break in the graph is an error."""
     torch._dynamo.reset()
     task, rows, targets, recipe = CASES[name]
-    compute = dataclasses.replace(PLAN.compute, number_format="bfloat16" if "bfloat16" in name else "float32")
+    compute = dataclasses.replace(PLAN.compute, precision="bfloat16" if "bfloat16" in name else "float32")
     plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(PLAN.recipe, **recipe), compute=compute)
     loss = build_loss(task, plan.recipe)
     losses, gradients = [], []

@@ -48,7 +48,7 @@ CELLS = np.where(np.random.default_rng(1).random((28, 3)) < 0.6, np.nan, np.rand
 
 
 def plan(engine: str = "auto", **recipe: object) -> Plan:
-    compute = dataclasses.replace(PLAN.compute, engine=engine)
+    compute = dataclasses.replace(PLAN.compute, strategy=engine)
     return dataclasses.replace(PLAN, compute=compute, recipe=dataclasses.replace(PLAN.recipe, **recipe))
 
 
@@ -70,7 +70,7 @@ def trained(
 
 def gradients(engine: str, team: RankGroup) -> list[torch.Tensor]:
     """A tenth of those of the first step, as AdamW's first moment keeps them."""
-    learner, _ = trained(plan(engine, steps=1, clip=0.0), team)
+    learner, _ = trained(plan(engine, steps=1, grad_clip_norm=0.0), team)
     return [to_full_tensor(moments["exp_avg"]) * 10 for moments in learner.optimizers[0].state.values()]
 
 

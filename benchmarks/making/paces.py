@@ -21,7 +21,7 @@ ROUNDS, ROUNDS_ALONE = 7, 3
 Words = Sequence[object]
 
 
-FIRST = ("pretrain", "teacher")
+FIRST = ("pretrain", "distill")
 """Sections of a plan with steps of their own, before those of the training."""
 CHOSEN = ("model", "pixels", "frozen_blocks")
 """What a plan fits to its minutes beside its steps."""

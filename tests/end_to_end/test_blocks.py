@@ -66,7 +66,7 @@ table = numpy.stack([y, 1 - y], axis=1)
 import numpy
 X, y = numpy.random.default_rng(0).integers(0, 255, (24, 16, 16), dtype=numpy.uint8), numpy.arange(24) % 2
 """,
-    "docs/true-maps.md": "from vitrail.explain.faithfulness.localization import center_baseline as mine"
+    "docs/true-maps.md": "from vitrail.explain.faithfulness.localization import center_baseline as mine, "
     "edge_baseline as other",
 }
 """What a page's Python takes for granted."""

@@ -134,7 +134,8 @@ def test_a_part_that_the_target_cannot_express_is_named_and_nothing_is_kept(vitr
 def test_a_setting_that_is_none_of_the_architecture(vitrail, plain, tmp_path):
     said = sentence(vitrail("convert", plain, "--recipe.batch_size", 3, "--out", tmp_path / "a"), 2)
     assert said == (
-        "Beside a model only fields of its architecture can be set, such as --model.activation. Got --recipe.batch_size."
+        "Beside a model only fields of its architecture can be set, such as --model.activation. Got "
+        "--recipe.batch_size."
     )
 
 

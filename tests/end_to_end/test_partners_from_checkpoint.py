@@ -30,15 +30,15 @@ def test_the_plan_chooses_by_itself_what_several_processes_can_do(tmp_path):
     answers = partners.ended(partners.start(line(tmp_path)))
     assert [code for code, _, _ in answers] == [0, 0], answers
     plan = (tmp_path / "run" / "plan.toml").read_text()
-    assert re.search(r"\nfrozen_blocks = 0 +# 2 processes cannot leave blocks as they are yet", plan), plan
+    assert re.search(r"\nfreeze_blocks = 0 +# 2 processes cannot leave blocks as they are yet", plan), plan
     assert re.search(r"\nsteps = 10 +# at least, for 2 processes cannot end with the probe yet: ", plan), plan
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("field", "value"), [("method", "probe"), ("frozen_blocks", "1")])
+@pytest.mark.parametrize(("field", "value"), [("method", "probe"), ("freeze_blocks", "1")])
 def test_what_was_asked_for_and_several_cannot_do_is_refused(field, value, tmp_path):
-    answers = partners.ended(partners.start(line(tmp_path, f"--start.{field}", value)))
+    answers = partners.ended(partners.start(line(tmp_path, f"--finetune.{field}", value)))
     for code, out, err in answers:
         assert code == 2 and not out, err
         said = err.splitlines()[-1]

@@ -69,7 +69,8 @@ def test_a_tracker_that_is_not_here_is_refused_before_a_picture_is_read(vitrail,
     monkeypatch.setattr(plan, "find_spec", lambda name: None)
     asked = vitrail("train", tmp_path / "nowhere", "--track.report_to", "wandb", "--out", tmp_path / "run")
     assert asked.code == 2 and asked.err == (
-        "vitrail: track.report_to wandb needs the package wandb, which is not here. Install it, pip install wandb, or leave "
+        "vitrail: track.report_to wandb needs the package wandb, which is not here. Install it, pip install wandb, "
+        "or leave "
         "it out: --track.report_to ''.\n"
     )
     asked = vitrail("train", "digits", "--track.report_to", "tensorboard", "--out", tmp_path / "run")
@@ -80,7 +81,8 @@ def test_a_tracker_that_is_not_here_is_refused_before_a_picture_is_read(vitrail,
 def test_a_misspelt_tracker_is_told_its_name(vitrail, tmp_path):
     asked = vitrail("train", "digits", "--track.report_to", "tensorbord", "--out", tmp_path / "run")
     assert asked.code == 2 and asked.err == (
-        "vitrail: the command line: track.report_to[0] must be one of tensorboard, wandb, mlflow, trackio. Got 'tensorbord' "
+        "vitrail: the command line: track.report_to[0] must be one of tensorboard, wandb, mlflow, trackio. Got "
+        "'tensorbord' "
         "(text). Did you mean tensorboard?\n"
     )
 

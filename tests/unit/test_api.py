@@ -94,7 +94,7 @@ def test_opening_what_is_no_run_is_refused(kept):
 
 
 def test_fitting_refuses_a_setting_that_does_not_exist():
-    with pytest.raises(UsageError, match=r"there is no setting recipe\.bacth\. Did you mean recipe\.batch\?"):
+    with pytest.raises(UsageError, match=r"there is no setting recipe\.bacth\. Did you mean recipe\.batch_size\?"):
         vitrail.fit("digits", settings={"recipe.bacth": 3})
 
 

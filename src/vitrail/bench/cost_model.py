@@ -58,7 +58,8 @@ class Workload:
             raise UsageError(f"--devices and --batch must be at least 1. Got {self.num_devices} and {self.batch_size}.")
         if self.batch_size % self.num_devices:
             raise UsageError(
-                f"--batch counts the pictures of all devices, so it must be a multiple of --devices {self.num_devices}. "
+                f"--batch counts the pictures of all devices, so it must be a multiple of --devices "
+                f"{self.num_devices}. "
                 f"Got {self.batch_size}."
             )
 

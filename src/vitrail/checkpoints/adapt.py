@@ -1,4 +1,4 @@
-"""What was read, made into what was asked for: another picture size, other channels, another pooling, another head."""
+"""What was read, made into what was asked for: another image size, other channels, another pooling, another head."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ModelDraft:
 
 
 def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDraft:
-    """For pictures of another size: a learned table is resampled once, a fixed one computed anew.
+    """For images of another size: a learned table is resampled once, a fixed one computed anew.
 
     Raises:
         UsageError: a side is not a multiple of the patch.
@@ -64,7 +64,7 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
 
 
 def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolicy | None) -> ModelDraft:
-    """For pictures of another number of channels, by the policy that a person named.
+    """For images of another number of channels, by the policy that a person named.
 
     Raises:
         UsageError: the number is another and no policy was named, or a policy was and there is nothing that it could
@@ -156,7 +156,7 @@ def _format_size(sides: tuple[int, int]) -> str:
 CHANNEL_POLICIES = ("sum", "mean", "tile")
 ChannelPolicy = str | tuple[int, ...]
 """One of POLICIES, or numbers. sum: every new channel gets the sum of the file's channels over the number of new ones,
-so that a grey picture answers as the same picture repeated over the file's channels did. mean: every new channel gets
+so that a grey image answers as the same image repeated over the file's channels did. mean: every new channel gets
 the mean of the file's. tile: the file's channels in turn, again and again, times file's / new count. Numbers: the
 file's channel (from 0) that each new channel gets, unchanged."""
 PATCH_WEIGHT = "tokens.patches.weight"
@@ -206,7 +206,7 @@ def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None)
 
 
 def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> ImageSpec:
-    """The pictures after a list of channels: mean and deviation go where their channel goes."""
+    """The images after a list of channels: mean and deviation go where their channel goes."""
     if policy is None or isinstance(policy, str):
         return spec
     mean, std = (
@@ -244,7 +244,7 @@ def _check_channel_list(policy: Sequence[int] | str, old: int, channels: int) ->
 
 
 def build_on_meta(config: ViTConfig) -> ViT:
-    """The model without memory: names, shapes and number formats."""
+    """The model without memory: names, shapes and dtypes."""
     with torch.device("meta"):
         return ViT(config)
 

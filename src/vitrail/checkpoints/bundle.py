@@ -35,7 +35,7 @@ CONFIG_FILE, WEIGHTS_FILE, PREPROCESSOR_FILE, CARD_FILE = (
     "README.md",
 )
 FEATURE_STATS_FILE = "familiar.safetensors"
-"""What the training pictures look like to the model, where a bundle knows it."""
+"""What the training images look like to the model, where a bundle knows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Bundle:
     model: ViT
     """In evaluation mode, on the CPU, in float32."""
     spec: ImageSpec
-    """How a picture is brought to the model."""
+    """How an image is brought to the model."""
     task: str
     """classes, labels or number."""
     classes: tuple[str, ...]
@@ -55,7 +55,7 @@ class Bundle:
     audit: Audit
     """Every tensor of the weights file."""
     feature_stats: Mapping[str, Tensor]
-    """What the training pictures look like to the model; empty where nobody has noted it."""
+    """What the training images look like to the model; empty where nobody has noted it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +83,11 @@ def save_bundle(
 
     Args:
         info: anything that JSON can hold.
-        feature_stats: what the training pictures look like to the model.
-        evaluation: what the model card says of figures and pictures, in Markdown.
+        feature_stats: what the training images look like to the model.
+        evaluation: what the model card says of figures and images, in Markdown.
 
     Raises:
-        UsageError: the folder exists, or the picture description or the class names do not fit the model.
+        UsageError: the folder exists, or the image description or the class names do not fit the model.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     _check_bundle_fits(model.config, spec, task, classes)
@@ -145,7 +145,7 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
 
 
 def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
-    """What the training pictures look like to a bundle's model; empty where nobody has noted it.
+    """What the training images look like to a bundle's model; empty where nobody has noted it.
 
     Raises:
         DamagedFileError: the file is not in the safetensors format.

@@ -1,4 +1,4 @@
-"""How a foreign model wants its pictures and what its answers are called: from the folder beside it, or its card."""
+"""How a foreign model wants its images and what its answers are called: from the folder beside it, or its card."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": _per_channel(spec.mean, spec.channels),
-        "image_std": _per_channel(spec.std, spec.channels),
+        "image_mean": repeat_per_channel(spec.mean, spec.channels),
+        "image_std": repeat_per_channel(spec.std, spec.channels),
     }
 
 
-def _per_channel(values: tuple[float, ...], channels: int) -> list[float]:
+def repeat_per_channel(values: tuple[float, ...], channels: int) -> list[float]:
+    """Mean or deviation with a value for each channel; a single value holds for all."""
     return list(values * channels if len(values) == 1 else values)
 
 
@@ -63,7 +64,7 @@ _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 def make_image_spec(
     config: ViTConfig, card: NumericsCard | None, hints: LayoutHints, folder: ForeignFolder
 ) -> tuple[ImageSpec, tuple[str, ...]]:
-    """The pictures of a model, and what a person should know about it.
+    """The images of a model, and what a person should know about it.
 
     What stands in the folder rules, unless `match` asks for another library than the one that wrote it.
 
@@ -176,7 +177,7 @@ def _check_interpolation(interpolation: object, label: str) -> tuple[object, tup
 
 
 def _short_side(config: Mapping[str, Any]) -> int | None:
-    """The length of the short side after a resize that keeps the shape of a picture."""
+    """The length of the short side after a resize that keeps the shape of an image."""
     size = config.get("size")
     of_clip = str(config.get("image_processor_type", config.get("feature_extractor_type"))).startswith(
         _SHORT_SIDE_PROCESSORS

@@ -387,10 +387,10 @@ class LayoutHints:
     heads: int | None = None
     """Attention heads; to be compared with what the file says, or used where it says nothing."""
     image_size: tuple[int, int] | None = None
-    """The picture size that the caller wants. Where a file tells its own, `describe` gives that one, and the engine
+    """The image size that the caller wants. Where a file tells its own, `describe` gives that one, and the engine
     resamples the positions afterwards; where the file cannot say, this is the file's own."""
     channels: int | None = None
-    """Channels of the file's pictures; None where the file tells them and they are to be adapted afterwards."""
+    """Channels of the file's images; None where the file tells them and they are to be adapted afterwards."""
     pool: Pool | None = None
     """The pooling that the caller wants; the engine replaces it afterwards where `describe` gives another."""
     match: Match | None = None

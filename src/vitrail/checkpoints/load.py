@@ -47,7 +47,7 @@ class LoadedModel:
     audit: Audit
     """What became of every tensor of the file."""
     spec: ImageSpec
-    """How its authors bring a picture to it: from the folder beside the weights, or from the family's card."""
+    """How its authors bring an image to it: from the folder beside the weights, or from the family's card."""
     task: str = "classes"
     """classes, labels or number."""
     classes: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from ..model.config import ViTConfig
 from ..spec import ImageSpec
 
 UNLABELED_KEY = "trained"
-"""In a bundle's `info`, of a model that has learnt from pictures and seen no label: by which phase."""
+"""In a bundle's `info`, of a model that has learnt from images and seen no label: by which phase."""
 TASK_DESCRIPTIONS = {
     "classes": "one of {n} classes",
     "labels": "any of {n} labels, each with its own probability",
@@ -33,7 +33,7 @@ def format_model_card(
     """The content of a bundle's README.md.
 
     Args:
-        evaluation: figures and pictures, in Markdown; empty where nothing was measured.
+        evaluation: figures and images, in Markdown; empty where nothing was measured.
     """
     grid = config.grid
     answer = TASK_DESCRIPTIONS.get(task, "{n} numbers").format(n=config.outputs)

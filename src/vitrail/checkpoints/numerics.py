@@ -4,7 +4,7 @@ A card is a TOML file. At its top: `licence`, `repository`, optionally `about` (
 used; a note) and `files` (names of published files that nothing else tells apart from those of a sister card). Then up
 to three tables, `[original]`, `[timm]` and `[transformers]`: fields of ViTConfig (norm_eps, activation, resample, pool
 ...), fields of ImageSpec (mean, std, interpolation, fit), and `crop`, the side of the centre that the reference keeps
-after its resize, as a fraction (`crop_384` for pictures of 384 pixels, where it differs). `[original]` holds
+after its resize, as a fraction (`crop_384` for images of 384 pixels, where it differs). `[original]` holds
 everything; the other two what differs there, and may be empty. A table that is not on the card means: no such
 implementation.
 """
@@ -62,7 +62,7 @@ class NumericsCard:
         """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to.
 
         Args:
-            size: (height, width) in pixels of the pictures that the model reads.
+            size: (height, width) in pixels of the images that the model reads.
         """
         table = self._merge_tables(match)
         usual = table.get("crop", 1.0)

@@ -98,7 +98,7 @@ def read_with_layout(
     together. What the layout ignores may be there or not.
 
     Args:
-        state: the model's own tensors, for their names, shapes and number formats; they may lie on the meta device.
+        state: the model's own tensors, for their names, shapes and dtypes; they may lie on the meta device.
         where: the file, for messages.
 
     Returns:
@@ -279,7 +279,7 @@ def _are_equal(first: Tensor, second: Tensor) -> bool:
 
 
 def _read_claim(theirs: list[Tensor], claim: TensorClaim, state: TensorDict, config: ViTConfig) -> list[Tensor]:
-    """Their tensors in our shapes and number formats, in memory of their own."""
+    """Their tensors in our shapes and dtypes, in memory of their own."""
     likes = [state[name] for name in claim.ours]
     match claim.rule:
         case NameRule(step=step):

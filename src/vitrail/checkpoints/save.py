@@ -31,7 +31,7 @@ def save_model(
         layout: one of TARGETS.
         info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin;
             a folder for transformers keeps these two.
-        feature_stats: what the training pictures look like to the model; only a bundle keeps it.
+        feature_stats: what the training images look like to the model; only a bundle keeps it.
 
     Raises:
         UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).

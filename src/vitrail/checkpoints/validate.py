@@ -114,14 +114,19 @@ def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str,
     return file_value
 
 
+def is_square(count: int) -> bool:
+    """Whether a number of patches fills a square."""
+    return count > 0 and isqrt(count) ** 2 == count
+
+
 def find_square_side(counts: tuple[int, ...], source: str) -> int:
     """The side of the square that one of the counts of patches fills.
 
     Raises:
-        UsageError: none is a square number, so that the picture's size must be given.
+        UsageError: none is a square number, so that the image's size must be given.
     """
     for count in counts:
-        if count > 0 and isqrt(count) ** 2 == count:
+        if is_square(count):
             return isqrt(count)
     raise UsageError(
         f"{source} has rows for {' or '.join(map(str, counts))} patches, which fill no square. "
@@ -130,7 +135,7 @@ def find_square_side(counts: tuple[int, ...], source: str) -> int:
 
 
 def infer_image_size(patches: int, patch: tuple[int, int], hints: LayoutHints, source: str) -> tuple[int, int]:
-    """The picture size that a table for so many patches belongs to.
+    """The image size that a table for so many patches belongs to.
 
     What the caller says in `settings` or in `image_size` is taken where it makes that many patches; else the patches
     lie in a square, and another `image_size` is reached afterwards by resampling.
@@ -142,19 +147,20 @@ def infer_image_size(patches: int, patch: tuple[int, int], hints: LayoutHints, s
         UsageError: the count fills no square, and no size was given that it fills.
     """
     said = hints.settings.get("image_size")
-    if said is not None and _count_patches(said, patch) != patches:
+    if said is not None and count_patches(said, patch) != patches:
         raise UsageError(
-            f"image_size={said} contradicts the file: it makes {_count_patches(said, patch)} patches of "
+            f"image_size={said} contradicts the file: it makes {count_patches(said, patch)} patches of "
             f"{patch[0]}x{patch[1]}, and {source} has rows for {patches}."
         )
     for size in (said, hints.image_size):
-        if size is not None and _count_patches(size, patch) == patches:
+        if size is not None and count_patches(size, patch) == patches:
             return size[0], size[1]
     side = find_square_side((patches,), source)
     return side * patch[0], side * patch[1]
 
 
-def _count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
+def count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
+    """Whole patches in an image of this size."""
     return (size[0] // patch[0]) * (size[1] // patch[1])
 
 
@@ -251,7 +257,7 @@ def _format_dtype(tensor: Tensor) -> str:
 MAX_PARAMETERS = 30_000_000_000
 """Numbers of the largest model that is built; the largest published plain ViT has 22 billion."""
 MAX_TOKENS = 1_048_576
-"""Tokens of one picture, a square of 1,024 patches a side."""
+"""Tokens of one image, a square of 1,024 patches a side."""
 
 
 def check_model_size(config: ViTConfig, where: str) -> None:

@@ -87,7 +87,8 @@ class Comparison:
             span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
             lines.append(
                 f"{one.name:<{width}}  {one.first:>8.4f}  {one.second:>8.4f}  {one.difference:>+10.4f}  {span:>20}  "
-                f"{_format_p_value(one.p_value):>6}  {_format_p_value(one.adjusted):>7}{'  *' if one.is_significant else ''}"
+                f"{_format_p_value(one.p_value):>6}  "
+                f"{_format_p_value(one.adjusted):>7}{'  *' if one.is_significant else ''}"
             )
         return "\n".join(lines)
 
@@ -162,8 +163,8 @@ def _per_image_metrics(first: TaskPredictions, second: TaskPredictions) -> Itera
         losses = [-np.log(np.maximum(one.probabilities[rows, targets], MIN_PROBABILITY)) for one in (first, second)]
         yield _PerImageMetric("log loss", False, losses[0], losses[1], known)
     if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
-        each = [label_losses(one).sum(1) / np.maximum(one.known.sum(1), 1) for one in (first, second)]
-        yield _PerImageMetric("log loss", False, each[0], each[1], np.asarray(first.known.any(1)))
+        each = [label_losses(one).sum(1) / np.maximum(one.known_mask.sum(1), 1) for one in (first, second)]
+        yield _PerImageMetric("log loss", False, each[0], each[1], np.asarray(first.known_mask.any(1)))
     if (
         isinstance(first, RegressionPredictions)
         and isinstance(second, RegressionPredictions)
@@ -171,7 +172,7 @@ def _per_image_metrics(first: TaskPredictions, second: TaskPredictions) -> Itera
     ):
         for k, name in enumerate(first.columns):
             errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
-            yield _PerImageMetric(f"mean absolute error of {name}", False, errors[0], errors[1], first.known[:, k])
+            yield _PerImageMetric(f"mean absolute error of {name}", False, errors[0], errors[1], first.known_mask[:, k])
 
 
 def _mean_difference(means: _PerImageMetric, groups: np.ndarray | None, seed: int, samples: int) -> MetricDifference:
@@ -195,7 +196,7 @@ def _auc_differences(
     """Of every label with enough known pictures (or groups), and of their mean where there are several."""
     pairs: list[tuple[str, RocAuc, RocAuc]] = []
     for k, name in enumerate(first.classes):
-        known = first.known[:, k]
+        known = first.known_mask[:, k]
         positive = known & (first.targets[:, k] >= LABEL_THRESHOLD) if first.targets is not None else known
         if not (positive.any() and (known & ~positive).any()):
             continue

@@ -122,8 +122,10 @@ class MultilabelMetrics:
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
         lines = [
             f"AUROC             {_format_4_digits(self.auroc)}  ({_format_interval(self.auroc_interval)}, {n})",
-            f"average precision {_format_4_digits(self.average_precision)}  "
-            f"({_format_interval(self.average_precision_interval)})",
+            (
+                f"average precision {_format_4_digits(self.average_precision)}  "
+                f"({_format_interval(self.average_precision_interval)})"
+            ),
             f"macro F1          {_format_4_digits(self.f1)}  ({_format_interval(self.f1_interval)})",
             f"log loss          {self.log_loss:6.4f}  ({_format_interval(self.log_loss_interval)})",
             "",
@@ -154,7 +156,7 @@ def compute_multilabel_metrics(
 
     Source: definitions as in scikit-learn.
     """
-    known, rows = predictions.known, predictions.known.any(1)
+    known, rows = predictions.known_mask, predictions.known_mask.any(1)
     if predictions.targets is None or not rows.any():
         raise DataError(
             f"Metrics need at least one picture with a known label. Got "
@@ -173,7 +175,7 @@ def compute_multilabel_metrics(
     losses = label_losses(predictions)[rows]
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
-    def drawn(rows: np.ndarray) -> np.ndarray:
+    def compute_figures(rows: np.ndarray) -> np.ndarray:
         """[1 + 2 + labels * FIGURES]: log loss, two means, and every figure of every label."""
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
@@ -182,7 +184,10 @@ def compute_multilabel_metrics(
         return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
     everything = np.arange(len(sums))
-    values, spans = drawn(everything), bootstrap_intervals(everything, drawn, seed, samples, groups=groups)
+    values, spans = (
+        compute_figures(everything),
+        bootstrap_intervals(everything, compute_figures, seed, samples, groups=groups),
+    )
     per_label = tuple(
         _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
         for k, name in enumerate(predictions.classes)
@@ -332,7 +337,7 @@ MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 def label_losses(predictions: MultilabelPredictions) -> Float64[np.ndarray, "n K"]:
     """Binary cross-entropy in nats, 0 where a label is not known."""
-    known = predictions.known
+    known = predictions.known_mask
     targets = np.where(known, 0 if predictions.targets is None else predictions.targets, 0).astype(np.float64)
     chances = np.where(known, predictions.probabilities, 0.5).astype(np.float64)
     right = targets * np.log(np.maximum(chances, MIN_PROBABILITY)) + (1 - targets) * np.log(

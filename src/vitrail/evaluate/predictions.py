@@ -234,7 +234,7 @@ class MultilabelPredictions(PredictionTable):
         return self.probabilities >= LABEL_THRESHOLD if self.predicted is None else self.predicted
 
     @property
-    def known(self) -> np.ndarray:
+    def known_mask(self) -> np.ndarray:
         """bool [n, K]: of which labels the target is known."""
         return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
@@ -348,7 +348,7 @@ class RegressionPredictions(PredictionTable):
             object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
 
     @property
-    def known(self) -> np.ndarray:
+    def known_mask(self) -> np.ndarray:
         """bool [n, K]: which targets are known."""
         return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 

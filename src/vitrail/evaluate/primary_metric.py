@@ -107,10 +107,11 @@ def primary_metric_value(predictions: TaskPredictions) -> float:
     values = per_image_metric(predictions)[1]
     if not np.isnan(values).all():
         return float(np.nanmean(values))
-    if isinstance(predictions, RegressionPredictions) and predictions.known.any():
+    if isinstance(predictions, RegressionPredictions) and predictions.known_mask.any():
         raise DataError(
             f"Errors of several columns are compared by the deviation of their targets. All targets of each of the "
-            f"{int(predictions.known.any(0).sum())} known columns are equal among {len(predictions):,} pictures; give more."
+            f"{int(predictions.known_mask.any(0).sum())} known columns are equal among {len(predictions):,} "
+            f"pictures; give more."
         )
     raise _no_targets_error(len(predictions), "number" if isinstance(predictions, RegressionPredictions) else "class")
 
@@ -201,7 +202,7 @@ def _multilabel_primary_metric(
 
 
 def _known_mask(predictions: MultilabelPredictions) -> np.ndarray:
-    return np.asarray(predictions.known)
+    return np.asarray(predictions.known_mask)
 
 
 def _positive_mask(predictions: MultilabelPredictions) -> np.ndarray:

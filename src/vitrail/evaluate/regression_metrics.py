@@ -141,7 +141,7 @@ def compute_regression_metrics(
 
     Source: definitions as in scikit-learn and scipy; limits of agreement of Bland and Altman 1986, Lancet 327.
     """
-    known = predictions.known
+    known = predictions.known_mask
     if predictions.targets is None or not known.any():
         raise DataError(
             f"Metrics need at least one picture with a known number. Got "

@@ -78,8 +78,10 @@ class SubgroupReport:
     def table(self) -> str:
         """One line per slice, for the terminal."""
         lines = [
-            f"{self.figure} of all {self.n:,} pictures: {_format_number(self.overall)} "
-            f"({_format_interval(self.interval)})"
+            (
+                f"{self.figure} of all {self.n:,} pictures: {_format_number(self.overall)} "
+                f"({_format_interval(self.interval)})"
+            )
         ]
         for column in self.columns:
             lines += ["", *_format_column(column)]

@@ -205,14 +205,16 @@ class DecisionSettings:
             raise UsageError(f"decisions.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
         if self.threshold_rule != usual.threshold_rule and not (task == "labels" or self.positive):
             raise UsageError(
-                f"decisions.threshold_rule {self.threshold_rule!r} chooses thresholds of labels, or of one of two classes that "
+                f"decisions.threshold_rule {self.threshold_rule!r} chooses thresholds of labels, or of one of two "
+                f"classes that "
                 f"decisions.positive names. The task is {task}; leave it out."
             )
         if self.positive and self.abstain_fraction:
             raise UsageError(
-                "decisions.abstain_fraction leaves unanswered what is near one half, and decisions.positive answers from a threshold "
+                "decisions.abstain_fraction leaves unanswered what is near one half, and decisions.positive answers "
+                "from a threshold "
                 "of its own. Give one of them."
             )
         for name, value in (("abstain_fraction", self.abstain_fraction), ("ordered", self.ordered)):
             if value and task != "classes":
-                raise UsageError(f"answers.{name} is for the task classes. The task is {task}; leave it out.")
+                raise UsageError(f"decisions.{name} is for the task classes. The task is {task}; leave it out.")

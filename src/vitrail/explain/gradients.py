@@ -220,7 +220,8 @@ def legrad(
         targets=target_list(target),
         layer=describe_block_range(model, start) + (", through the pooling's probe" if probe else ""),
         unit="score per unit of attention",
-        description="Where more attention would raise this score. It shows what the model reacts to, not where a thing ends.",
+        description="Where more attention would raise this score. It shows what the model reacts to, not where a "
+        "thing ends.",
     )
 
 

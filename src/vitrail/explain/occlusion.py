@@ -71,7 +71,8 @@ def occlusion_map(
         targets=target_list(target),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
         unit="fall of the score",
-        description="How far this score falls without the patch. What two patches say together, one alone may not lose.",
+        description="How far this score falls without the patch. What two patches say together, one alone may not "
+        "lose.",
         scale="signed",
     )
 

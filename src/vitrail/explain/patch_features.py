@@ -106,7 +106,8 @@ def patch_lens(
         targets=target_list(target),
         layer=f"after block {number}",
         unit="score of the patch alone",
-        description="The score that each patch's token would give alone. The model was not trained to answer from patches.",
+        description="The score that each patch's token would give alone. The model was not trained to answer from "
+        "patches.",
         scale="range",
     )
 
@@ -169,6 +170,7 @@ def patch_similarity(
         method="similarity",
         layer="after the final norm" if layer is None else f"after block {layer}",
         unit="cosine of the angle",
-        description=f"How alike each patch is to patch {patch} (row {row + 1}, column {column + 1}), whatever the class.",
+        description=f"How alike each patch is to patch {patch} (row {row + 1}, column {column + 1}), whatever the "
+        f"class.",
         scale="cosine",
     )

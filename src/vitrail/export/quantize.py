@@ -245,7 +245,8 @@ def check_precision_support(file_format: ExportFormat, precision: ExportPrecisio
     if precision not in SUPPORTED_PRECISIONS[file_format]:
         other = next(name for name, able in SUPPORTED_PRECISIONS.items() if precision in able)
         raise UsageError(
-            f"{file_format} files compute in {', '.join(SUPPORTED_PRECISIONS[file_format])}, and not in {precision}. Use --to "
+            f"{file_format} files compute in {', '.join(SUPPORTED_PRECISIONS[file_format])}, and not in "
+            f"{precision}. Use --to "
             f"{other} for it."
         )
 

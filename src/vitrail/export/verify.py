@@ -276,7 +276,8 @@ def check_agreement(agreement: PrecisionAgreement) -> None:
     """
     if agreement.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
-            f"In {agreement.precision} only {agreement.same_fraction:.2%} of the {TASK_UNITS[agreement.task]} of {agreement.num_images:,} "
+            f"In {agreement.precision} only {agreement.same_fraction:.2%} of the {TASK_UNITS[agreement.task]} of "
+            f"{agreement.num_images:,} "
             f"pictures "
             f"are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, "
             f"calibrate int8 "

@@ -26,10 +26,10 @@ def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue
             return make(*settings)
 
     @wraps(make)
-    def found(*settings: Hashable) -> CachedValue:
+    def get_or_make(*settings: Hashable) -> CachedValue:
         return make(*settings) if torch.compiler.is_compiling() else once(*settings)
 
-    return found
+    return get_or_make
 
 
 class TensorCache:

@@ -63,7 +63,7 @@ def _prepare_ahead(
 ) -> Iterator[list[tuple[ImageName, PreparedT | DataError]]]:
     """Batches in order, one of them being made ready while the last one is answered."""
 
-    def made(picture: ImageInput | bytes) -> PreparedT | DataError:
+    def prepare_or_error(picture: ImageInput | bytes) -> PreparedT | DataError:
         try:
             return prepare(picture)
         except DataError as problem:
@@ -74,7 +74,9 @@ def _prepare_ahead(
     todo = iter(images)
     try:
         for start in range(0, len(images), batch_size):
-            ahead.extend(workers.begin(made, picture) for picture in islice(todo, 2 * batch_size - len(ahead)))
+            ahead.extend(
+                workers.begin(prepare_or_error, picture) for picture in islice(todo, 2 * batch_size - len(ahead))
+            )
             here = range(start, min(start + batch_size, len(images)))
             yield [(_image_name(images[i], i), ahead.popleft()()) for i in here]
     finally:

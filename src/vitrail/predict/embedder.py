@@ -227,7 +227,8 @@ def find_nearest(
         )
     if queries.shape[1] != among.shape[1]:
         raise UsageError(
-            f"Only features of one model can be compared. Got {queries.shape[1]} numbers a picture and {among.shape[1]}."
+            f"Only features of one model can be compared. Got {queries.shape[1]} numbers a picture and "
+            f"{among.shape[1]}."
         )
     known = F.normalize(torch.from_numpy(among), dim=1)
     rows, similarities = [], []

@@ -113,7 +113,8 @@ def _draw_curve(line: ChartLine, transform: _AxisTransform) -> str:
     points = [(transform.x(x), transform.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     bars = [
-        f'<line class="bar {line.style}" x1="{transform.x(x):.1f}" x2="{transform.x(x):.1f}" y1="{transform.y(low):.1f}" '
+        f'<line class="bar {line.style}" x1="{transform.x(x):.1f}" x2="{transform.x(x):.1f}" '
+        f'y1="{transform.y(low):.1f}" '
         f'y2="{transform.y(high):.1f}"/>'
         for (x, _), (low, high) in zip(line.points, line.error_bars, strict=bool(line.error_bars))
     ]
@@ -249,7 +250,7 @@ def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions:
     assert predictions.targets is not None
     found = []
     for k, name in enumerate(predictions.classes):
-        known = predictions.known[:, k]
+        known = predictions.known_mask[:, k]
         chances, there = (
             predictions.probabilities[known, k].astype(np.float64),
             predictions.targets[known, k] >= LABEL_THRESHOLD,

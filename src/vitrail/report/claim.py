@@ -314,7 +314,8 @@ def _describe_training(record: RunRecord) -> str:
     folds = record.plan_section("data").get("folds", 0)
     models = f"{folds} models, one for each fold" if folds and known.held_out_split == "out-of-fold" else "one model"
     return (
-        f"{known.steps:,} steps of {recipe['batch_size']} images ({known.images_seen:,} in all, {known.seconds:,.0f} s), "
+        f"{known.steps:,} steps of {recipe['batch_size']} images ({known.images_seen:,} in all, "
+        f"{known.seconds:,.0f} s), "
         f"{models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with its reason."
     )
 
@@ -439,8 +440,8 @@ def _wrong_mask(predictions: TaskPredictions) -> np.ndarray | None:
         known = predictions.targets >= 0
         return np.asarray(predictions.labels[known] != predictions.targets[known])
     if isinstance(predictions, MultilabelPredictions) and predictions.targets is not None:
-        wrong = ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels) & predictions.known  # [n, K]
-        return np.asarray(wrong[predictions.known.any(1)].any(1))
+        wrong = ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels) & predictions.known_mask  # [n, K]
+        return np.asarray(wrong[predictions.known_mask.any(1)].any(1))
     return None
 
 

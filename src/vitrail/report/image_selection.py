@@ -47,7 +47,7 @@ def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.n
     far = np.where(wrong, np.abs(predictions.probabilities - (predictions.targets >= LABEL_THRESHOLD)), -1).max(1)
     worst = np.flatnonzero(wrong.any(1))
     worst = worst[np.argsort(-far[worst], kind="stable")]
-    right = np.flatnonzero(predictions.known.any(1) & ~wrong.any(1))
+    right = np.flatnonzero(predictions.known_mask.any(1) & ~wrong.any(1))
     present = predictions.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
     turns = np.zeros(len(right), np.int64)  # how many of its kind came before
@@ -61,21 +61,21 @@ def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
     """Whether each known label of each picture is answered wrongly, bool [n, K]."""
     if predictions.targets is None:
         return np.zeros(predictions.probabilities.shape, bool)
-    return np.asarray(predictions.known & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
+    return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:
     """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
-    known = np.asarray(predictions.known.any(1))
+    known = np.asarray(predictions.known_mask.any(1))
     if predictions.targets is None or not known.any():
         return np.zeros(0, np.int64)
     spread = np.array([_std_or_one(column) for column in predictions.targets.astype(np.float64).T])
     errors = np.abs(predictions.values.astype(np.float64) - predictions.targets) / spread
-    far = np.where(predictions.known, errors, -1).max(1)
+    far = np.where(predictions.known_mask, errors, -1).max(1)
     order = np.argsort(-far, kind="stable")
     worst, others = order[:k][known[order[:k]]], np.sort(order[k:])
     others = others[known[others]]
-    first = predictions.targets[others, predictions.known[others].argmax(1)]
+    first = predictions.targets[others, predictions.known_mask[others].argmax(1)]
     others = others[np.argsort(first, kind="stable")]
     places = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
     return np.concatenate([worst, others[places]]).astype(np.int64)

@@ -128,7 +128,7 @@ def _label_target(
     prevalences: Mapping[str, float],
     groups: np.ndarray | None,
 ) -> BinaryTarget:
-    rows = np.flatnonzero(predictions.known[:, index])
+    rows = np.flatnonzero(predictions.known_mask[:, index])
     targets = predictions.targets if predictions.targets is not None else np.zeros(predictions.probabilities.shape)
     return _make_binary_target(
         predictions.classes[index],
@@ -270,7 +270,8 @@ def compute_operating_points(binary_target: BinaryTarget, validation: BinaryTarg
     chosen_on = binary_target if validation is None else validation
     if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
         why = (
-            f"thresholds need {MIN_PER_SIDE} validation pictures with {binary_target.name} and {MIN_PER_SIDE} without it, "
+            f"thresholds need {MIN_PER_SIDE} validation pictures with {binary_target.name} and {MIN_PER_SIDE} "
+            f"without it, "
             f"and there are "
             f"{chosen_on.positives:,} and {chosen_on.negatives:,}"
         )
@@ -403,7 +404,7 @@ def find_worst_failures(
     """
     places = {row: place for place, row in enumerate(indices.tolist())}
 
-    def told(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
+    def describe_wrong(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
         image = images[places[row]] if row in places else None
         label, said = _actual_and_predicted(predictions, row)
         return WrongPrediction(
@@ -419,8 +420,8 @@ def find_worst_failures(
             is_miss=missed,
         )
 
-    misses = [told(row, thing, True) for row, thing in _worst_misses(targets, max_failures)]
-    return misses, [told(row, thing, False) for row, thing in _worst_false_alarms(targets, max_failures)]
+    misses = [describe_wrong(row, thing, True) for row, thing in _worst_misses(targets, max_failures)]
+    return misses, [describe_wrong(row, thing, False) for row, thing in _worst_false_alarms(targets, max_failures)]
 
 
 def _actual_and_predicted(predictions: TaskPredictions, row: int) -> tuple[str, str]:

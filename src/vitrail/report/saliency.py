@@ -103,13 +103,13 @@ def explained_output(predictions: TaskPredictions, row: int) -> int:
     if isinstance(predictions, ClassificationPredictions):
         return int(predictions.labels[row])
     if isinstance(predictions, RegressionPredictions):
-        return int(predictions.known[row].argmax())
+        return int(predictions.known_mask[row].argmax())
     assert predictions.targets is not None
     chances, there = predictions.probabilities[row], predictions.targets[row] >= LABEL_THRESHOLD
     bad = wrong_label_mask(predictions)[row]
     if bad.any():
         return int(np.where(bad, np.abs(chances - there), -1).argmax())
-    return int(np.where(there if there.any() else predictions.known[row], chances, -1).argmax())
+    return int(np.where(there if there.any() else predictions.known_mask[row], chances, -1).argmax())
 
 
 def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:

@@ -164,7 +164,7 @@ def regression_context(
 def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
     """Answers by true values as an SVG element; on the dashed line they are equal."""
     assert predictions.targets is not None
-    rows = np.flatnonzero(predictions.known[:, column])
+    rows = np.flatnonzero(predictions.known_mask[:, column])
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(MAX_SCATTER_POINTS, len(rows))).astype(np.int64))]
     pairs = list(
         zip(predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist(), strict=True)
@@ -179,13 +179,13 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
 
 
 def _has_known_targets(predictions: RegressionPredictions, column: int) -> bool:
-    return bool(predictions.known[:, column].any())
+    return bool(predictions.known_mask[:, column].any())
 
 
 def _first_known_target(predictions: RegressionPredictions, row: int) -> float:
     """The first known number of a picture."""
     assert predictions.targets is not None
-    return float(predictions.targets[row][predictions.known[row]][0])
+    return float(predictions.targets[row][predictions.known_mask[row]][0])
 
 
 def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
@@ -198,7 +198,7 @@ def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[Caption
             f"{predictions.targets[row, k]:.4g}",
             f", said {predictions.values[row, k]:.4g}",
         )
-        for k in np.flatnonzero(predictions.known[row]).tolist()[:MAX_COLUMN_LINES]
+        for k in np.flatnonzero(predictions.known_mask[row]).tolist()[:MAX_COLUMN_LINES]
     )
 
 
@@ -267,7 +267,7 @@ def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionL
             )
             for k in order.tolist()
         )
-    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known[row]
+    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]
     lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in there]
     if not lines:
         of = "the labels" if known.all() else "the known labels"

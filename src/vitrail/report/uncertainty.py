@@ -166,7 +166,7 @@ def _label_threshold_rows(
     chosen = decisions.chosen or (False,) * len(values)
     found = []
     for k, name in enumerate(predictions.classes):
-        known = predictions.known[:, k]
+        known = predictions.known_mask[:, k]
         has_it, said_so = predictions.targets[known, k] >= LABEL_THRESHOLD, predictions.labels[known, k]
         found.append(_make_threshold_row(name, values[k], chosen[k], has_it, said_so, _select_groups(groups, known)))
     return found
@@ -197,7 +197,7 @@ def _regression_uncertainty(
     assert predictions.targets is not None
     ranges, drawings = [], []
     for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS]):
-        known = predictions.known[:, k]
+        known = predictions.known_mask[:, k]
         targets, values = (
             predictions.targets[known, k].astype(np.float64),
             predictions.values[known, k].astype(np.float64),
@@ -293,7 +293,7 @@ def summarize_abstention(
 def _wrong_and_known_masks(predictions: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
     """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
     if isinstance(predictions, MultilabelPredictions):
-        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known.any(1))
+        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
     assert isinstance(predictions, ClassificationPredictions)
     targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
     return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)

@@ -62,7 +62,8 @@ class AdmissionControl:
         """Raise RefusedError (429) if no further request of an address would be answered."""
         if self._clients[address] >= self._limits.max_requests_per_client:
             raise HttpError(
-                429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for one of them.",
+                429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for "
+                     f"one of them.",
                 retry_after=self._retry_after(),
             )  # fmt: skip
 
@@ -75,7 +76,8 @@ class AdmissionControl:
         """
         if self.num_images + count > self._limits.max_waiting_images:
             raise HttpError(
-                503, f"{self.num_images} pictures wait for the model, and it takes {self._limits.max_waiting_images} at most. Try "
+                503, f"{self.num_images} pictures wait for the model, and it takes "
+                     f"{self._limits.max_waiting_images} at most. Try "
                 "again.", retry_after=self._retry_after(),
             )  # fmt: skip
         self.num_images += count

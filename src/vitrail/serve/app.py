@@ -142,7 +142,7 @@ def _add_health_routes(app: FastAPI, service: Service) -> None:
         return _json_response({"ready": not why, **({"error": why} if why else {})}, 503 if why else 200)
 
     @app.get("/metrics", tags=["health"])
-    async def counted() -> Response:
+    async def read_metrics() -> Response:
         """Counts in Prometheus' text format."""
         return Response(service.metrics.format_text(service.read_gauges()), media_type=prometheus.CONTENT_TYPE)
 

@@ -273,7 +273,8 @@ def _default_target(predictions: TaskPredictions | None) -> int | None:
         return int(predictions.probabilities[0].argmax())
     if len(predictions.columns) > 1:
         raise UsageError(
-            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain (--class NAME)."
+            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain (--class "
+            f"NAME)."
         )
     return 0
 

@@ -51,16 +51,22 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
     lines = [
         f"{facts['model']} ({model_info.kind})",
         f"  parameters  {facts['parameters']:,}" + _describe_buffers(facts["fixed_numbers"]),
-        f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_describe_channels(spec.channels)}, "
-        f"{_describe_resize(spec)}",
-        f"  values      {spec.low:g} to {spec.high:g}; mean {_format_numbers(spec.mean)}, deviation "
-        f"{_format_numbers(spec.std)}",
+        (
+            f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_describe_channels(spec.channels)}, "
+            f"{_describe_resize(spec)}"
+        ),
+        (
+            f"  values      {spec.low:g} to {spec.high:g}; mean {_format_numbers(spec.mean)}, deviation "
+            f"{_format_numbers(spec.std)}"
+        ),
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
         f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
         f"  places      positions {shape.positions}, rotary {shape.rotary}",
-        f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} "
-        f"outputs{_describe_classes(model_info.classes)}",
+        (
+            f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} "
+            f"outputs{_describe_classes(model_info.classes)}"
+        ),
         "",
         "  part             parameters",
     ]
@@ -135,7 +141,8 @@ def format_provenance(model_info: ModelInfo) -> list[str]:
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
         (
             "resize",
-            f"pictures {model_info.spec.interpolation}, to fit: {model_info.spec.fit}{_describe_position_resampling(model_info)}",
+            f"pictures {model_info.spec.interpolation}, to fit: "
+            f"{model_info.spec.fit}{_describe_position_resampling(model_info)}",
         ),
         ("licence", _describe_licence(model_info)),
     ]

@@ -34,8 +34,10 @@ def render_run_card(run: Path) -> str:
     lines = [
         f'<span style="opacity:.75">{escape(told.title)}</span>',
         "" if figures is None else f"<b>{escape(figures.headline())}</b>",
-        f"{told.parameters:,} parameters, {told.steps:,} steps in {format_duration(told.seconds)}; pictures: "
-        f"{escape(counts)}",
+        (
+            f"{told.parameters:,} parameters, {told.steps:,} steps in {format_duration(told.seconds)}; pictures: "
+            f"{escape(counts)}"
+        ),
         f"{_TASK_NOUNS[told.task]}: {escape(names)}",
         f'<a style="color:{ACCENT_COLOR}" href="{report}">report</a> in <code>{escape(str(run))}</code>',
     ]

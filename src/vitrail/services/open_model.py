@@ -105,7 +105,8 @@ def find_model(model_name: str, options: ModelOptions = NO_OPTIONS) -> ModelInfo
         return _model_from_name(model_name, options)
     if (together := find_ensemble(here.path)) is not None:
         raise UsageError(
-            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of its "
+            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one "
+            f"of its "
             f"models for this, such as {together / 'member-0'}."
         )
     folder = find_bundle(here.path)

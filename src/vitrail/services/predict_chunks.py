@@ -81,7 +81,8 @@ class ChunkedPredictResult:
             from_parts = f"from {format_count(self.num_chunks, 'part')}; {self.folder} may be deleted now"
             return f"{format_count(self.num_rows, 'row')} written to {self.to}, {from_parts}"
         return (
-            f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of {self.num_chunks:,} parts are "
+            f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of "
+            f"{self.num_chunks:,} parts are "
             f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"
         )
 

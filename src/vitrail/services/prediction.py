@@ -70,7 +70,8 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
     place = locate_model(str(model_name))
     if place is None:
         raise UsageError(
-            f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained and knows "
+            f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained "
+            f"and knows "
             f"its classes: "
             "a run folder, a bundle, or a published classifier."
         )
@@ -82,7 +83,8 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
     found = find_model(str(place.path))
     if not found.classes:
         raise UsageError(
-            f"Answers need the names of the classes, and {model_name} has none beside its {found.config.outputs} outputs. "
+            f"Answers need the names of the classes, and {model_name} has none beside its {found.config.outputs} "
+            f"outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
     member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))

@@ -112,7 +112,8 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
     _check_no_duplicates(arguments, changes)
     if arguments.folds and "data.fold" not in changes:
         raise UsageError(
-            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out to "
+            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan "
+            f"out to "
             "train all folds."
         )
     said = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}

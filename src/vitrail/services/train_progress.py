@@ -346,8 +346,9 @@ def _describe_augmentation(plan: Plan) -> str:
     flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
     words = [name for name, used in flips.items() if used]
     words += [f"shift {recipe.crop_padding}"] * bool(recipe.crop_padding)
-    places = {"turn": f"{recipe.rotate:g}°", "stretch": f"{recipe.scale:.0%}", "move": f"{recipe.translate:.0%}"}
-    words += [f"{name} {amount}" for name, amount in places.items() if getattr(recipe, name)]
+    words += [f"turn {recipe.rotate:g}°"] * bool(recipe.rotate)
+    words += [f"stretch {recipe.scale:.0%}"] * bool(recipe.scale)
+    words += [f"move {recipe.translate:.0%}"] * bool(recipe.translate)
     words += [f"crops from {recipe.crop_scale:g}"] * bool(recipe.crop_scale)
     words += [recipe.auto_augment] * (recipe.auto_augment != "none")
     numbers = {

@@ -93,17 +93,22 @@ def fit(
         custom_functions.check(plan)
         for text in notes:
             yield Note(text)
-        plan = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch_size" in request.overrides)
+        plan, why = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch_size" in request.overrides)
+        reasons |= why
         dataset, findings = check_and_filter(dataset, plan, team)
         yield from report_findings(dataset, findings)
         with watch.time_decoding():
             pictures = _load_training_images(dataset, plan)
-        plan = plan if plan.finetune.from_checkpoint else _measure_normalization(plan, pictures, request, reasons)
-        plan, spent = phases.finalize_phases(plan, dataset, pictures, reasons, dry_run)
+        if not plan.finetune.from_checkpoint:
+            plan, why = _measure_normalization(plan, pictures, request)
+            reasons |= why
+        plan, why, spent = phases.finalize_phases(plan, dataset, pictures, dry_run)
+        reasons |= why
         plan, spent = consistency.broadcast_plan(team, plan), team.broadcast_object(spent)
-        plan, measured, spent = finetune_planner.finalize_draft(
+        plan, why, measured, spent = finetune_planner.finalize_draft(
             plan, request, reasons, pictures, dataset, spent, dry_run, team
         )
+        reasons |= why
         plan = consistency.broadcast_plan(team, plan)
         consistency.check_plan_for_group(team, plan)
         cost = None
@@ -154,7 +159,7 @@ def fit_plan(
         if plan.finetune.from_checkpoint:
             weights.check_checkpoint(weights.open_checkpoint(plan.finetune.weights), plan.model, plan.finetune)
         yield from _describe_dataset(dataset)
-        plan = _adapt_plan_to_group(team, dataset, plan, {}, True)
+        plan, _ = _adapt_plan_to_group(team, dataset, plan, {}, True)
         dataset, findings = check_and_filter(dataset, plan, team)
         yield from report_findings(dataset, findings)
         with watch.time_decoding():
@@ -225,28 +230,28 @@ def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
     )  # fmt: skip
 
 
-def _adapt_plan_to_group(group: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
-    """The plan for as many processes as there are; all of them have the same, or nobody begins."""
+def _adapt_plan_to_group(
+    group: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool
+) -> tuple[Plan, Reasons]:
+    """The plan for this number of processes, and new reasons; all processes have the same plan or none starts."""
+    new: Reasons = {}
     if not batch_asked and (shared := consistency.round_up_batch_size(group, plan)) != plan:
-        plan, reasons["recipe.batch_size"] = (
-            shared,
-            f"{reasons['recipe.batch_size']}, shared by {group.world_size} processes",
-        )
+        plan = shared
+        new["recipe.batch_size"] = f"{reasons['recipe.batch_size']}, shared by {group.world_size} processes"
     consistency.check_plan_for_group(group, plan)
     consistency.check_same_inputs(group, dataset.source, dataset.splits, plan)
-    reasons["compute.strategy"] = choose_strategy(
-        plan.compute.strategy, group, parameter_count(plan.model), plan.compute.device
-    )[1]
-    return plan
+    parameters = parameter_count(plan.model)
+    _, new["compute.strategy"] = choose_strategy(plan.compute.strategy, group, parameters, plan.compute.device)
+    return plan, new
 
 
 def _create_run_folder(out: Path | None, plan: Plan, group: RankGroup) -> RunFolder:
     """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
 
-    def made() -> str:
+    def create_folder() -> str:
         return str(RunFolder.create(out or make_default_folder(plan.data.source, plan.model_name, datetime.now())).path)
 
-    return RunFolder(Path(group.run_on_rank0(made)))
+    return RunFolder(Path(group.run_on_rank0(create_folder)))
 
 
 def _estimate_written_plan(
@@ -275,19 +280,19 @@ def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
 
 
-def _measure_normalization(plan: Plan, images: ImageStore, request: TrainRequest, reasons: Reasons) -> Plan:
-    """The plan with mean and deviation of the training pictures, but for what was asked for."""
+def _measure_normalization(plan: Plan, images: ImageStore, request: TrainRequest) -> tuple[Plan, Reasons]:
+    """The plan with mean and standard deviation of the training images, except requested ones, and new reasons."""
     open_fields = [name for name in ("mean", "std") if f"image.{name}" not in request.overrides]
     if not open_fields:
-        return plan
+        return plan, {}
     spec = measure_mean_std(plan.image, images, plan.seed)
     image = dataclasses.replace(
         plan.image,
         mean=spec.mean if "mean" in open_fields else plan.image.mean,
         std=spec.std if "std" in open_fields else plan.image.std,
     )
-    reasons.update({f"image.{name}": "measured on the training pictures" for name in open_fields})
-    return dataclasses.replace(plan, image=image)
+    reasons = {f"image.{name}": "measured on the training pictures" for name in open_fields}
+    return dataclasses.replace(plan, image=image), reasons
 
 
 def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:

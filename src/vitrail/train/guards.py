@@ -180,7 +180,8 @@ class Guards:
             )
         if self._in_a_row == MAX_BAD_STEPS:
             raise DivergedError(
-                f"{f'The {self._phase_label.title}' if self._phase_label else 'Training'} diverged: the loss or its gradient was "
+                f"{f'The {self._phase_label.title}' if self._phase_label else 'Training'} diverged: the loss or its "
+                f"gradient was "
                 f"not finite in steps {step - MAX_BAD_STEPS + 2} to {step + 1}. {self._divergence_advice()}"
             )
 

@@ -237,10 +237,13 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 
     size = loop.find_largest_batch(fits, distinct) * recipe.repeated_augmentation
     if size:
-        advice = f"{size} at once do (tried just now). Begin with --{flag}.batch {size}."
+        advice = f"{size} at once do (tried just now). Begin with --{flag}.batch_size {size}."
     else:
         advice = "Nor does any smaller batch: use a smaller --image-size or model."
-    return f"The memory is full in the {phase.title}: {distinct * recipe.repeated_augmentation} pictures at once do not fit. {advice}"
+    return (
+        f"The memory is full in the {phase.title}: {distinct * recipe.repeated_augmentation} pictures at once do "
+        f"not fit. {advice}"
+    )
 
 
 def measure_phase_step(phase: TrainingPhase) -> float:

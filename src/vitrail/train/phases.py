@@ -17,6 +17,7 @@ from .events import Event
 from .plan import CNN_TEACHER, DistillSettings, Plan, PretrainSettings
 from .planning.finalize import is_measured
 from .pretrain import pretraining
+from .request import Reasons
 from .run_folder import RunFolder
 from .teacher_targets import DistillationTeacher
 
@@ -40,9 +41,9 @@ def run_phases(
 
 
 def finalize_phases(
-    plan: Plan, dataset: Dataset, images: ImageStore, reasons: dict[str, str], dry_run: bool = False
-) -> tuple[Plan, float]:
-    """The plan with the steps of what comes first, and their seconds; 0 where `settle.is_measured` says no.
+    plan: Plan, dataset: Dataset, images: ImageStore, dry_run: bool = False
+) -> tuple[Plan, Reasons, float]:
+    """The plan with the steps of its phases, new reasons, and the seconds of these; 0 where `is_measured` says no.
 
     Raises:
         UsageError: they leave no time for the training; a teacher that cannot teach this.
@@ -50,16 +51,20 @@ def finalize_phases(
     plan = resolve_plan_paths(plan)
     distillation.check_teacher(plan, dataset)
     spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
+    reasons: Reasons = {}
     steps = 0.0 if plan.minutes else count_total_steps(plan)
     if plan.pretrain.is_enabled:
         check_extra_images(plan, dataset, images)
-        plan = pretraining.set_pretrain_batch_size(plan, dataset, reasons)
+        plan, why = pretraining.set_pretrain_batch_size(plan, dataset)
+        reasons |= why
         pace = pretraining.measure_pretraining_step(plan, dataset, images) if measured else 0.0
-        plan, seconds = resolve_phase_steps(plan, "pretrain", steps, pace, reasons)
+        plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, pace)
+        reasons |= why
         spent += seconds
     if plan.distill.has_first_stage:
         pace = distillation.measure_distill_step(plan, dataset, images) if measured else 0.0
-        plan, seconds = resolve_phase_steps(plan, "distill", steps, pace, reasons)
+        plan, why, seconds = resolve_phase_steps(plan, "distill", steps, pace)
+        reasons |= why
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
         raise UsageError(
@@ -67,7 +72,7 @@ def finalize_phases(
             f"{plan.minutes:g} for the training. Give more --minutes, or smaller shares or steps in [pretrain] and "
             "[distill]."
         )
-    return plan, spent
+    return plan, reasons, spent
 
 
 def count_total_steps(plan: Plan) -> float:
@@ -80,38 +85,39 @@ def count_total_steps(plan: Plan) -> float:
     left = 1 - sum(section.budget_fraction for section in first)
     if left <= 0:
         raise UsageError(
-            "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training has steps too. Got "
+            "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training "
+            "has steps too. Got "
             f"{plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
         )
     return (plan.recipe.steps + sum(section.steps for section in first)) / left
 
 
 def resolve_phase_steps(
-    plan: Plan, name: PhaseName, total_steps: float, seconds_per_step: float, reasons: dict[str, str]
-) -> tuple[Plan, float]:
-    """The plan with a number of steps in place of a share of its minutes or of all steps, and their seconds.
+    plan: Plan, name: PhaseName, total_steps: float, seconds_per_step: float
+) -> tuple[Plan, Reasons, float]:
+    """The plan with a number of steps in place of a fraction of its budget, new reasons, and the seconds of the steps.
 
     Args:
         total_steps: what `all_steps` said before any share was replaced; not looked at where the budget is minutes.
         seconds_per_step: as measured; 0 where nobody measured, which a budget of steps allows.
     """
     share, steps = (plan.pretrain if name == "pretrain" else plan.distill).budget_fraction, _phase_steps(plan, name)
-    reason = reasons.get(f"{name}.steps", "")
+    reasons: Reasons = {}
     if not steps and not plan.minutes:
         steps = max(1, round(share * total_steps))
-        reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
+        reasons[f"{name}.steps"] = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
     elif not steps:
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
         minutes = f"{share * plan.minutes:.3g} min of {plan.minutes:g}"
-        reason = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
-    reasons |= {f"{name}.steps": reason} if reason else {}
-    reasons |= {f"{name}.budget_fraction": f"{share:g}, which are the steps below"} if share else {}
+        reasons[f"{name}.steps"] = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
+    if share:
+        reasons[f"{name}.budget_fraction"] = f"{share:g}, which are the steps below"
     changed = (
         dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, budget_fraction=0.0))
         if name == "pretrain"
         else dataclasses.replace(plan, distill=dataclasses.replace(plan.distill, steps=steps, budget_fraction=0.0))
     )
-    return changed, steps * seconds_per_step
+    return changed, reasons, steps * seconds_per_step
 
 
 def estimate_phase_seconds(plan: Plan, dataset: Dataset, images: ImageStore) -> float:

@@ -219,8 +219,9 @@ class Recipe:
                 raise UsageError(f"{name} must be at least 1. Got {number}.")
         if self.batch_size % self.repeated_augmentation:
             raise UsageError(
-                f"recipe.batch_size must be a multiple of recipe.repeated_augmentation, so that every picture is in its batch as often. "
-                f"Got batch={self.batch_size}, repeats={self.repeated_augmentation}."
+                f"recipe.batch_size must be a multiple of recipe.repeated_augmentation, so that every picture is in "
+                f"its batch as often. "
+                f"Got batch_size={self.batch_size}, repeated_augmentation={self.repeated_augmentation}."
             )
 
     def lr_factor(self, step: int) -> float:
@@ -394,7 +395,8 @@ class PretrainSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.budget_fraction < 1:
             raise UsageError(
-                f"pretrain.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got {self.budget_fraction}."
+                f"pretrain.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got "
+                f"{self.budget_fraction}."
             )
         if self.steps < 0 or self.batch_size < 0:
             raise UsageError(
@@ -457,11 +459,13 @@ class DistillSettings:
             raise UsageError(f"distill.temperature must be above 0. Got {self.temperature}.")
         if not 0 <= self.budget_fraction < 1:
             raise UsageError(
-                f"distill.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got {self.budget_fraction}."
+                f"distill.budget_fraction must lie in 0 <= fraction < 1: the rest is the training. Got "
+                f"{self.budget_fraction}."
             )
         if self.steps < 0 or self.cnn_width < 1:
             raise UsageError(
-                f"distill.steps must be 0 or more and distill.cnn_width at least 1. Got {self.steps} and {self.cnn_width}."
+                f"distill.steps must be 0 or more and distill.cnn_width at least 1. Got {self.steps} and "
+                f"{self.cnn_width}."
             )
 
     @property
@@ -503,7 +507,8 @@ class TrackSettings:
             if find_spec(name) is None:
                 command = INSTALL_COMMANDS.get(name, f"pip install {name}")
                 raise UsageError(
-                    f"track.report_to {name} needs the package {name}, which is not here. Install it, {command}, or leave it "
+                    f"track.report_to {name} needs the package {name}, which is not here. Install it, {command}, or "
+                    f"leave it "
                     "out: --track.report_to ''."
                 )
 

@@ -11,7 +11,7 @@ from vitrail.model.config import ViTConfig
 
 TINY = ViTConfig(image_size=(4, 6), patch=(2, 3), channels=2, width=8, depth=2, heads=2, mlp_width=12, outputs=3)
 SHAPES = {  # step: (ours, theirs)
-    "AS_IT_IS": ((8, 3), (8, 3)),
+    "IDENTITY": ((8, 3), (8, 3)),
     "BATCHED": ((5, 8), (1, 5, 8)),
     "BATCHED2": ((8,), (1, 1, 8)),
     "UNBATCHED": ((1, 1, 8), (1, 8)),

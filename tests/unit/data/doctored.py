@@ -19,7 +19,7 @@ def of_arrays(*pictures: np.ndarray, **changes: object) -> Source:
     given: dict[str, object] = {
         "name": "drawn",
         "classes": ("a", "b"),
-        "pictures": pictures,
+        "images": pictures,
         "targets": np.arange(n) % 2,
         "ids": tuple(_letters(number) for number in range(n)),
     }

@@ -88,7 +88,7 @@ def test_a_few_lost_pictures_are_left_out_and_named_and_more_are_refused(tmp_pat
 
 
 def without_first(whole: Source, count: int) -> Source:
-    left = {"pictures": whole.images[count:], "targets": whole.targets[count:], "ids": whole.ids[count:]}
+    left = {"images": whole.images[count:], "targets": whole.targets[count:], "ids": whole.ids[count:]}
     return dataclasses.replace(whole, **left)
 
 

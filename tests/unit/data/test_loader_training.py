@@ -133,7 +133,7 @@ def test_resident_cuts_are_antialiased_only_where_the_model_is(photos):
 def test_evaluation_is_exact_and_training_need_not_be(photos):
     rows = np.arange(PICTURES)
     exact = load_images(photos, rows, SPEC, 0, 2).take(rows)
-    assert torch.equal(exact, torch.stack([preprocess_image(photos.pictures[row], SPEC) for row in rows]))
+    assert torch.equal(exact, torch.stack([preprocess_image(photos.images[row], SPEC) for row in rows]))
     for limit in (0, 2**30):
         fast = load_images(photos, rows, SPEC, limit, 2, training=True).take(rows)
         assert torch.equal(fast[0::3], exact[0::3])  # those that are too small to be reduced
@@ -143,7 +143,7 @@ def test_evaluation_is_exact_and_training_need_not_be(photos):
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_ranks_share_out_the_same_batches(world, photos):
     alone = batches(streamed(photos), photos.targets, 4)
-    parts = [batches(streamed(photos, 1), photos.targets, 4, rank=rank, world=world) for rank in range(world)]
+    parts = [batches(streamed(photos, 1), photos.targets, 4, rank=rank, world_size=world) for rank in range(world)]
     for whole, *shares in zip(alone, *parts, strict=True):
         assert torch.equal(torch.cat([share.images for share in shares]), whole.images)
         assert torch.equal(torch.cat([share.targets for share in shares]), whole.targets)
@@ -166,9 +166,9 @@ def test_D23_pictures_that_vanish_are_left_out_counted_and_named(workers, photos
     next(running)
     pictures.take(np.array([replaced]))  # so that it has been seen before
     running.close()
-    photos.pictures[gone].unlink()
-    photos.pictures[cut_off].write_bytes(photos.pictures[cut_off].read_bytes()[:300])
-    photos.pictures[replaced].write_bytes(photos.pictures[fine].read_bytes())
+    photos.images[gone].unlink()
+    photos.images[cut_off].write_bytes(photos.images[cut_off].read_bytes()[:300])
+    photos.images[replaced].write_bytes(photos.images[fine].read_bytes())
     left = batches(pictures, photos.targets, 1, start_step=2)[0]
     kept = [place for place in range(12) if place not in (0, 5, 7)]
     assert np.array_equal(left.indices, whole[2].indices[kept])
@@ -183,7 +183,7 @@ def test_D23_pictures_that_vanish_are_left_out_counted_and_named(workers, photos
 
 def test_D23_too_many_of_them_stop_the_run(photos, alive):
     pictures = streamed(photos)
-    for path in photos.pictures[: LOST_FILES + 1]:
+    for path in photos.images[: LOST_FILES + 1]:
         path.unlink()
     running = iter_batches(pictures, photos.targets, 12, 3)
     with pytest.raises(DataError, match=r"1[01] of 40 pictures were deleted, replaced or damaged.*\.png: cannot be"):
@@ -194,7 +194,7 @@ def test_D23_too_many_of_them_stop_the_run(photos, alive):
 
 def test_D23_a_few_of_them_are_counted_once_however_often_they_are_missed(photos):
     pictures = streamed(photos)
-    for path in photos.pictures[: LOST_FILES - 1]:
+    for path in photos.images[: LOST_FILES - 1]:
         path.unlink()
     shown = batches(pictures, photos.targets, 12)
     assert sorted(row for row, _ in pictures.lost) == list(range(LOST_FILES - 1))
@@ -203,7 +203,7 @@ def test_D23_a_few_of_them_are_counted_once_however_often_they_are_missed(photos
 
 
 def test_D23_a_batch_that_is_lost_altogether_stops_the_run(photos):
-    for path in photos.pictures[:3]:
+    for path in photos.images[:3]:
         path.unlink()
     pictures = load_images(photos, np.arange(3), SPEC, 0, 1, training=True)
     with pytest.raises(DataError, match=r"None of the 3 pictures of step 1 can be read any more"):
@@ -212,7 +212,7 @@ def test_D23_a_batch_that_is_lost_altogether_stops_the_run(photos):
 
 def test_evaluation_never_leaves_a_picture_out(photos):
     pictures = load_images(photos, np.arange(PICTURES), SPEC, 0, 2)
-    photos.pictures[7].unlink()
+    photos.images[7].unlink()
     with pytest.raises(DataError, match=r"07\.jpg"):
         pictures.take(np.arange(PICTURES))
 

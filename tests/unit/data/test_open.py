@@ -34,7 +34,7 @@ def test_a_file_of_no_known_kind_is_said_with_what_is_known(tmp_path):
     ("ending", "reader"),
     [
         ("csv", "open_manifest"), ("TSV", "open_manifest"), ("jsonl", "open_manifest"), ("parquet", "open_manifest"),
-        ("npz", "open_arrays"), ("npy", "open_arrays"), ("tar", "open_file"),
+        ("npz", "open_arrays"), ("npy", "open_arrays"), ("tar", "open_shard"),
     ],
 )  # fmt: skip
 def test_a_file_goes_to_the_reader_of_its_ending(tmp_path, ending, reader):
@@ -44,8 +44,8 @@ def test_a_file_goes_to_the_reader_of_its_ending(tmp_path, ending, reader):
 @pytest.mark.parametrize(
     ("name", "module"),
     [
-        ("dataset_info.json", "hf_datasets"), ("dataset_dict.json", "hf_datasets"),
-        ("Data_Entry_2017_v2020.csv", "chest_xray14"), ("train-0000.tar", "shards"), ("cat", "class_folders"),
+        ("dataset_info.json", "huggingface"), ("dataset_dict.json", "huggingface"),
+        ("Data_Entry_2017_v2020.csv", "chest_xray14"), ("train-0000.tar", "webdataset"), ("cat", "class_folders"),
     ],
 )  # fmt: skip
 def test_a_folder_goes_to_the_reader_that_its_files_ask_for(tmp_path, name, module):
@@ -64,7 +64,7 @@ def test_an_open_source_and_objects_are_taken_as_they_are():
 def test_shards_may_lie_in_the_folders_of_their_splits(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "0.tar").touch()
-    assert find_folder_reader(tmp_path).__module__.endswith(".shards")
+    assert find_folder_reader(tmp_path).__module__.endswith(".webdataset")
 
 
 def test_a_packed_archive_is_told_how_to_be_unpacked(tmp_path):

@@ -15,7 +15,7 @@ def source(**changes: object) -> Source:
     plain = {
         "name": "drawn",
         "classes": ("a", "b"),
-        "pictures": np.arange(4 * 6, dtype=np.uint8).reshape(4, 2, 3),
+        "images": np.arange(4 * 6, dtype=np.uint8).reshape(4, 2, 3),
         "targets": np.array([0, 1, 0, 1]),
         "ids": ("w", "x", "y", "z"),
     }
@@ -40,9 +40,9 @@ def test_the_fingerprint_notices_every_change(tmp_path):
         {"groups": np.array([1, 1, 2, 2])},
         {"splits": {"test": np.array([3])}},
         {"splits": {"test": np.array([2])}},
-        {"pictures": np.zeros((4, 2, 3), np.uint8)},
-        {"pictures": tuple(np.zeros((4, 2, 3), np.uint8))},
-        {"pictures": (tmp_path / "none.png",) * 4},
+        {"images": np.zeros((4, 2, 3), np.uint8)},
+        {"images": tuple(np.zeros((4, 2, 3), np.uint8))},
+        {"images": (tmp_path / "none.png",) * 4},
     ]
     assert len({source(**change).fingerprint() for change in changes}) == len(changes)
     assert source().fingerprint() == source().fingerprint()
@@ -51,9 +51,9 @@ def test_the_fingerprint_notices_every_change(tmp_path):
 def test_the_fingerprint_of_files_changes_with_their_sizes(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(b"12")
-    before = source(pictures=(path,) * 4).fingerprint()
+    before = source(images=(path,) * 4).fingerprint()
     path.write_bytes(b"123")
-    assert source(pictures=(path,) * 4).fingerprint() != before
+    assert source(images=(path,) * 4).fingerprint() != before
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ class Kept:
 
 def test_the_fingerprint_of_a_picture_elsewhere_is_its_stamp():
     assert isinstance(Kept(""), LazyImage)
-    marks = [source(pictures=(Kept(stamp),) * 4).fingerprint() for stamp in ("a", "b", "a")]
+    marks = [source(images=(Kept(stamp),) * 4).fingerprint() for stamp in ("a", "b", "a")]
     assert marks[0] == marks[2] != marks[1]
 
 

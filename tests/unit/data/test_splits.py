@@ -255,7 +255,7 @@ def test_left_out_rows_renumber_nobody():
 def shuffled(whole: Source, order: np.ndarray) -> Source:
     groups = None if whole.groups is None else whole.groups[order]
     ids, targets = tuple(whole.ids[row] for row in order.tolist()), whole.targets[order]
-    return dataclasses.replace(whole, pictures=whole.images[order], targets=targets, ids=ids, groups=groups)
+    return dataclasses.replace(whole, images=whole.images[order], targets=targets, ids=ids, groups=groups)
 
 
 def sides(whole: Source, splits: dict[str, np.ndarray]) -> dict[str, str]:

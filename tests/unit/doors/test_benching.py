@@ -53,7 +53,7 @@ def test_a_result_carries_what_a_claim_of_speed_must_say(bench):
 
 
 def test_the_table_has_a_line_for_each_row_and_columns_that_align(bench):
-    lines = bench.table().splitlines()
+    lines = bench.format_table().splitlines()
     assert lines[0].startswith(f"{TINY} in float32 on ") and "1 thread" in lines[0]
     head = next(line for line in lines if "pictures/s" in line)
     rows = [line for line in lines if line.startswith(("inference", "training"))]

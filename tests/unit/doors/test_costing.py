@@ -35,7 +35,7 @@ def test_ninety_epochs_of_imagenet_are_their_operations_over_the_rate():
 
 
 def test_twice_the_share_takes_half_the_time():
-    one, two = (facts(dataclasses.replace(IMAGENET, reached=share))["run"]["seconds"] for share in (0.2, 0.4))
+    one, two = (facts(dataclasses.replace(IMAGENET, utilization=share))["run"]["seconds"] for share in (0.2, 0.4))
     assert one / two == pytest.approx(2, rel=0.01)
 
 
@@ -64,9 +64,9 @@ def test_every_line_says_what_it_is_about():
     [
         ({"devices": 0}, "Got 0 and 0"),
         ({"epochs": 3.0}, "Give both"),
-        ({"pictures": -1}, "Got -1 and 0"),
-        ({"reached": 0.4}, "--on h100"),
-        ({"on": "h100", "reached": 1.5}, "Got 1.5"),
+        ({"num_images": -1}, "Got -1 and 0"),
+        ({"utilization": 0.4}, "--on h100"),
+        ({"device": "h100", "utilization": 1.5}, "Got 1.5"),
     ],
 )
 def test_what_cannot_be_is_refused(said, named):

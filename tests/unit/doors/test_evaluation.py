@@ -38,7 +38,7 @@ def source(classes: tuple[str, ...], names: list[str], **fields: object) -> Sour
     given = {
         "name": "zoo",
         "classes": classes,
-        "pictures": PICTURES[: len(names)],
+        "images": PICTURES[: len(names)],
         "targets": np.array([classes.index(name) for name in names]),
         "ids": tuple(f"{row}.png" for row in range(len(names))),
     }
@@ -148,7 +148,7 @@ class Member:
 
 def test_pictures_inside_something_larger_are_called_by_their_names_and_bad_ones_left_out(predictor):
     pictures = tuple(Member(number, good=number != 1) for number in range(3))
-    found = evaluate_model(predictor, every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures)), skip_bad=True)
+    found = evaluate_model(predictor, every(source(CLASSES, ["cat", "dog", "emu"], images=pictures)), skip_bad=True)
     assert found.predictions.paths == ("zoo.tar/0.png", "zoo.tar/2.png")
     assert found.predictions.ids == ("0.png", "2.png") and found.predictions.targets.tolist() == [0, 2]
     assert [name for name, _ in found.predictions.skipped] == ["zoo.tar/1.png"]
@@ -156,7 +156,7 @@ def test_pictures_inside_something_larger_are_called_by_their_names_and_bad_ones
 
 def test_bad_arrays_are_left_out_one_by_one(predictor):
     pictures = (PICTURES[0], np.full((4, 4, 3), np.nan), PICTURES[2])
-    found = evaluate_model(predictor, every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures)), skip_bad=True)
+    found = evaluate_model(predictor, every(source(CLASSES, ["cat", "dog", "emu"], images=pictures)), skip_bad=True)
     assert found.predictions.ids == ("0.png", "2.png") and found.predictions.targets.tolist() == [0, 2]
 
 
@@ -171,7 +171,7 @@ def test_a_manifest_is_read_by_the_columns_that_the_run_learnt_from(tmp_path):
 
 def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):
     with pytest.raises(
-        UsageError, match=r"only be told how to read its pictures, by --data\.task.* Got --recipe\.batch\."
+        UsageError, match=r"only be told how to read its pictures, by --data\.task.* Got --recipe\.batch_size\."
     ):
         build_source_settings(tmp_path, "holdout.csv", {"recipe.batch_size": "3"})
     with pytest.raises(UsageError, match=r"Got --data\.folds\."):

@@ -223,7 +223,7 @@ def test_artefacts_are_counted_and_not_drawn(kept, pictures):
     (one,) = explain_images(kept(), pictures[:1], ExplainRequest())
     spoiled = dataclasses.replace(one, artefacts=np.array([[True, False, False], [False, True, False]]))
     assert spoiled.notes[-1] == "2 of 6 patches, hatched, hold notes of the model instead of picture: not drawn."
-    assert spoiled.record()["artefacts"] == 2
+    assert spoiled.to_json()["artefacts"] == 2
     before, after = (np.asarray(which.figure().axes[1].images[0].get_array()) for which in (one, spoiled))
     assert (before != after).any()
     alone = spoiled.figure().axes[2]

@@ -62,7 +62,7 @@ def test_numbers_are_compared_in_their_own_unit(tmp_path):
 
 def test_what_cannot_be_read_is_refused_or_left_out(predictor):
     pictures = (PICTURES[0], np.full((4, 4, 3), np.nan), PICTURES[2])
-    labelled = every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures))
+    labelled = every(source(CLASSES, ["cat", "dog", "emu"], images=pictures))
     with pytest.raises(DataError, match=r"leave such pictures out with --skip-bad\."):
         evaluate_corruptions(predictor, labelled, "films")
     found = evaluate_corruptions(predictor, labelled, "films", skip_bad=True)
@@ -82,6 +82,6 @@ def test_other_suites_other_sources_and_no_pictures_are_refused(predictor):
 
 
 def test_an_ensemble_is_asked_to_name_one_of_its_models(predictor):
-    several = Predictor([predictor.alone(), predictor.alone()])
+    several = Predictor([predictor.single_member(), predictor.single_member()])
     with pytest.raises(UsageError, match=r"ensemble of 2 models.*MODEL/member-0"):
         evaluate_corruptions(several, every(source(CLASSES, NAMES)), "films")

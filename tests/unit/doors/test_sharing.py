@@ -21,7 +21,7 @@ def test_parts_become_a_file_of_answers(to, words):
 
 def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
     pictures = [Path(f"{k}.png") for k in range(1000)]
-    parts = ChunkFolder(tmp_path / "parts", ChunkJob(model="m", pictures="p", count=1000, size=64), pictures)
+    parts = ChunkFolder(tmp_path / "num_chunks", ChunkJob(model="m", pictures="p", count=1000, size=64), pictures)
     assert parts.job.num_chunks == 16 and parts.chunk_images(15) == pictures[960:]
     for world in (1, 3, 16, 40):
         shared = [number for rank in range(world) for number in parts.chunks_for_rank(rank, world)]
@@ -29,7 +29,7 @@ def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
 
 
 def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing():
-    facts = {"folder": Path("a.csv.parts"), "to": Path("a.csv"), "parts": 9, "written": 4, "kept": 0, "skipped": ()}
+    facts = {"folder": Path("a.csv.parts"), "to": Path("a.csv"), "num_chunks": 9, "written": 4, "kept": 0, "skipped": ()}
     done = predict_chunks.ChunkedPredictResult(num_missing=0, num_rows=1234, **facts)
     assert done.summarize() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
     waits = predict_chunks.ChunkedPredictResult(num_missing=5, num_rows=None, rank=2, world_size=4, **facts)

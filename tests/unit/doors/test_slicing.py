@@ -28,7 +28,7 @@ def test_columns_are_chosen_by_name_or_all_together():
 
 def test_every_picture_has_its_own_cell_also_where_some_are_left_out(predictor):
     pictures = [*PICTURES[:1], np.full((4, 4, 3), np.nan), *PICTURES[2:12]]
-    given = source(CLASSES, NAMES, pictures=pictures, metadata=COLUMNS)
+    given = source(CLASSES, NAMES, images=pictures, metadata=COLUMNS)
     asked = LabelledImages(given, np.arange(11, -1, -1), "all")
     measured = evaluate_model(predictor, asked, skip_bad=True)
     found = evaluate_subgroups(asked, measured.predictions, "view")

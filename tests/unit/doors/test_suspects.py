@@ -56,7 +56,7 @@ def source(targets: np.ndarray, **fields: object) -> Source:
     given = {
         "name": "shades",
         "classes": CLASSES,
-        "pictures": pictures,
+        "images": pictures,
         "targets": targets,
         "ids": tuple(f"-{row}.png" for row in range(len(targets))),
     }
@@ -132,7 +132,7 @@ def test_labels_and_numbers_are_listed_cell_by_cell(predictor):
 
 def test_features_are_what_the_head_reads_and_bad_pictures_can_be_left_out(predictor):
     pictures, targets = shades()
-    given = source(targets, pictures=[*pictures[:60], np.full((4, 4, 3), np.nan), *pictures[61:]])
+    given = source(targets, images=[*pictures[:60], np.full((4, 4, 3), np.nan), *pictures[61:]])
     with pytest.raises(DataError, match=r"--skip-bad"):
         extract_features(predictor, every(given))
     features, rows = extract_features(predictor, every(given), skip_bad=True)

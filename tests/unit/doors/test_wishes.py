@@ -98,8 +98,8 @@ def test_a_plan_refuses_what_it_has_settled():
 
 def test_only_fields_of_the_plan_are_names():
     check_plan_fields({"recipe.batch_size": "1"})
-    with pytest.raises(UsageError, match=r"there is no setting recipe\.btach\. Did you mean recipe\.batch\?"):
-        check_plan_fields({"recipe.btach": "1"})
+    with pytest.raises(UsageError, match=r"there is no setting recipe\.batch_sise\. Did you mean recipe\.batch_size\?"):
+        check_plan_fields({"recipe.batch_sise": "1"})
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_labels_are_compared_by_their_areas_and_rare_ones_are_left_out():
     worse = replace(first, probabilities=np.clip(first.probabilities + noise, 0, 1))
     found = compare_predictions(first, worse)
     assert [one.name for one in found.differences] == ["mean AUROC", "AUROC of mass", "AUROC of oedema", "log loss"]
-    figures = [test_label_metrics.measure(one, samples=2).auroc for one in (first, worse)]
+    figures = [test_label_metrics.compute_multilabel_metrics(one, samples=2).auroc for one in (first, worse)]
     assert (found.differences[0].first, found.differences[0].second) == pytest.approx(figures)
     assert all(one.is_significant for one in found.differences)
 

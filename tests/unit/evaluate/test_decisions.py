@@ -140,9 +140,9 @@ def test_what_are_no_decisions_about_these_classes_is_refused(noted):
 @pytest.mark.parametrize(
     ("fields", "match"),
     [
-        ({"rule": "best"}, "A rule for thresholds"),
-        ({"reject": 1.0}, r"answers\.reject must lie in 0\.\.1\. Got 1\.0"),
-        ({"miss": 0.0}, r"miss must lie between 0 and 1"),
+        ({"threshold_rule": "best"}, "A rule for thresholds"),
+        ({"abstain_fraction": 1.0}, r"decisions\.abstain_fraction must lie in 0\.\.1\. Got 1\.0"),
+        ({"conformal_alpha": 0.0}, r"miss must lie between 0 and 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(fields, match):
@@ -155,11 +155,11 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
     [
         ({"positive": "defect"}, "labels", r"names one of two classes\. Got 'defect' for labels"),
         ({"positive": "bad"}, "classes", r"Got 'bad' for classes: defect, good"),
-        ({"positive": "good", "reject": 0.1}, "classes", r"Give one of them"),
-        ({"rule": "youden"}, "classes", r"thresholds of labels, or of one of two classes"),
-        ({"rule": "half"}, "number", r"The task is number"),
-        ({"reject": 0.1}, "labels", r"answers\.reject is for the task classes"),
-        ({"ordered": True}, "number", r"answers\.ordered is for the task classes"),
+        ({"positive": "good", "abstain_fraction": 0.1}, "classes", r"Give one of them"),
+        ({"threshold_rule": "youden"}, "classes", r"thresholds of labels, or of one of two classes"),
+        ({"threshold_rule": "half"}, "number", r"The task is number"),
+        ({"abstain_fraction": 0.1}, "labels", r"decisions\.abstain_fraction is for the task classes"),
+        ({"ordered": True}, "number", r"decisions\.ordered is for the task classes"),
     ],
 )
 def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):

@@ -91,7 +91,7 @@ def test_two_classes_have_the_brier_score_of_one_probability_and_no_top():
 
 
 def test_the_answered_classes_are_counted_and_not_the_likeliest():
-    given = replace(drawn(K=2), answered=np.zeros(300, np.int64))
+    given = replace(drawn(K=2), predicted=np.zeros(300, np.int64))
     found = compute_classification_metrics(given, samples=5)
     assert found.accuracy == (given.targets == 0).mean() and found.per_class[1].predicted == 0
 

@@ -110,7 +110,7 @@ def test_the_bytes_are_the_same_however_the_rows_are_divided(task, ending, tmp_p
 
 def rows(found, some):
     """Some rows of a table."""
-    values = {"paths": found.paths[some], "ids": found.ids[some], "abstained": found.abstained[some]}
+    values = {"paths": found.paths[some], "ids": found.ids[some], "abstain_reasons": found.abstain_reasons[some]}
     if hasattr(found, "values"):
         return dataclasses.replace(found, **values, values=found.values[some])
     return dataclasses.replace(

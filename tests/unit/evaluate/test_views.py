@@ -39,12 +39,12 @@ def test_the_picture_comes_first_then_itself_moved_each_before_its_mirror_image(
 
 @pytest.mark.parametrize("views", EVERY)
 def test_they_are_counted_without_being_made(views):
-    assert views.count == len(rows(views))
+    assert views.num_views == len(rows(views))
 
 
 @pytest.mark.parametrize("views", EVERY)
 def test_a_bundle_notes_them(views):
-    assert TtaViews.from_notes(views.notes(), "here") == views
+    assert TtaViews.from_notes(views.to_notes(), "here") == views
 
 
 def test_a_bundle_from_before_there_were_shifts_has_none():
@@ -75,7 +75,7 @@ def test_the_answer_is_the_mean_over_all_views(views):
         spec = ImageSpec(height=4, width=4, channels=1)
         return softmax(run_inference(net, InMemoryImageStore(shown), np.arange(5), spec, **said))
 
-    expected = np.mean([answers(view.to(torch.uint8)) for view in views.of_each(images.float())], axis=0)
+    expected = np.mean([answers(view.to(torch.uint8)) for view in views.iter_views(images.float())], axis=0)
     np.testing.assert_allclose(answers(images, views=views), expected, atol=1e-6)
-    if views.count > 1:
+    if views.num_views > 1:
         assert np.abs(answers(images) - expected).max() > 1e-3

@@ -91,7 +91,7 @@ def _share(model, images) -> np.ndarray:
 @pytest.mark.parametrize("method", [relevance_map, legrad], ids=["relevance", "legrad"])
 def test_little_room_changes_no_number(config, method):
     model, images = create_model(config, seed=1).eval(), images_for(config)
-    np.testing.assert_allclose(method(model, images, room=0).values, method(model, images).values, atol=1e-6)
+    np.testing.assert_allclose(method(model, images, memory_limit=0).values, method(model, images).values, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["class token, learned", "two heads, recomputed", "probe, no class token"])

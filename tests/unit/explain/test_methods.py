@@ -34,15 +34,17 @@ def a_map(values) -> AttributionMap:
     ("asked", "message"),
     [
         ({"method": "chefer"}, r"^There is no method 'chefer'\. The methods are relevance, legrad, grad-cam, integrat"),
-        ({"of": 3}, r"^The model has outputs 0 to 2\. Got 3 to explain\.$"),
-        ({"of": (0, 1)}, r"^One output to explain per picture is needed, 3\. Got 2\.$"),
+        ({"targets": 3}, r"^The model has outputs 0 to 2\. Got 3 to explain\.$"),
+        ({"targets": (0, 1)}, r"^One output to explain per picture is needed, 3\. Got 2\.$"),
         ({"options": MethodOptions(layer=2)}, r"^The model has blocks 0 to 1\. Got layer=2\.$"),
         (
             {"options": MethodOptions(steps=3, heads=(0,))},
-            r"^relevance has no use for heads, steps\. It knows "
-            r"layer\.$",
+            (
+                r"^relevance has no use for heads, steps\. It knows "
+                r"layer\.$"
+            ),
         ),
-        ({"method": "rollout", "of": 1}, r"^rollout draws the same map for every class, .* Of a class: relevance, leg"),
+        ({"method": "rollout", "targets": 1}, r"^rollout draws the same map for every class, .* Of a class: relevance, leg"),
         ({"method": "attention", "options": MethodOptions(heads=(2,))}, r"^The model has heads 0 to 1\. Got 2\.$"),
         ({"method": "similarity"}, r"^similarity needs the patch that others are compared with"),
         (

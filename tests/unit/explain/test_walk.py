@@ -87,7 +87,7 @@ def test_the_table_has_a_line_per_step_in_columns():
     steps = trace_forward(create_model(config()), SPEC, SAMPLE_IMAGE)
     lines = format_trace(steps).splitlines()
     assert len(lines) == len(steps)
-    assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decoding/decode.py      uint8")
+    assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decoding/decode.py  uint8")
     assert len({line.index(step.file) for line, step in zip(lines, steps, strict=True)}) == 1
 
 

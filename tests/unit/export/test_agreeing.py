@@ -68,7 +68,7 @@ def test_labels_count_one_by_one():
     found = predict_with_member(one, pictures(one.spec, 4))
     flipped = np.array(found.labels)
     flipped[0, 0] = ~flipped[0, 0].astype(bool)
-    assert measure_agreement(dataclasses.replace(found, answered=flipped.astype(bool)), found, one) == pytest.approx(
+    assert measure_agreement(dataclasses.replace(found, predicted=flipped.astype(bool)), found, one) == pytest.approx(
         11 / 12
     )
 
@@ -98,7 +98,7 @@ def test_decisions_must_follow_from_the_scores_of_the_file():
 
 def test_ninety_nine_in_a_hundred_are_enough():
     rates_found = {"float32 file": 1234.5}
-    facts = {"precision": "int8", "task": "labels", "pictures": 200, "difference": 0.01, "rates": rates_found}
+    facts = {"precision": "int8", "task": "labels", "num_images": 200, "difference": 0.01, "rates": rates_found}
     check_agreement(PrecisionAgreement(same_fraction=0.99, **facts))
     said = r"In int8 only 98\.90% of the yes and no of labels of 200 pictures .* and 99% is asked for.*--force"
     with pytest.raises(DamagedFileError, match=said):

@@ -27,10 +27,10 @@ CASES = [
 
 
 def told_by_run(one, images):
-    outputs, distances = one.outputs(to_batch_tensor(images), torch.device("cpu"))
+    outputs, distances = one.compute_outputs(to_batch_tensor(images), torch.device("cpu"))
     rows = [("", str(row)) for row in range(len(images))]
     return predictions_from_outputs(
-        one.task, outputs, one.classes, one.scaling, rows, decisions=one.decided, distances=distances
+        one.task, outputs, one.classes, one.scaling, rows, decisions=one.decisions, distances=distances
     ), distances  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_the_hash_names_the_weights():
 def test_the_module_leaves_the_model_as_it_was():
     one = member("two heads, recomputed")
     ExportModule(one)
-    assert one.model.encoder.recompute and next(one.model.parameters()).requires_grad
+    assert one.model.encoder.grad_checkpointing and next(one.model.parameters()).requires_grad
     assert one.model.encoder.blocks[0].attention.choice == "auto"
 
 

@@ -73,7 +73,7 @@ def test_the_oldest_give_way_and_copies_begin_empty():
     found, source = TensorCache(), torch.zeros(2)
     tables = [found(source, (count,), lambda count=count: torch.full((1,), count)) for count in range(MAX_CACHED + 1)]
     assert tables[3] == 3 and len(found._values) == 1
-    assert not copy.deepcopy(found)._values and not pickle.loads(pickle.dumps(found))._found
+    assert not copy.deepcopy(found)._values and not pickle.loads(pickle.dumps(found))._values
 
 
 @pytest.mark.parametrize("name", ["vit_femto_patch4_28", "vit_small_patch16_dinov3_qkvb"])

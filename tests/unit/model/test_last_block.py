@@ -18,7 +18,7 @@ KINDS = {
     "relative": {"relative": 2},
     "rotary": {"rotary": "axial"},
     "norms of queries and keys, no norm at the end": {"qk_norm": True, "final_norm": False, "layer_scale": 0.1},
-    "recomputed": {"recompute": True},
+    "recomputed": {"grad_checkpointing": True},
     "no blocks": {"depth": 0},
     "one block": {"depth": 1},
     "two blocks read": {"pool_blocks": 2},

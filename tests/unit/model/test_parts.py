@@ -144,7 +144,7 @@ def test_weights_that_are_made_again_give_the_same_numbers(number_format, pictur
     monkeypatch.setattr(attention, "RECOMPUTE_CHUNK_BYTES", pictures * weights[0].nbytes)
     qkv, q, k, v, of_y = wide(number_format)
     found = attention.attend(q, k, v, 0.125, 0.0, "open")
-    assert found.grad_fn.name().startswith("_Remade"), "512 wide, so its weights are not kept"
+    assert found.grad_fn.name().startswith("_RecomputedAttention"), "512 wide, so its weights are not kept"
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, qkv, of_y)[0], gradient)
 
@@ -169,7 +169,7 @@ def test_of_long_sequences_the_weights_are_made_again_at_any_width(monkeypatch):
     for tokens in (attention.RECOMPUTE_MIN_TOKENS - 1, attention.RECOMPUTE_MIN_TOKENS):
         q = torch.randn(1, 1, tokens, 4, requires_grad=True)
         kinds.append(attention.attend(q, q, q, 0.5, 0.0, "open").grad_fn.name())
-    assert not kinds[0].startswith("_Remade") and kinds[1].startswith("_Remade")
+    assert not kinds[0].startswith("_RecomputedAttention") and kinds[1].startswith("_RecomputedAttention")
 
 
 def test_a_gradient_through_weights_that_are_made_again_has_a_gradient(monkeypatch):

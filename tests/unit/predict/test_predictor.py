@@ -128,7 +128,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     def load(folder):
         asked.append(folder)
         given = {"model": model(), "spec": SPEC, "task": "classes", "classes": ("a", "b", "c")}
-        return SimpleNamespace(**given, info={"mirror": True}, familiar={})
+        return SimpleNamespace(**given, info={"mirror": True}, feature_stats={})
 
     monkeypatch.setattr(bundle, "load_bundle", load)
     opened = Predictor.open(tmp_path)
@@ -144,7 +144,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
 
 
 def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
-    info = {"number_format": "float32", "mirror": True}
+    info = {"precision": "float32", "mirror": True}
     bundle.save_bundle(tmp_path / "run" / "model", model(), SPEC, "classes", ("cat", "dog", "fish"), info)
     opened = Predictor.open(tmp_path / "run")
     np.testing.assert_array_equal(
@@ -249,5 +249,5 @@ def test_matrices_are_cast_once_where_answers_are_bfloat16():
         one.inference_model.head.linear.weight.dtype == torch.bfloat16
         and one.model.head.linear.weight.dtype == torch.float32
     )
-    plain = replace(one, number_format="float32")
+    plain = replace(one, precision="float32")
     assert plain.inference_model is plain.model

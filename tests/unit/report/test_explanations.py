@@ -70,7 +70,7 @@ def test_of_labels_the_one_that_is_most_wrong_is_explained_and_else_the_likelies
         elif (truth >= 0.5).any():
             assert truth[of] == 1 and chances[of] == chances[truth >= 0.5].max()
         else:
-            assert chances[of] == chances[test.known[row]].max()
+            assert chances[of] == chances[test.known_mask[row]].max()
 
 
 def test_of_numbers_the_largest_errors_come_first_and_the_first_known_column_is_explained():

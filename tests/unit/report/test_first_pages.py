@@ -68,8 +68,8 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
     some = charts.expected_counts(thing)
     assert (
-        f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of the others"
-        in plain(html)
+        f"5 of 100 have it: {some.true_positives} found, {some.false_negatives} missed. {some.false_positives} of "
+        f"the others" in plain(html)
     )
     assert "Not a medical device." in html
 
@@ -173,7 +173,7 @@ def test_a_grey_zone_leaves_few_failures_and_says_how_much_is_looked_at_again():
 
 def test_where_one_threshold_does_both_there_is_no_grey_zone(tmp_path):
     test, valid, decided = two_classes()
-    sure = replace(test, probabilities=np.eye(2, dtype=np.float32)[test.targets], answered=test.targets)
+    sure = replace(test, probabilities=np.eye(2, dtype=np.float32)[test.targets], predicted=test.targets)
     folder = stored(tmp_path, sure, replace(valid, probabilities=np.eye(2, dtype=np.float32)[valid.targets]), decided)
     html = built(folder, INSPECTION)
     whole(html)

@@ -72,7 +72,7 @@ def test_facts_stand_on_the_page(built):
 
 
 def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
-    plan = 'model_name = "vit"\n[recipe]\nsteps = 12000\nnesterov = true\nrate = 0.5\nnone = ""\nsizes = [3, 4]\n'
+    plan = 'model_name = "vit"\n[recipe]\nsteps = 12000\nnesterov = true\nlr = 0.5\nnone = ""\nsizes = [3, 4]\n'
     names = ("model_name", "recipe.steps", "recipe.nesterov", "recipe.lr", "recipe.none", "recipe.sizes", "x.gone")
     folder = run_folder(tmp_path)
     reasons = provenance.to_entries({name: f"why {name}" for name in names})

@@ -48,7 +48,7 @@ def predictions_like(test, rows):
         ids=tuple(test.ids[row] for row in rows),
         targets=test.targets[rows],
         probabilities=test.probabilities[rows],
-        answered=test.labels[rows],
+        predicted=test.labels[rows],
         abstain_reasons=(),
     )
 
@@ -57,7 +57,7 @@ def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more
     test, _ = labels()
     things = binary_targets(test, Decisions(thresholds=(0.5, 0.5, 0.5)), prevalences={"mass": 0.02})
     for place, thing in enumerate(things):
-        known = test.known[:, place]
+        known = test.known_mask[:, place]
         assert thing.rows.tolist() == np.flatnonzero(known).tolist()
         has_it = test.targets[known, place] == 1
         assert thing.miss_rate.value == pytest.approx((test.probabilities[known, place] < 0.5)[has_it].mean())
@@ -98,9 +98,9 @@ def test_groups_come_back_as_numbers_and_others_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"reader": "radiology", "hours": 8.0}, r"--parts-per-minute and --hours are for --for inspection"),
-        ({"reader": "inspection", "hours": 8.0}, r"Give both or neither"),
-        ({"reader": "inspection", "hours": 8.0, "parts_per_minute": -1.0}, r"--parts-per-minute must be above 0\. Got"),
+        ({"audience": "radiology", "hours": 8.0}, r"--parts-per-minute and --hours are for --for inspection"),
+        ({"audience": "inspection", "hours": 8.0}, r"Give both or neither"),
+        ({"audience": "inspection", "hours": 8.0, "parts_per_minute": -1.0}, r"--parts-per-minute must be above 0\. Got"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(words, said):

@@ -28,11 +28,11 @@ def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
     decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
     found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibrated"]
-    assert found.before > 5 * found.error and found.temperature == decided.temperature[0]
+    assert found.error_before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
     assert len(list(root.iter("circle"))) == 20 and found.chart.count('class="bar second"') == 10
     plain = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["calibrated"]
-    assert plain.before is None and plain.error == pytest.approx(found.before, abs=1e-4)
+    assert plain.error_before is None and plain.error == pytest.approx(found.error_before, abs=1e-4)
 
 
 def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_one_does_not():
@@ -46,10 +46,10 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
     assert set(found) == {"mass", "oedema"} and [one.error for one in found.values()] == sorted(
         (one.error for one in found.values()), reverse=True
     )
-    known = given.known[:, 0]
+    known = given.known_mask[:, 0]
     chances, there = given.probabilities[known, 0].clip(0.01, 0.99).astype(np.float64), given.targets[known, 0] == 1
-    assert found["mass"].before == pytest.approx(debiased_calibration_error(chances, there), abs=0.005)
-    assert found["mass"].error > 0.05 and found["oedema"].before is found["oedema"].temperature is None
+    assert found["mass"].error_before == pytest.approx(debiased_calibration_error(chances, there), abs=0.005)
+    assert found["mass"].error > 0.05 and found["oedema"].error_before is found["oedema"].temperature is None
     assert len(list(xml.fromstring(found["mass"].chart).iter("circle"))) == 20
 
 
@@ -72,7 +72,7 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["answering"] is None
     fresh, truth = answered(n=1000, seed=9)
     found = uncertainty.uncertainty_context(table_of(decided, fresh, truth), decided)
-    assert found["held"].promised == 0.95 and found["held"].kept.value == pytest.approx(0.95, abs=0.03)
+    assert found["held"].nominal_coverage == 0.95 and found["held"].coverage.value == pytest.approx(0.95, abs=0.03)
     assert sum(share for _, share in found["held"].sizes) == pytest.approx(1)
     (cut,) = found["cuts"]
     said = table_of(decided, fresh).labels == 0
@@ -110,4 +110,4 @@ def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_
         for share, wider in ((one.sensitivity, other.sensitivity), (one.specificity, other.specificity)):
             assert share.value == wider.value
             assert wider.interval.high - wider.interval.low > 1.5 * (share.interval.high - share.interval.low)
-    assert together["held"].kept.value == alone["held"].kept.value
+    assert together["held"].coverage.value == alone["held"].coverage.value

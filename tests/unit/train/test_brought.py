@@ -74,7 +74,7 @@ def try_out(brought: CustomFunctions, targets: np.ndarray | None = None, **recip
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> vitrail.Run:
     """The task's own loss, without what plans add to it."""
-    alone = settings(recipe__smoothing=0.0, recipe__class_weights="none")
+    alone = settings(recipe__label_smoothing=0.0, recipe__class_weights="none")
     return fitted(tmp_path_factory.mktemp("plain") / "run", settings=alone)
 
 
@@ -86,7 +86,7 @@ def crossed_run(tmp_path_factory) -> vitrail.Run:
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_loss_of_the_task_given_as_ones_own_trains_the_same_model(plain, crossed_run, tmp_path, accumulate):
     assert losses(crossed_run) == pytest.approx(losses(plain), rel=1e-3)
-    in_parts = settings(recipe__accumulate=accumulate)
+    in_parts = settings(recipe__grad_accum_steps=accumulate)
     run = fitted(tmp_path / "mean", loss=mean_crossed, settings=in_parts)
     assert losses(run) == pytest.approx(losses(plain), rel=1e-3) and len(losses(run)) == 4
 
@@ -105,7 +105,7 @@ def test_predictions_keep_the_activation_of_the_task(crossed_run):
 
 
 def test_an_own_augmentation_is_used_and_repeats_itself(plain, tmp_path):
-    alone = settings(recipe__smoothing=0.0, recipe__class_weights="none")
+    alone = settings(recipe__label_smoothing=0.0, recipe__class_weights="none")
     first, again = (fitted(tmp_path / name, augment=darker, settings=alone) for name in ("first", "again"))
     assert alike(first, again) and not alike(first, plain)
     assert first.plan.recipe.custom_augment == f"{__name__}.darker"
@@ -137,12 +137,12 @@ def test_a_run_goes_on_with_its_function_and_never_without(tmp_path):
 
 def test_a_name_without_its_function_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(UsageError, match=r"has an augmentation of its own, mine\.blur: a function of the Python"):
-        fitted(tmp_path / "run", settings=settings(recipe__own_augment="mine.blur"))
+        fitted(tmp_path / "run", settings=settings(recipe__custom_augment="mine.blur"))
     assert not (tmp_path / "run").exists()
 
 
 def test_settings_of_the_tasks_loss_are_refused_beside_another(tmp_path):
-    asked = settings(recipe__smoothing=0.1)
+    asked = settings(recipe__label_smoothing=0.1)
     with pytest.raises(UsageError, match=rf"softens classes and labels, and this training has a loss .*, {NAME}\."):
         fitted(tmp_path / "run", loss=crossed, settings=asked)
 

@@ -85,7 +85,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     [("true", ", by the mean of 2 views of each; figures on the way were of one."), ("false", ".")],
 )
 def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(fit, mirror, words):
-    told = notes(fit(drawn(), recipe__mirror=mirror, recipe__shift="0"))
+    told = notes(fit(drawn(), recipe__tta_flip=mirror, recipe__tta_shift="0"))
     assert [text for text in told if "held-out" in text] == [f"Evaluating on the held-out pictures{words}"]
 
 
@@ -152,7 +152,7 @@ def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures
 
 def test_numbers_cannot_be_smoothed_and_outputs_need_names(fit):
     with pytest.raises(UsageError, match=r"softens classes and labels, and this task is number.*Got 0\.1"):
-        fit(drawn(task="number", classes=("a", "b"), targets=BLANK), recipe__smoothing="0.1")
+        fit(drawn(task="number", classes=("a", "b"), targets=BLANK), recipe__label_smoothing="0.1")
     with pytest.raises(DataError, match=r"Every output of drawn needs a name of its own\. Got a, a"):
         fit(drawn(task="labels", classes=("a", "a"), targets=BLANK))
 
@@ -164,8 +164,8 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
         """Findings that name two reasons to stop."""
 
         def __init__(self, found: object):
-            self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
-            self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
+            self.bad_images, self.bad_indices, self.notes, self.issues = [], np.zeros(0, np.int64), (), ()
+            self.blocking_reasons = ("Patient 7 is in train and test.", "All pictures are black.")
 
     monkeypatch.setattr(dataset, "check_dataset", lambda *words, **named: Stopping(true(*words, **named)))
     with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
@@ -192,7 +192,7 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
 
 
 def test_ranges_and_reading_are_passed_on(fit):
-    deep = drawn(pictures=drawn().images.astype(np.uint16) * 200)
+    deep = drawn(images=drawn().images.astype(np.uint16) * 200)
     planned = next(event for event in fit(deep, dry_run=True, range="16") if hasattr(event, "plan"))
     assert (planned.plan.image.high, planned.reasons["image.high"]) == (65535.0, "asked for: 16 bits")
     planned = next(event for event in fit(drawn(), dry_run=True, image__max_pixels="300") if hasattr(event, "plan"))
@@ -280,7 +280,7 @@ def test_D7_one_picture_a_class_is_trained_on_though_nothing_is_left_to_measure(
 
 
 def test_D7_fewer_pictures_than_classes_and_a_batch_larger_than_the_set(fit):
-    events = fit(drawn((3, 4, 0, 0, 0, 0, 0, 0)), recipe__batch="64")
+    events = fit(drawn((3, 4, 0, 0, 0, 0, 0, 0)), recipe__batch_size="64")
     assert finished(events).metrics.n == 1
     assert len(finished(events).metrics.per_class) == 8
 
@@ -289,7 +289,7 @@ def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
     from vitrail.train import held_out
 
     monkeypatch.setattr(held_out, "EVALUATION_BATCH", 3)
-    events = fit(drawn(splits={"train": np.arange(0, 16, 2), "test": np.arange(1, 8, 2)}), recipe__batch="7")
+    events = fit(drawn(splits={"train": np.arange(0, 16, 2), "test": np.arange(1, 8, 2)}), recipe__batch_size="7")
     assert finished(events).metrics.n == 4
 
 
@@ -317,7 +317,7 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
 
     monkeypatch.setattr(training_dataset, "load_images", watched)
     wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
-    list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", source_object=drawn()))
+    list(training.fit(wishes, dataclasses.replace(MACHINE, num_workers=0), tmp_path / "run", source_object=drawn()))
     assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
 
 

@@ -25,11 +25,11 @@ SOURCE = Source(
     [
         (
             {"recipe.progressive_size": "0.5"},
-            r"--recipe\.small_size has no effect here without a --recipe\.small_until",
+            r"--recipe\.progressive_size has no effect here without a --recipe\.progressive_until",
         ),
         (
             {"recipe.muon_momentum": "0.8", "recipe.optimizer": "adamw"},
-            r"--recipe\.momentum has no effect here without",
+            r"--recipe\.muon_momentum has no effect here without",
         ),
         ({"recipe.progressive_size": "0.5", "recipe.progressive_until": "0.5"}, None),
         ({"recipe.progressive_until": "0"}, None),

@@ -54,15 +54,15 @@ def test_F8_batches_of_one_class_are_told_before_the_first_step():
     rows = np.arange(512)
     sorted_shards = guards.warn_of_single_class_batches(rows // 256, rows, recipe, 0, rows // 128)
     assert sorted_shards is None or "write them in a random order" in sorted_shards
-    assert guards.warn_of_single_class_batches(few, ROWS, dataclasses.replace(recipe, batch=4), 0, None) is None
+    assert guards.warn_of_single_class_batches(few, ROWS, dataclasses.replace(recipe, batch_size=4), 0, None) is None
     assert guards.warn_of_single_class_batches(np.zeros((64, 2), np.float32), ROWS, recipe, 0, None) is None
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"rate": 0.0}, r"recipe\.rate must be above 0: with 0\.0 nothing would be learnt"),
-        ({"muon_rate": 0.0}, r"recipe\.muon_rate must be above 0"),
+        ({"lr": 0.0}, r"recipe\.lr must be above 0: with 0\.0 nothing would be learnt"),
+        ({"muon_lr": 0.0}, r"recipe\.muon_lr must be above 0"),
         ({"weight_decay": 1.5}, r"recipe\.weight_decay must lie in 0\.\.1\. Got 1\.5"),
         ({"warmup": 1.0}, r"recipe\.warmup must lie in 0 <= fraction < 1\. Got 1\.0"),
     ],

@@ -49,7 +49,7 @@ def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Trainin
         title="pre-training",
         plan=Plan(),
         module=module,
-        recipe=Recipe(**{"steps": 8, "batch": 4, "optimizer": "adamw", "save_every": 1} | settings),
+        recipe=Recipe(**{"steps": 8, "batch_size": 4, "optimizer": "adamw", "save_every": 1} | settings),
         seed=3,
         compute_loss=loss_of,
         images=InMemoryImageStore(IMAGES),
@@ -133,11 +133,11 @@ def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path: Path, monkey
         (
             3,
             {},
-            r": 4 pictures at once do not fit\. 2 at once do \(tried just now\)\. Begin with --pretrain\.batch 2\.",
+            r": 4 pictures at once do not fit\. 2 at once do \(tried just now\)\. Begin with --pretrain\.batch_size 2\.",
         ),
-        (6, {"batch": 64}, r": 10 pictures at once do not fit\. 5 at once do .* --pretrain\.batch 5\."),
-        (6, {"batch": 12, "repeats": 3}, r": 12 pictures at once do not fit\. 6 at once do .* --pretrain\.batch 6\."),
-        (5, {"batch": 12, "repeats": 3}, r": 12 pictures at once do not fit\. 3 at once do .* --pretrain\.batch 3\."),
+        (6, {"batch_size": 64}, r": 10 pictures at once do not fit\. 5 at once do .* --pretrain\.batch_size 5\."),
+        (6, {"batch_size": 12, "repeated_augmentation": 3}, r": 12 pictures at once do not fit\. 6 at once do .* --pretrain\.batch_size 6\."),
+        (5, {"batch_size": 12, "repeated_augmentation": 3}, r": 12 pictures at once do not fit\. 3 at once do .* --pretrain\.batch_size 3\."),
         (0, {}, r": 4 pictures at once do not fit\. Nor does any smaller batch: use a smaller --image-size or model\."),
     ],
 )
@@ -166,6 +166,11 @@ ROOMS = [
 ]
 
 
+MAKERS = {
+    "pretraining": "make_pretraining_phase", "cnn_teacher": "make_cnn_phase", "feature_teacher": "make_feature_phase",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(("room", "name", "title", "words"), ROOMS)
 def test_every_phase_before_the_training_names_its_pictures(room, name, title, words, tmp_path, monkeypatch):
     def train(out: Path, overrides: dict[str, str]) -> list[str]:
@@ -176,7 +181,8 @@ def test_every_phase_before_the_training_names_its_pictures(room, name, title, w
     if room is feature_teacher:
         train(tmp_path / "elder", {})
         words = words | {"distill.teacher": str(tmp_path / "elder")}
-    true: Callable[..., TrainingPhase] = room.prelude_of
+    maker = MAKERS[room.__name__.rpartition(".")[2]]
+    true: Callable[..., TrainingPhase] = vars(room)[maker]
 
     def poisoned(*given: object, **more: object) -> TrainingPhase:
         made = true(*given, **more)
@@ -188,7 +194,7 @@ def test_every_phase_before_the_training_names_its_pictures(room, name, title, w
 
         return replace(made, compute_loss=loss_of)
 
-    monkeypatch.setattr(room, "prelude_of", poisoned)
+    monkeypatch.setattr(room, maker, poisoned)
     told = train(tmp_path / "run", {**words, "recipe.skip_spikes": "true"})
     assert any(text.startswith(f"Step 2 of the {title} was not applied: loss nan, gradient norm nan.") for text in told)
     kept = json.loads((tmp_path / "run" / f"{name}-nan-step-000002.json").read_text())

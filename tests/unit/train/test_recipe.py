@@ -38,30 +38,30 @@ def test_at_least_one_patch_is_kept():
     ("change", "message"),
     [
         ({"steps": -1}, r"recipe.steps must be at least 0. Got -1"),
-        ({"batch": -3}, r"recipe.batch_size must be at least 1. Got -3"),
-        ({"rate": 0.0}, r"recipe.lr must be above 0: with 0.0"),
-        ({"muon_rate": -1.0}, r"recipe.muon_lr must be above 0: with -1.0"),
+        ({"batch_size": -3}, r"recipe.batch_size must be at least 1. Got -3"),
+        ({"lr": 0.0}, r"recipe.lr must be above 0: with 0.0"),
+        ({"muon_lr": -1.0}, r"recipe.muon_lr must be above 0: with -1.0"),
         ({"weight_decay": 1.5}, r"recipe.weight_decay must lie in 0..1. Got 1.5"),
-        ({"clip": -1.0}, r"recipe.grad_clip_norm must be a largest norm, or 0 for none. Got -1.0"),
-        ({"clip": float("nan")}, r"recipe.grad_clip_norm must be a largest norm, or 0 for none. Got nan"),
+        ({"grad_clip_norm": -1.0}, r"recipe.grad_clip_norm must be a largest norm, or 0 for none. Got -1.0"),
+        ({"grad_clip_norm": float("nan")}, r"recipe.grad_clip_norm must be a largest norm, or 0 for none. Got nan"),
         ({"evaluate_every": -1}, r"recipe.evaluate_every must be at least 0. Got -1"),
         ({"save_every": -5}, r"recipe.save_every must be at least 0. Got -5"),
         ({"warmup": 1.0}, r"recipe.warmup must lie in 0 <= fraction < 1. Got 1.0"),
-        ({"keep_patches": 0.0}, r"recipe.patch_keep_rate must lie in 0 < fraction <= 1. Got 0.0"),
+        ({"patch_keep_rate": 0.0}, r"recipe.patch_keep_rate must lie in 0 < fraction <= 1. Got 0.0"),
         (
-            {"augment_magnitude": 27.0},
+            {"randaugment_magnitude": 27.0},
             r"recipe.randaugment_magnitude must lie in 0..10. Got 27.0. torchvision counts to 30",
         ),
-        ({"augment_count": 0}, r"recipe.randaugment_num_ops must be at least 1. Got 0"),
+        ({"randaugment_num_ops": 0}, r"recipe.randaugment_num_ops must be at least 1. Got 0"),
         ({"crop_scale": 1.2}, r"recipe.crop_scale must lie in 0..1. Got 1.2"),
-        ({"turn": 200}, r"recipe.rotate must lie in 0..180. Got 200"),
-        ({"stretch": -0.1}, r"recipe.scale must lie in 0..1. Got -0.1"),
+        ({"rotate": 200}, r"recipe.rotate must lie in 0..180. Got 200"),
+        ({"scale": -0.1}, r"recipe.scale must lie in 0..1. Got -0.1"),
         ({"crop_padding": -1}, r"recipe.crop_padding must be at least 0. Got -1"),
-        ({"erase": -0.1}, r"recipe.random_erasing must lie in 0..1. Got -0.1"),
+        ({"random_erasing": -0.1}, r"recipe.random_erasing must lie in 0..1. Got -0.1"),
         ({"mixup": -0.2}, r"recipe.mixup must be 0 or more. Got -0.2"),
         ({"cutmix": float("inf")}, r"recipe.cutmix must be 0 or more. Got inf"),
-        ({"repeats": 0}, r"recipe.repeated_augmentation must be at least 1. Got 0"),
-        ({"batch": 128, "repeats": 3}, r"multiple of recipe.repeated_augmentation.*Got batch=128, repeats=3"),
+        ({"repeated_augmentation": 0}, r"recipe.repeated_augmentation must be at least 1. Got 0"),
+        ({"batch_size": 128, "repeated_augmentation": 3}, r"multiple of recipe.repeated_augmentation.*Got batch_size=128, repeated_augmentation=3"),
     ],
 )
 def test_settings_that_cannot_train_are_refused_with_their_numbers(change, message):
@@ -98,7 +98,7 @@ def test_epochs_count_each_picture_once(batch, repeats, count, epochs):
     assert Recipe(steps=50, batch_size=batch, repeated_augmentation=repeats).epochs(count) == epochs
 
 
-@pytest.mark.parametrize(("field", "value"), [("small_size", 0.0), ("small_size", 1.5), ("small_until", 1.0)])
+@pytest.mark.parametrize(("field", "value"), [("progressive_size", 0.0), ("progressive_size", 1.5), ("progressive_until", 1.0)])
 def test_early_sizes_outside_their_bounds_are_refused(field, value):
     with pytest.raises(UsageError, match=rf"recipe\.{field} must lie in .* Got {value}"):
         Recipe(**{field: value})

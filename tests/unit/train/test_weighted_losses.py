@@ -161,14 +161,14 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
     [
         (
             "number",
-            {"smoothing": 0.1},
+            {"label_smoothing": 0.1},
             r"recipe.label_smoothing softens classes and labels, and this task is number.*0.1",
         ),
         ("labels", {"class_weights": "root"}, r"recipe.class_weights weighs pictures by their class.*Got root"),
-        ("classes", {"positive_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
-        ("number", {"gamma_negative": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
-        ("classes", {"margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
-        ("labels", {"huber": 1.0}, r"recipe.huber_delta bounds the errors of numbers, and this task is labels"),
+        ("classes", {"max_pos_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
+        ("number", {"asl_gamma_neg": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
+        ("classes", {"asl_margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
+        ("labels", {"huber_delta": 1.0}, r"recipe.huber_delta bounds the errors of numbers, and this task is labels"),
     ],
 )
 def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
@@ -187,10 +187,10 @@ def test_what_a_task_has_a_use_for_passes():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"positive_weight": -1.0}, r"recipe.max_pos_weight must be 0 or more. Got -1.0"),
-        ({"huber": float("inf")}, r"recipe.huber_delta must be 0 or more. Got inf"),
-        ({"gamma_negative": -2.0}, r"recipe.asl_gamma_neg must be 0 or more. Got -2.0"),
-        ({"margin": 1.0}, r"recipe.asl_margin must lie in 0 <= probability < 1. Got 1.0"),
+        ({"max_pos_weight": -1.0}, r"recipe.max_pos_weight must be 0 or more. Got -1.0"),
+        ({"huber_delta": float("inf")}, r"recipe.huber_delta must be 0 or more. Got inf"),
+        ({"asl_gamma_neg": -2.0}, r"recipe.asl_gamma_neg must be 0 or more. Got -2.0"),
+        ({"asl_margin": 1.0}, r"recipe.asl_margin must lie in 0 <= probability < 1. Got 1.0"),
     ],
 )
 def test_impossible_losses_are_refused_with_their_numbers(change, message):

@@ -34,17 +34,17 @@ def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[
     ("task", "change"),
     [
         ("classes", {"class_weights": "balanced"}),
-        ("classes", {"class_weights": "root", "smoothing": 0.1, "mixup": 0.4}),
-        ("labels", {"positive_weight": 10.0}),
-        ("labels", {"gamma_negative": 4.0, "gamma_positive": 1.0, "margin": 0.05}),
-        ("number", {"huber": 0.2}),
+        ("classes", {"class_weights": "root", "label_smoothing": 0.1, "mixup": 0.4}),
+        ("labels", {"max_pos_weight": 10.0}),
+        ("labels", {"asl_gamma_neg": 4.0, "asl_gamma_pos": 1.0, "margin": 0.05}),
+        ("number", {"huber_delta": 0.2}),
     ],
 )
 def test_a_recipe_trains_with_its_loss(task, change):
     targets = CLASSES if task == "classes" else CELLS
     losses, weights = trained(task, targets, change)
     again, same = trained(task, targets, change)
-    plain = {name: value for name, value in change.items() if name in ("smoothing", "mixup")}
+    plain = {name: value for name, value in change.items() if name in ("label_smoothing", "mixup")}
     others, different = trained(task, targets, plain)
     assert np.isfinite(losses).all() and losses == again and losses != others
     assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))

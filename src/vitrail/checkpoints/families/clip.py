@@ -1,8 +1,11 @@
-"""`open-clip`: picture towers of OpenCLIP, its own or those of timm under `visual.trunk.`, in a whole model or alone.
+"""Layouts of CLIP image towers: `open-clip` (OpenCLIP's own towers and timm's) and `openai-clip`.
 
-`open_clip_config.json` beside the file says what no tensor does: QuickGELU or GELU, the width of a head, the pooling.
-Without it the activation must be told in `settings`: most models have GELU, those with "quickgelu" in their name and
-the ones that continue OpenAI's weights QuickGELU, and the outputs of the two differ by 1e-2.
+A tower may stand alone or in a whole model. There it lies under `visual.`, and the text tower lies beside it under the
+same names without that prefix, so the prefix is part of every rule here.
+
+`open_clip_config.json` beside the file gives what no tensor does: QuickGELU or GELU, the width of a head, the pooling.
+Without it the activation must be given in `settings`. Most models have GELU; those with "quickgelu" in their name and
+those that continue OpenAI's weights have QuickGELU. The outputs of the two differ by 1e-2.
 """
 
 from __future__ import annotations
@@ -28,13 +31,10 @@ from ..validate import (
 )
 from . import timm
 
-# What OpenAI's CLIP and OpenCLIP's own towers share: one table of names, in a whole model or a tower by itself.
-#
-# In a whole model the picture tower lies under `visual.` and the tower of words beside it under the same names
-# without it, so that the prefix is part of every rule here.
+# -- Shared by OpenAI's and OpenCLIP's own towers
 
 VISUAL_PREFIX = "visual."
-"""Before every name of the picture tower in a whole model."""
+"""Prefix of every name of the image tower in a whole model."""
 # fmt: off
 CLIP_NAMES = {  # theirs                                       ours
     "positional_embedding":                               "positions.table",
@@ -62,11 +62,11 @@ TEXT_TOWER_RULES: tuple[Rule, ...] = (
     IgnoreRule("logit_*", reason="temperature and bias of the comparison of pictures and words"),
     *(IgnoreRule(name, reason="a size of the model") for name in ("input_resolution", "context_length", "vocab_size")),
 )
-"""Rules for what stands beside the picture tower in a whole model."""
+"""Rules for what a whole model holds beside the image tower."""
 
 
 def make_clip_rules(prefix: str) -> tuple[Rule, ...]:
-    """The table of a tower whose names all begin so."""
+    """The table of a tower whose names all have this prefix."""
     return (
         NameRule(f"{prefix}conv1.weight", "tokens.patches.weight", KERNEL),
         NameRule(f"{prefix}class_embedding", "tokens.cls", FLAT),
@@ -78,7 +78,7 @@ def make_clip_rules(prefix: str) -> tuple[Rule, ...]:
 
 
 def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> dict[str, Any]:
-    """What the shapes of a tower tell: everything but heads, activation, epsilon and pooling.
+    """Settings from the shapes of a tower: everything but heads, activation, epsilon and pooling.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
@@ -108,18 +108,20 @@ def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: Layou
 
 
 def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
-    """Compare the length of the vectors with the one that open_clip_config.json says, if there is one.
+    """Compare the number of outputs with `embed_dim` of open_clip_config.json, where it is given.
 
     Raises:
         DamagedFileError: they differ.
     """
     model = hints.foreign_config.get("model_cfg")
-    said = model.get("embed_dim") if isinstance(model, Mapping) else None
-    if said is not None and said != outputs:
-        raise DamagedFileError(f"{name} gives {outputs} numbers, but open_clip_config.json says embed_dim={said!r}.")
+    expected = model.get("embed_dim") if isinstance(model, Mapping) else None
+    if expected is not None and expected != outputs:
+        raise DamagedFileError(
+            f"{name} gives {outputs} numbers, but open_clip_config.json says embed_dim={expected!r}."
+        )
 
 
-# `open-clip` with a tower of timm: timm's own table under `visual.trunk.`, and perhaps a projection after it.
+# -- open-clip with a tower of timm: timm's table under `visual.trunk.`
 #
 # SigLIP's towers end with timm's pooling and have no projection; others have one matrix, `visual.head.proj`.
 
@@ -129,15 +131,15 @@ TIMM_TOWER_REQUIRED_NAMES = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weigh
 TRUNK_RULES: tuple[Rule, ...] = tuple(
     rule for rule in timm.TIMM_RULES if not (isinstance(rule, NameRule) and rule.theirs == "head.{p}")
 )
-"""timm's table without its head, in whose place the projection stands."""
+"""timm's table without its head, which the projection replaces."""
 
 
 def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the vector that is compared with the words'.
+    """The architecture of a file. The outputs are the image embedding.
 
     Raises:
         DamagedFileError: as timm's own files.
-        UsageError: open_clip_config.json is not there, and what it says must be told.
+        UsageError: open_clip_config.json is missing, and what it gives was not passed.
     """
     config = timm.describe_timm(tensors, to_timm_hints(hints))
     if not has_tensor(tensors, *PROJECTION_NAMES):
@@ -152,7 +154,7 @@ def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -
 
 
 def to_timm_hints(hints: LayoutHints) -> LayoutHints:
-    """What is told, in the words of timm's config.json.
+    """The hints, with open_clip_config.json translated to timm's config.json.
 
     Raises:
         DamagedFileError: open_clip_config.json names no architecture of timm.
@@ -175,14 +177,14 @@ def to_timm_hints(hints: LayoutHints) -> LayoutHints:
 
 
 def _read_vision_config(hints: LayoutHints) -> Mapping[str, object]:
-    """The picture tower's part of open_clip_config.json."""
+    """`vision_cfg` of open_clip_config.json; empty where it is missing."""
     model = hints.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else {}
     return vision if isinstance(vision, Mapping) else {}
 
 
 def choose_open_clip_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The card of the timm model."""
+    """The numerics card of the timm model."""
     return timm.choose_timm_card(config, to_timm_hints(hints))
 
 
@@ -211,6 +213,8 @@ OPEN_CLIP_TIMM_LAYOUTS = tuple(
 )
 
 
+# -- open-clip with its own tower
+
 OPEN_CLIP_POOLS: dict[str, Pool] = {"tok": "class", "avg": "mean"}
 """OpenCLIP's words for pooling, and ours."""
 OPEN_CLIP_HEADS = {384: 6, 512: 8, 640: 10, 768: 12, 896: 14, 1024: 16, 1280: 16, 1408: 16, 1664: 16, 1792: 16}
@@ -219,12 +223,12 @@ OpenClipConfig = Mapping[str, Any]
 
 
 def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the vector that is compared with the words'.
+    """The architecture of a file. The outputs are the image embedding.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or it and the
             configuration beside it disagree.
-        UsageError: activation, heads or a size must be told, or an argument contradicts the file.
+        UsageError: activation, heads or a size must be given, or an argument contradicts the file.
     """
     model, vision = _read_config(hints)
     settings = read_tower_settings(prefix, tensors, _add_image_size(hints, vision))
@@ -253,7 +257,7 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: Layout
 
 
 def _read_config(hints: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
-    """The model's part of open_clip_config.json and the picture tower's part of that, or nothing."""
+    """`model_cfg` of open_clip_config.json and `vision_cfg` inside it; empty without that file."""
     model = hints.foreign_config.get("model_cfg", {})
     vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else None
     if not isinstance(vision, Mapping):
@@ -262,7 +266,7 @@ def _read_config(hints: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
 
 
 def _add_image_size(hints: LayoutHints, vision: OpenClipConfig) -> LayoutHints:
-    """What is told, with the picture size of the configuration where the caller says none."""
+    """The hints, with the image size of open_clip_config.json where the caller gives none."""
     size = vision.get("image_size")
     if size is None or "image_size" in hints.settings:
         return hints
@@ -286,7 +290,7 @@ def _read_heads(hints: LayoutHints, vision: OpenClipConfig, width: int) -> int:
 
 
 def _read_option(vision: OpenClipConfig, group: str, name: str) -> object:
-    """One of the keyword arguments that the configuration gives to a part of the tower; None if nothing."""
+    """One of the keyword arguments that open_clip_config.json lists for a part of the tower; None if it is missing."""
     arguments = vision.get(group) or {}
     if not isinstance(arguments, Mapping):
         raise DamagedFileError(f"open_clip_config.json: {group} must hold arguments by name. Got {arguments!r}.")
@@ -326,18 +330,18 @@ OPEN_CLIP_LAYOUTS = (
 )
 
 
-# `openai-clip`: the picture tower of OpenAI's CLIP, in a whole model's state dict or by itself.
+# -- openai-clip: the image tower of OpenAI's CLIP
 #
-# The names are also those of OpenCLIP, whose models mostly have another activation: only the sizes that OpenAI's
-# archives hold beside the weights (`input_resolution`) tell the two apart, so that other files must be named with
-# `layout=`. The published archives are TorchScript programs: their tensors are read, their code is never run.
+# The names are also those of OpenCLIP, whose models mostly have another activation. Only the sizes that OpenAI's
+# archives hold beside the weights (`input_resolution`) distinguish the two, so other files need `layout=`.
+# The published archives are TorchScript programs: their tensors are read, their code is never run.
 
 OPENAI_HEAD_DIM = 64
 """Numbers per head in every tower that OpenAI published."""
 
 
 def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the vector that is compared with the words'.
+    """The architecture of a file. The outputs are the image embedding.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.

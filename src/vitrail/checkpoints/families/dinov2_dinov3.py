@@ -1,8 +1,12 @@
-"""`dinov3`: files of facebookresearch/dinov3, plain or gated.
+"""`dinov2` and `dinov3`: files of facebookresearch/dinov2 and facebookresearch/dinov3, plain or gated.
 
-Three things that look like details and are not: the periods of the rotation are read from the file, where training
-left them rounded; a mask switches the keys' third of the qkv bias off, so that only queries and values have one; and
-eps is 1e-5. The file holds no positions, so it does not tell a picture size.
+DINOv2 comes with or without registers, which stand between the class token and the patches and get no positions. Also
+read are a teacher of its training (`backbone.` before the names, blocks numbered within chunks, two projection heads)
+and a classifier on one layer (`linear_head`, on the class token and the mean of the patches).
+
+Three details of DINOv3 matter: the periods of the rotation are read from the file, where training left them rounded; a
+mask switches the keys' third of the qkv bias off, so that only queries and values have one; and eps is 1e-5. The file
+holds no positions, so it does not give an image size.
 """
 
 from __future__ import annotations
@@ -44,11 +48,7 @@ from .originals import (
     read_mlp_width,
 )
 
-# `dinov2`: files of facebookresearch/dinov2, with or without registers, plain or gated (the giant size).
-#
-# Also read are a teacher of its training (`backbone.` before the names, blocks numbered within chunks, two projection
-# heads) and a classifier on one layer (`linear_head`, which reads the class token beside the mean of the patches).
-# Registers stand between the class token and the patches and get no positions.
+# -- dinov2
 
 DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
 """Heads by width."""
@@ -103,18 +103,18 @@ _CHUNK_PATTERN = re.compile(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.")
 
 
 def clean_dinov2(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the chunk's number out of names such as blocks.1.7.norm1.weight: the second one counts all blocks.
+    """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks.
 
     Raises:
         DamagedFileError: two tensors would have one name.
     """
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         plain = _CHUNK_PATTERN.sub(r"\1.\2.", name)
-        if plain in found:
+        if plain in renamed:
             raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")
-        found[plain] = tensor
-    return found
+        renamed[plain] = tensor
+    return renamed
 
 
 DINOV2_LAYOUTS = tuple(
@@ -141,6 +141,8 @@ DINOV2_LAYOUTS = tuple(
     for gated, matrix in (("", "blocks.*.mlp.fc1.weight"), ("gated", "blocks.*.mlp.w12.weight"))
 )
 
+
+# -- dinov3
 
 PERIODS, REGISTERS = "rope_embed.periods", "storage_tokens"
 # fmt: off
@@ -191,7 +193,7 @@ DINOV3_COMMON_RULES: tuple[Rule, ...] = (
 
 
 def describe_dinov3(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; the picture size is 224, or 14 x 14 patches that do not divide it.
+    """The architecture of a file; the image size is 224, or 14 x 14 patches that do not divide it.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.

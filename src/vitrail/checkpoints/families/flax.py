@@ -1,8 +1,8 @@
-"""`big-vision`: files of Google's big_vision, among them SigLIP and SigLIP 2, whose picture tower is in `params/img/`.
+"""Flax layouts of Google: `big-vision` (big_vision, SigLIP and SigLIP 2) and `google-npz` (ViT, AugReg, SAM).
 
-A model has a class token, or takes the mean, or pools by a learned probe (`MAPHead_0`); the table of positions has no
-row for the class token, unless the file is old. Blocks trained with a scan lie on the first axis of one `encoderblock`.
-NaFlex models cut the pictures themselves: their projection is a matrix over (row, column, channel), their table a grid.
+Both share names of layers and kernels of the flax convention. A dense layer computes x @ kernel, so its kernel is our
+matrix transposed. The projections of attention have an axis for the heads: kernels [D, A, d] to queries, keys and
+values, [A, d, D] back. A convolution's kernel is [p, p, C, D].
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ from ..layouts import (
     Rule,
     StorageStep,
 )
-from ..rules import write_with_layout as write_tensors
+from ..rules import write_with_layout
 from ..validate import (
     has_tensor,
     infer_image_size,
+    is_square,
     majority_length,
     nearest_name_hint,
     reconcile,
@@ -51,14 +52,10 @@ from ..validate import (
 )
 from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
 
-# What all of Google's flax files share: names of layers, kernels that stand the other way round, heads on an axis.
-#
-# A dense layer computes x @ kernel, so its kernel is our matrix transposed; the projections of attention have an axis
-# for the heads, kernels [D, A, d] to queries, keys and values and [A, d, D] back; a convolution's kernel is [p, p, C,
-# D].
+# -- Shared by both layouts
 
 CONTAINERS = ("opt/target/", "params/img/", "params/")
-"""What stands before every name of a whole training state, and of a model of pictures and words."""
+"""Prefixes of every name in a whole training state, and in a model of images and texts."""
 FLAX_BLOCK = "Transformer/encoderblock_{i}"
 OUR_BLOCK = "encoder.blocks.{i}"
 
@@ -108,7 +105,7 @@ def norm_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
 
 
 def projection_rules(theirs: str, parts: tuple[str, ...], ours: str) -> tuple[Rule, ...]:
-    """Rules for some of query, key and value that make one matrix of ours, and its bias."""
+    """Rules for those of query, key and value that together are one matrix of ours, and its bias."""
     return (
         PartsRule(tuple(f"{theirs}/{part}/kernel" for part in parts), (f"{ours}.weight",), KERNELS),
         PartsRule(tuple(f"{theirs}/{part}/bias" for part in parts), (f"{ours}.bias",), BIASES),
@@ -121,7 +118,7 @@ def out_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
 
 
 def flax_block_rules(attention: str, second_norm: str, mlp: str) -> tuple[Rule, ...]:
-    """Rules for everything inside the blocks, whose layers flax has numbered in one of two ways."""
+    """Rules for the blocks, whose layers flax numbers in one of two ways."""
     return (
         *norm_rules(f"{FLAX_BLOCK}/LayerNorm_0", f"{OUR_BLOCK}.norm1"),
         *projection_rules(f"{FLAX_BLOCK}/{attention}", ("query", "key", "value"), f"{OUR_BLOCK}.attention.qkv"),
@@ -137,20 +134,20 @@ END_RULES: tuple[Rule, ...] = (
     *dense_rules("pre_logits", "head.hidden"),
     *dense_rules("head", "head.linear"),
 )
-"""Rules for what follows the blocks."""
+"""Rules for final norm and head."""
 TRAINING_STATE_RULES: tuple[Rule, ...] = (
     IgnoreRule("txt/*", reason="the tower of words"),
     IgnoreRule("[tb]", reason="temperature and bias of the comparison of pictures and words"),
     IgnoreRule("opt/*", reason="the optimizer's state"),
     IgnoreRule("step", reason="the count of training steps"),
 )
-"""Rules for what stands beside the model in the file of a training, or of pictures and words."""
+"""Rules for what else a training state, or a model of images and texts, holds."""
 
 
 def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Names as they are inside the container that a file has, if it has one.
+    """Remove the prefix of the container that a file has, if it has one (see `CONTAINERS`).
 
-    Beside `params/img/` the tower of words loses its `params/` too, and falls under the rules of `AROUND`.
+    Beside `params/img/` the text tower loses its `params/` too, and falls under `TRAINING_STATE_RULES`.
 
     Raises:
         DamagedFileError: two tensors would get one name.
@@ -169,11 +166,11 @@ def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def read_encoder_settings(
     tensors: Mapping[str, Tensor], hints: LayoutHints, attention: str, mlp: str
 ) -> dict[str, Any]:
-    """What the blocks and the head tell: the kernels' own axes say how many heads there are.
+    """Settings that the blocks and the head give: the number of heads is an axis of the kernels.
 
     Raises:
         DamagedFileError: tensors disagree, or the file is a hybrid with a ResNet before the blocks.
-        UsageError: the caller says other heads.
+        UsageError: `hints.heads` differs from the file's.
     """
     if has_tensor(tensors, "conv_root/kernel"):
         raise DamagedFileError(
@@ -212,7 +209,7 @@ def read_patch_size(kernel: Tensor, hints: LayoutHints) -> tuple[int, int]:
     """Height and width of a patch, from the kernel [p, p, C, D].
 
     Raises:
-        DamagedFileError: it is not square, and the caller does not say in `settings` that it is so.
+        DamagedFileError: it is not square, and `patch` in `hints.settings` does not confirm it.
     """
     patch = (kernel.shape[0], kernel.shape[1])
     if patch[0] != patch[1] and hints.settings.get("patch") != patch:
@@ -224,14 +221,20 @@ def read_patch_size(kernel: Tensor, hints: LayoutHints) -> tuple[int, int]:
 
 
 def missing_tensor_error(tensors: Mapping[str, Tensor], name: str, why: str) -> DamagedFileError:
-    """The error for a tensor without which the rest makes no sense."""
+    """The error for a missing tensor that the others imply."""
     return DamagedFileError(f"The file has no tensor {name}{nearest_name_hint(name, tensors)}, {why}.")
 
+
+# -- big-vision
+#
+# A model has a class token, takes the mean, or pools by a learned probe (`MAPHead_0`). The position table has no row
+# for the class token, unless the file is old. Blocks trained with a scan lie on the first axis of one `encoderblock`.
+# NaFlex models cut the images themselves: the projection is a matrix over (row, column, channel), the table a grid.
 
 BIG_VISION_LAYERS = ("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
 PROBE_MODULE, SCAN_PREFIX = "MAPHead_0", "Transformer/encoderblock/"
 INLINED_PROBE_NAMES = ("probe", "MlpBlock_0/", "MultiHeadDotProductAttention_0/", "LayerNorm_0/")
-"""What early models with a probe had outside MAPHead_0."""
+"""Names of the probe that early models had outside MAPHead_0."""
 
 
 def _write_patches(ours: Tensor, config: ViTConfig) -> Tensor:
@@ -268,7 +271,7 @@ BIG_VISION_RULES: tuple[Rule, ...] = (  # without the table of positions, which 
 
 
 def clean_big_vision(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Out of its container, with one name for each block and with today's names."""
+    """Remove the container's prefix, unstack scanned blocks, and rename what early files called differently."""
     tensors = strip_container(tensors)
     renamed = {_modernize_name(name, tensors): tensor for name, tensor in tensors.items()}
     unstacked: dict[str, Tensor] = {}
@@ -317,7 +320,7 @@ def describe_big_vision(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
 
 
 def _timm_activation(config: ViTConfig) -> str:
-    """timm runs the exact GELU in every size that SigLIP had in its first version, and by tanh in SigLIP 2's own."""
+    """timm runs the exact GELU in the sizes of the first SigLIP, and the tanh GELU in those that SigLIP 2 added."""
     patch, size = config.patch[0], config.image_size[0]
     new = (
         (config.width, patch) in ((768, 32), (1152, 16)) or config.width == 1536 or (config.width, size) == (1024, 512)
@@ -326,7 +329,7 @@ def _timm_activation(config: ViTConfig) -> str:
 
 
 def choose_big_vision_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The probe is SigLIP's; a matrix for the patches is that of SigLIP 2 NaFlex."""
+    """A probe means SigLIP; a patch projection that is a matrix means SigLIP 2 NaFlex."""
     if config.patches == "linear":
         return "big_vision_naflex"
     return "big_vision_siglip" if config.pool == "attention" else "big_vision"
@@ -335,7 +338,7 @@ def choose_big_vision_card(config: ViTConfig, hints: LayoutHints) -> str:
 def _fixed_size_settings(
     tensors: Mapping[str, Tensor], hints: LayoutHints, class_token: bool, probe: bool
 ) -> dict[str, Any]:
-    """Patches, positions and picture size of a model for one size of pictures."""
+    """Patches, positions and image size of a model of fixed image size."""
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
     patch = read_patch_size(kernel, hints)
     found = {"patch": patch, "channels": reconcile(hints.channels, kernel.shape[2], "channels", "embedding/kernel")}
@@ -354,7 +357,7 @@ def _fixed_size_settings(
 
 
 def _fits_grid(patches: int, patch: tuple[int, int], hints: LayoutHints) -> bool:
-    """Whether so many patches lie in a square, or in the picture that the caller says."""
+    """Whether this number of patches fills a square, or the caller's image size."""
     height, width = hints.image_size or (0, 0)
     return isqrt(patches) ** 2 == patches or (height // patch[0]) * (width // patch[1]) == patches
 
@@ -362,7 +365,7 @@ def _fits_grid(patches: int, patch: tuple[int, int], hints: LayoutHints) -> bool
 def _naflex_settings(
     tensors: Mapping[str, Tensor], hints: LayoutHints, class_token: bool, probe: bool
 ) -> dict[str, Any]:
-    """Patches, positions and picture size of a model for pictures of any aspect ratio."""
+    """Patches, positions and image size of a model for images of any aspect ratio."""
     numbers, channels = tensors["embedding/kernel"].shape[0], hints.channels or 3
     side = isqrt(numbers // channels)
     if not side or side * side * channels != numbers:
@@ -408,12 +411,12 @@ BIG_VISION_LAYOUTS = tuple(
 )
 
 
-# `google-npz`: Google's `.npz` files of 2020 (ViT), AugReg and SAM, and those that vit_jax writes today.
+# -- google-npz: Google's `.npz` files of 2020 (ViT), AugReg and SAM, and those that vit_jax writes today
 #
-# The published ones number the layers of a block in one row (`LayerNorm_0`, `MultiHeadDotProductAttention_1`,
-# `LayerNorm_2`, `MlpBlock_3`), today's flax each kind for itself. The position table has a row for the class token,
-# which then is added to it. In the authors' code the MLP's GELU is by tanh; timm and transformers run the exact one,
-# so that `match` decides which of the two a model gets.
+# The published files number the layers of a block in one sequence (`LayerNorm_0`, `MultiHeadDotProductAttention_1`,
+# `LayerNorm_2`, `MlpBlock_3`), today's flax numbers each kind separately. The position table has a row for the class
+# token. The authors' code runs the tanh GELU, timm and transformers the exact GELU: `match` chooses, and a reader of a
+# file that is written here must know which.
 
 POSITION_TABLE_NAME = "Transformer/posembed_input/pos_embedding"
 PUBLISHED_LAYERS = ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
@@ -437,7 +440,7 @@ def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tens
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
     patch, rows = read_patch_size(kernel, hints), require_tensor(tensors, POSITION_TABLE_NAME, axes=3).shape[1]
     class_token = "cls" in tensors
-    if not class_token and _is_square(rows - 1) and not _is_square(rows):
+    if not class_token and is_square(rows - 1) and not is_square(rows):
         raise missing_tensor_error(
             tensors, "cls", f"to which the first of the {rows} rows of {POSITION_TABLE_NAME} belongs"
         )
@@ -462,10 +465,6 @@ def export_google_npz(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return export_plain(config, state, "google-npz")
 
 
-def _is_square(count: int) -> bool:
-    return count > 0 and isqrt(count) ** 2 == count
-
-
 GOOGLE_NPZ_LAYOUTS = tuple(
     Layout(
         name="google-npz",
@@ -481,21 +480,18 @@ GOOGLE_NPZ_LAYOUTS = tuple(
 )
 
 
-# A `.npz` file under the names of Google's published ViTs, as vit_jax, big_vision and timm load them.
-#
-# The file holds weights alone, and above all not the activation: the authors' code runs GELU by tanh, timm and
-# transformers the exact GELU. A model with either is written, and whoever reads it must know which (`match` here).
-
 PUBLISHED_LAYOUT = GOOGLE_NPZ_LAYOUTS[0]
 MATCH_BY_ACTIVATION = {"GELUTanh": "original", "GELU": "timm"}
-"""Activations that somebody runs these files with, and the `match` that means it."""
+"""Activations that these files are run with -> the `match` that selects each."""
 
 
 def write_google_npz(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
-    """Write one file of float32 numbers, whole or not at all.
+    """Write one `.npz` file in float32 that vit_jax, big_vision and timm load, whole or not at all.
+
+    The file holds weights alone, not the activation: see `MATCH_BY_ACTIVATION`.
 
     Args:
-        spec, task, classes: these files have no place for them.
+        spec, task, classes: unused; these files have no place for them.
 
     Raises:
         UsageError: these files have no place for a part of the model (named), or the ending is not .npz.
@@ -506,7 +502,7 @@ def write_google_npz(path: Path, model: ViT, spec: ImageSpec, task: str, classes
     beside: dict[str, Any] = {"patch": model.config.patch}
     if model.config.activation in MATCH_BY_ACTIVATION:
         beside["activation"] = model.config.activation
-    weights = write_tensors(model.state_dict(), model.config, PUBLISHED_LAYOUT, beside)
+    weights = write_with_layout(model.state_dict(), model.config, PUBLISHED_LAYOUT, beside)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, tensor in weights.items():

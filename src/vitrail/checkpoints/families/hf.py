@@ -1,8 +1,12 @@
-"""`transformers`: ViT, DeiT, MAE, MSN and I-JEPA, in the names of files and in those of memory.
+"""`transformers`: ViT, DeiT, MAE, MSN and I-JEPA, and what all layouts of transformers share.
 
-All five are one encoder under one table. DeiT has a second token with its own position and, with a teacher's head, a
-second classifier whose outputs are averaged with the first's; I-JEPA has no class token and takes the mean. Positions
-stretch by plain bicubic interpolation in all of them.
+transformers writes a model under two namings: that of the files on the Hub, which `save_pretrained` still writes, and
+since its version 5 that of the modules in memory (`state_dict()`, `save_original_format=False`). A family has a layout
+for each. A field that a config.json leaves out has the default of the class that it names.
+
+ViT, DeiT, MAE, MSN and I-JEPA are one encoder under one table. DeiT has a second token with its own position and, with
+a teacher's head, a second classifier whose outputs are averaged with the first's. I-JEPA has no class token and takes
+the mean. All of them resample positions by plain bicubic interpolation.
 """
 
 from __future__ import annotations
@@ -10,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import isqrt
 from typing import Any
 
 from torch import Tensor
@@ -32,8 +35,10 @@ from ..layouts import (
 from ..numerics import load_card
 from ..validate import (
     count_blocks,
+    count_patches,
     has_tensor,
     infer_image_size,
+    is_square,
     majority_length,
     reconcile,
     require_argument,
@@ -41,11 +46,7 @@ from ..validate import (
 )
 from .hf_export import export_vit
 
-# What all files in transformers' naming share: the config.json beside them, their blocks, and how heads are known.
-#
-# transformers writes a model under two kinds of names: those of the files on the Hub, which `save_pretrained` still
-# writes, and since its version 5 those of the modules in memory (`state_dict()`, `save_original_format=False`). A
-# family states both tables; what a config.json leaves out means the default of the class that it names.
+# -- Shared by all layouts of transformers: config.json, blocks, heads
 
 ACTIVATIONS = {
     "gelu": "GELU",
@@ -63,18 +64,16 @@ ACTIVATIONS = {
 }
 """transformers' words for activations, and ours."""
 OUR_BLOCK = "encoder.blocks.{i}."
-"""What stands before our names inside a block."""
-
-
+"""Prefix of our names inside a block."""
 FILE_QKV = ("attention.attention.query", "attention.attention.key", "attention.attention.value")
-"""The three projections inside a block, as files call them."""
+"""The three projections inside a block, in the naming of files."""
 MEMORY_QKV = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
-"""The same in memory."""
+"""The same in the naming of memory."""
 
 
 @dataclass(frozen=True)
 class HFConfig:
-    """A config.json of transformers, or the default of its class where it says nothing."""
+    """A config.json of transformers, with the defaults of its class for fields that it leaves out."""
 
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
@@ -131,7 +130,7 @@ class HFConfig:
 
 
 def read_hf_config(hints: LayoutHints, defaults: Mapping[str, Any]) -> HFConfig:
-    """What stands beside the file about its picture model; a file of pictures and words says it one level deeper."""
+    """The config.json beside the file; of a model of images and texts its `vision_config`."""
     inner = hints.foreign_config.get("vision_config")
     return HFConfig(inner if isinstance(inner, dict) else hints.foreign_config, defaults)
 
@@ -141,7 +140,7 @@ def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, s
 
     Args:
         parts: their names inside a block -> ours.
-        qkv: their three projections, whose weights and biases in this order make our joint one.
+        qkv: their three projections, stacked in this order into our joint one.
     """
     named = (NameRule(f"{theirs}.{{i}}.{name}", OUR_BLOCK + part) for name, part in parts.items())
     three = tuple(f"{theirs}.{{i}}.{name}.{{p}}" for name in qkv)
@@ -149,12 +148,12 @@ def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, s
 
 
 def read_hf_numerics(hints: LayoutHints, config: HFConfig, card_name: str, gated: bool = False) -> dict[str, Any]:
-    """Settings that no tensor tells: norm_eps, activation, resample and perhaps pool, as `match` asks.
+    """Settings that no tensor gives: norm_eps, activation, resample and perhaps pool, for `hints.match`.
 
-    A config.json beside the file says what transformers runs; asked for another code's numbers, it does not count.
+    A config.json beside the file gives what transformers runs, so it is ignored where `match` is another code.
 
     Args:
-        gated: the MLP has a gate, which everywhere goes with SiLU.
+        gated: the MLP has a gate, which always goes with SiLU.
     """
     match = hints.match or "transformers"
     known = load_card(card_name).numerics(match) | ({"activation": "SiLU"} if gated else {})
@@ -165,10 +164,10 @@ def read_hf_numerics(hints: LayoutHints, config: HFConfig, card_name: str, gated
 
 
 def read_hf_heads(hints: LayoutHints, config: HFConfig, width: int, published: Mapping[int, int]) -> int:
-    """Attention heads: config.json says them, else the caller, else the published size of that width.
+    """Attention heads: from config.json, else from the caller, else those of the published size of that width.
 
     Raises:
-        UsageError: nobody says them, or the caller contradicts config.json.
+        UsageError: none of these gives them, or the caller contradicts config.json.
     """
     if hints.foreign_config:
         return reconcile(hints.heads, config.positive_int("num_attention_heads"), "heads", "config.json")
@@ -180,7 +179,7 @@ def read_hf_heads(hints: LayoutHints, config: HFConfig, width: int, published: M
 def read_hf_image_size(
     rows: int, prefix: int, patch: tuple[int, int], hints: LayoutHints, config: HFConfig, source: str
 ) -> tuple[int, int]:
-    """The picture size that a learned table belongs to.
+    """The image size of a learned position table.
 
     Args:
         rows: of the table.
@@ -188,15 +187,15 @@ def read_hf_image_size(
         source: the table's name, for messages.
 
     Raises:
-        DamagedFileError: config.json says a size that the table does not have.
-        UsageError: the rows fill no square and no size was given that they fill.
+        DamagedFileError: config.json gives a size that does not fit the table.
+        UsageError: the rows fill neither a square nor the size that the caller gives.
     """
     patches = rows - prefix
     if hints.foreign_config and "image_size" in config.defaults:
         size = config.int_pair("image_size")
-        if _count_patches(size, patch) != patches:
+        if count_patches(size, patch) != patches:
             raise DamagedFileError(
-                f"config.json says image_size={size}, {_count_patches(size, patch)} patches of "
+                f"config.json says image_size={size}, {count_patches(size, patch)} patches of "
                 f"{patch[0]}x{patch[1]}, but "
                 f"{source} has {rows} rows, {patches} of them for patches. One of the two files is not this model's."
             )
@@ -205,7 +204,7 @@ def read_hf_image_size(
 
 
 def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
-    """How many outputs the classifiers among the patterns have (`{p}` stands for weight and bias); 0 without any."""
+    """Outputs of the classifiers among the patterns (`{p}` stands for weight and bias); 0 if there are none."""
     classifiers = [name for name in patterns if "classifier" in name]
     return (
         majority_length(tensors, "number of outputs", *((name, 0) for name in classifiers))
@@ -214,9 +213,7 @@ def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
     )
 
 
-def _count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
-    return (size[0] // patch[0]) * (size[1] // patch[1])
-
+# -- ViT, DeiT, MAE, MSN and I-JEPA
 
 # fmt: off
 VIT_STEM = {  # theirs                                    ours
@@ -251,7 +248,7 @@ MEMORY_BLOCK = {
 VIT_PATCH_WEIGHT, VIT_POSITION_TABLE = "embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings"
 CLASS_TOKEN, DISTILLATION_TOKEN = "embeddings.cls_token", "embeddings.distillation_token"
 VIT_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "image_size": 224}
-"""What a config.json of these classes means by leaving it out."""
+"""Defaults of these classes, for fields that a config.json leaves out."""
 MSN_DEFAULTS = {**VIT_DEFAULTS, "layer_norm_eps": 1e-6}
 POOLER_REASON = "the tanh layer of a bare model; settings head=tanh keeps it"
 VIT_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
@@ -260,7 +257,7 @@ VIT_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 
 @dataclass(frozen=True)
 class HFNaming:
-    """One of the two tables of names inside the blocks."""
+    """One of the two namings inside the blocks."""
 
     suffix: str
     blocks: str
@@ -272,7 +269,7 @@ class HFNaming:
 
 @dataclass(frozen=True, kw_only=True)
 class HFViTVariant:
-    """One of the architectures: what tells it from the others, and what it means."""
+    """One of the architectures: the names that identify it, and its settings."""
 
     variant: str
     prefix: str
@@ -314,7 +311,7 @@ HF_VIT_VARIANTS = (
 
 
 def make_hf_vit_rules(kind: HFViTVariant, naming: HFNaming) -> tuple[Rule, ...]:
-    """The whole table; what a model lacks (a second token, a pooler) has no rule that applies."""
+    """The whole table; rules for parts that a model lacks (a second token, a pooler) do not apply."""
     return (
         *make_name_rules({**VIT_STEM, **kind.heads}),
         NameRule(VIT_PATCH_WEIGHT, "tokens.patches.weight", KERNEL),
@@ -365,12 +362,12 @@ def describe_hf_vit(
 
 
 def choose_vit_card(kind: HFViTVariant, hints: LayoutHints) -> str:
-    """Whose numbers: a config.json tells MAE and MSN from ViT, which their tensors do not."""
+    """The numerics card: config.json distinguishes MAE and MSN from ViT, their tensors do not."""
     return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(hints.foreign_config.get("model_type")), kind.card)
 
 
 def warn_of_dino(kind: HFViTVariant, hints: LayoutHints) -> tuple[str, ...]:
-    """DINO's folders say no more than those of Google's ViT."""
+    """Note that a folder of DINO cannot be distinguished from one of Google's ViT."""
     if not hints.foreign_config or hints.match != "original" or choose_vit_card(kind, hints) != "hf_vit":
         return ()
     return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
@@ -381,21 +378,17 @@ def _card_for_layout(kind: HFViTVariant, config: ViTConfig, hints: LayoutHints) 
 
 
 def _check_tokens(patches: int, tensors: Mapping[str, Tensor], hints: LayoutHints) -> None:
-    """Name the token that a file lacks when its table has one row more than a square.
+    """Refuse a file whose table has one row more than its tokens, if images are square.
 
     Raises:
-        DamagedFileError: so it is, and nobody says that the pictures are not square.
+        DamagedFileError: names the missing token.
     """
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
-    told_otherwise = bool(hints.foreign_config) or hints.image_size is not None
-    if lacking and not told_otherwise and not _is_square(patches) and _is_square(patches - 1):
+    size_known = bool(hints.foreign_config) or hints.image_size is not None
+    if lacking and not size_known and not is_square(patches) and is_square(patches - 1):
         raise DamagedFileError(
             f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."
         )
-
-
-def _is_square(count: int) -> bool:
-    return count > 0 and isqrt(count) ** 2 == count
 
 
 def clean_hf_vit(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

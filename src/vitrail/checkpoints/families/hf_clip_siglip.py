@@ -1,7 +1,7 @@
-"""`transformers`: the picture towers of SigLIP and SigLIP 2, of fixed size and NaFlex. Both namings are the same.
+"""`transformers`: the image towers of SigLIP and SigLIP 2, of fixed size and NaFlex. Both namings are the same.
 
 A learned probe looks at the normalised tokens and an MLP follows; a classifier reads the mean of the tokens instead and
-never looks at the probe. NaFlex projects flat patches, channels last, and stretches one square table to each picture.
+never looks at the probe. NaFlex projects flat patches, channels last, and stretches one square table to each image.
 Text towers and the two numbers that scale similarities have no place here.
 """
 
@@ -82,7 +82,7 @@ TEXT_TOWER_RULES: tuple[Rule, ...] = (
     IgnoreRule("logit_bias", reason="shifts similarities of pictures and texts"),
     IgnoreRule("embeddings.position_ids", reason="a list of numbers from 0, which old versions saved"),
 )
-"""What stands beside the picture tower of a model of pictures and texts."""
+"""What stands beside the image tower of a model of images and texts."""
 WEIGHT_AND_BIAS = ("weight", "bias")
 
 
@@ -182,7 +182,7 @@ HF_SIGLIP_LAYOUTS = (
 """One table for fixed sizes and NaFlex, with a probe, with a classifier, or with neither."""
 
 
-# `transformers`: the picture tower of CLIP, alone, with its projection, in a whole CLIP, or under a classifier.
+# `transformers`: the image tower of CLIP, alone, with its projection, in a whole CLIP, or under a classifier.
 #
 # Tokens are normalised before the first block and only the class token after the last one; a matrix without bias
 # projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised. Both namings

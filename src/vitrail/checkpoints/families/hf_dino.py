@@ -256,7 +256,7 @@ def make_hf_dinov3_rules(block_prefix: str) -> tuple[Rule, ...]:
 
 
 def describe_hf_dinov3(block_prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Pictures are 224 x 224 unless config.json or the caller says otherwise.
+    """The architecture of a file. Images are 224 x 224 unless config.json or the caller says otherwise.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.

@@ -1,7 +1,8 @@
-"""What the files of the original repositories share: one naming of stem and blocks, and how their shapes are read.
+"""Layouts of original repositories: `mae`, `dino` and `ijepa`, and what they share with DINOv2, DINOv3 and DeiT.
 
-DINO, DINOv2, DINOv3, MAE and I-JEPA all descend from the same first port of the Vision Transformer to torch. All but
-DINOv3's files keep silent about heads: published sizes are known by their width, others must be told.
+All of these repositories descend from the same first port of the Vision Transformer to torch, and name stem and blocks
+alike. No file but DINOv3's gives the number of heads: published sizes are known by their width, others need `heads`.
+Encoders alone have the names of many other files, so they are read only where `layout=` names them.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ ENCODER_RULES: tuple[Rule, ...] = (*STEM_RULES, TABLE_RULE, *make_name_rules({**
 
 
 def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: str) -> dict[str, Any]:
-    """Fields of ViTConfig that are found alike in all these files; size, heads and MLP are not among them.
+    """Fields of ViTConfig that all these files give alike; image size, heads and MLP are not among them.
 
     Args:
-        card: the family's, for what no tensor says.
+        card: the family's numerics card, for what no tensor gives.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
@@ -69,10 +70,10 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 
 
 def read_heads(hints: LayoutHints, width: int, published: Mapping[int, int]) -> int:
-    """As the caller says, or those of the published model of that width.
+    """Heads from the caller, else those of the published model of that width.
 
     Raises:
-        UsageError: nobody says them.
+        UsageError: neither gives them.
     """
     sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
     known = published.get(width) if hints.heads is None else hints.heads
@@ -96,10 +97,10 @@ def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
 def read_image_size(
     tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], prefix: int = 1
 ) -> tuple[int, int]:
-    """Height and width that the position table was made for: a square, unless the caller's size has as many patches.
+    """The image size of the position table: a square, unless the caller's size has as many patches.
 
     Args:
-        prefix: rows of the table that belong to no patch.
+        prefix: rows of the table that belong to prefix tokens.
 
     Raises:
         DamagedFileError: there is no table, or it has other axes.
@@ -130,11 +131,10 @@ def describe_plain(
     return ViTConfig(**fields)
 
 
-# `mae`: files of facebookresearch/mae, the encoder, the whole autoencoder, or a classifier fine-tuned from it.
+# -- mae: facebookresearch/mae, the encoder, the whole autoencoder, or a classifier fine-tuned from it
 #
-# The fixed waves that pre-training adds are read as the learned table that fine-tuning makes of them, and stretch as
-# the repository stretches them. Encoder and classifier have the names of many other files: `layout="mae"` must be
-# said.
+# The fixed sine table of pre-training is read as the learned table that fine-tuning makes of it, and resampled by the
+# rule of the repository.
 
 MAE_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads by width."""
@@ -151,7 +151,7 @@ DECODER_REASON = "a decoder, which its pre-training alone uses"
 def describe_mae(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens.
 
-    Raises: see `originals.plain`.
+    Raises: see `describe_plain`.
     """
     config = describe_plain(tensors, hints, "mae", MAE_HEADS)
     if has_tensor(tensors, "fc_norm.{p}"):
@@ -176,10 +176,9 @@ MAE_LAYOUTS = (
 )
 
 
-# `dino`: files of facebookresearch/dino, the backbone alone or a training file with teacher, student and head.
+# -- dino: facebookresearch/dino, the backbone alone or a training file with teacher, student and head
 #
-# Of a training file the teacher is read, as the repository's own evaluations do. The backbone alone has the names of
-# many other files, so `layout="dino"` must be said; what it adds is DINO's rule for other picture sizes.
+# Of a training file the teacher is read, as the repository's own evaluations do.
 
 DINO_HEADS = {192: 3, 384: 6, 768: 12}
 """Heads by width."""
@@ -187,9 +186,9 @@ PROJECTION = "head.last_layer.*"
 
 
 def describe_dino(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `originals.plain`."""
-    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
-    return describe_plain(kept, hints, "dino", DINO_HEADS)
+    """The architecture of a file; see `describe_plain`."""
+    backbone = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
+    return describe_plain(backbone, hints, "dino", DINO_HEADS)
 
 
 _dino_layout = partial(Layout, name="dino", describe=describe_dino, card="dino", published=PUBLISHED_SIZES)
@@ -211,19 +210,18 @@ DINO_LAYOUTS = (
 )
 
 
-# `ijepa`: training files of facebookresearch/ijepa: encoder, target encoder and predictor side by side.
+# -- ijepa: training files of facebookresearch/ijepa with encoder, target encoder and predictor
 #
-# The target encoder is what the paper evaluates, and what is read. There is no class token; the mean of the
-# normalised tokens is pooled. The fixed waves are read as a learned table and stretch by bicubic interpolation: the
-# repository's own function for other sizes takes the first patch for a class token. The encoder has the names of
-# other files: `layout="ijepa"` must be said.
+# The target encoder is read: it is what the paper evaluates. There is no class token; the mean of the normalised tokens
+# is pooled. The fixed sine table is read as a learned one and resampled by bicubic interpolation: the repository's own
+# function for other sizes takes the first patch for a class token.
 
 IJEPA_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 """Heads by width."""
 
 
 def describe_ijepa(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `originals.plain`."""
+    """The architecture of a file; see `describe_plain`."""
     return describe_plain(tensors, hints, "ijepa", IJEPA_HEADS, class_token=False)
 
 

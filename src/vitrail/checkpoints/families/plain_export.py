@@ -20,7 +20,7 @@ ConfigAndState = tuple[ViTConfig, StateDict]
 
 
 def export_plain(config: ViTConfig, state: StateDict, layout: str) -> ConfigAndState:
-    """The same function at the model's own picture size.
+    """The same function at the model's own image size.
 
     Args:
         layout: its name, for messages.

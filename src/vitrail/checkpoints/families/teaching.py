@@ -1,7 +1,6 @@
-"""`xray-rope`: files of the walk-through on chest films with two-dimensional rotary positions (xray_vit_patch16_224).
+"""Layouts of three published tutorials: `explained`, `blog-conv` and `xray-rope`.
 
-The rotary buffers, half a head wide, tell the number of heads, and their length the grid. A file saved without them
-loads when `heads` and `image_size` are given.
+Each has a preset of the same design in `model/registry.py`, from which it takes what no tensor gives.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from ..layouts import (
 )
 from ..validate import count_blocks, find_square_side, majority_length, reconcile, require_argument, require_tensor
 
-# `explained`: files of the walk-through for one-channel pictures that are not square (explained_vit_patch20_60x100).
+# -- explained: a tutorial on one-channel images that are not square (explained_vit_patch20_60x100)
 #
-# The file does not say how many heads there are (the article's default is one, its example has four), nor how the
-# patches lie in rows and columns: both must be given.
+# The file gives neither the number of heads (the article's default is one, its example has four) nor the grid of
+# patches: heads and image_size are required arguments.
 
 
 def _explained_table(config: ViTConfig) -> Tensor:
@@ -83,7 +82,7 @@ EXPLAINED_RULES: tuple[Rule, ...] = (
 
 
 def describe_explained(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Heads and the picture's size must be given; channels follow from them.
+    """The architecture of a file. Heads and image_size are required; patch and channels follow from them.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
@@ -117,7 +116,7 @@ def describe_explained(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
 
 
 def _find_patch_side(size: tuple[int, int], patches: int) -> int:
-    """Pixels along a square patch, so that the picture holds exactly so many."""
+    """Pixels along a square patch, so that the image holds exactly this many patches."""
     side = isqrt(size[0] * size[1] // patches) if patches > 0 else 0
     if not side or size[0] % side or size[1] % side or (size[0] // side) * (size[1] // side) != patches:
         raise UsageError(
@@ -137,7 +136,7 @@ EXPLAINED_LAYOUTS = (
 )
 
 
-# `blog-conv`: files of the walk-through that rebuilds ViT-Base with torch's own layers (blog_vit_base_patch16_224).
+# -- blog-conv: a tutorial that rebuilds ViT-Base with torch's own layers (blog_vit_base_patch16_224)
 
 # fmt: off
 BLOG_CONV_NAMES = {  # theirs                                     ours
@@ -166,7 +165,7 @@ BLOG_CONV_RULES: tuple[Rule, ...] = (
 
 
 def describe_blog_conv(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Heads must be given; a picture is square unless `image_size` says otherwise.
+    """The architecture of a file. Heads are required; images are square unless `image_size` is given.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
@@ -216,16 +215,18 @@ BLOG_CONV_LAYOUTS = (
 )
 
 
-# The rotary tables that an `xray-rope` file carries, ours and those of the conventions one could mistake them for.
+# -- xray-rope: a tutorial on chest films with two-dimensional rotary positions (xray_vit_patch16_224)
 #
-# A table holds the cosine or sine of one axis for every token: [N, e], or [N + 1, e] with the class token, which
-# stands at angle 0, in front; e is half a head's width. angle = place * 10000^(-2i/e), i = 1 .. e/2, each used twice.
+# The file carries its rotary tables, whose width gives the number of heads and whose length the grid. A file saved
+# without them loads if `heads` and `image_size` are given. A table holds the cosine or sine of one axis for every token:
+# [N, e], or [N + 1, e] with the class token (angle 0) in front; e is half a head's width.
+# angle = place * 10000^(-2i/e), i = 1 .. e/2, each used twice.
 
 ROTARY_TABLE_NAMES = ("x_cos", "x_sin", "y_cos", "y_sin")
 
 
 class RotaryConvention(NamedTuple):
-    """Where tables of this kind differ from each other; the defaults are the design's own."""
+    """Choices in which implementations of rotary tables differ; the defaults are those of this design."""
 
     first_exponent: int = 1
     first_place: int = 1
@@ -233,14 +234,14 @@ class RotaryConvention(NamedTuple):
     half_split: bool = False
 
     def describe_differences(self) -> str:
-        """What is unlike the design, for a message."""
-        said = (
+        """The differences from this design, for a message."""
+        differences = (
             (self.first_exponent != 1, "exponents i counted from 0"),
             (self.first_place != 1, "places counted from 0"),
             (self.swap_axes, "rows and columns swapped"),
             (self.half_split, "each angle used again half a table later (half-split), not twice in a row"),
         )
-        return " and ".join(words for differs, words in said if differs)
+        return " and ".join(words for differs, words in differences if differs)
 
 
 DESIGN_CONVENTION = RotaryConvention()
@@ -249,7 +250,7 @@ DESIGN_CONVENTION = RotaryConvention()
 def make_rotary_table(
     name: str, grid: Grid, width: int, class_row: bool, convention: RotaryConvention = DESIGN_CONVENTION
 ) -> Tensor:
-    """The table called `name` (one of TABLES) for a grid, [N (+ 1), width]."""
+    """The table called `name` (one of ROTARY_TABLE_NAMES) for a grid, [N (+ 1), width]."""
     along_columns = name.startswith("x") != convention.swap_axes
     rows, columns = (torch.arange(side, dtype=torch.float64) + convention.first_place for side in grid)
     places = columns.repeat(grid.rows) if along_columns else rows.repeat_interleave(grid.columns)  # [N]
@@ -267,7 +268,7 @@ def axis_width(config: ViTConfig) -> int:
 
 
 def compare_rotary_table(name: str, theirs: Tensor, config: ViTConfig) -> str:
-    """Empty if the file's table called `name` is the design's, else what it is, in words that follow the name."""
+    """Empty if the file's table called `name` is that of the design, else a message that follows the name."""
     grid, width = config.grid, axis_width(config)
     flat = theirs.reshape(-1, theirs.shape[-1]) if theirs.ndim else theirs.reshape(1, 1)
     if flat.shape not in ((grid.patches, width), (grid.patches + 1, width)):
@@ -292,7 +293,7 @@ def _describe_convention(convention: RotaryConvention) -> str:
     )
 
 
-# The design first, then the others with fewer differences first.
+# Sorted by the number of differences from the design.
 _CONVENTIONS = sorted(
     (RotaryConvention(*parts) for parts in product((1, 0), (1, 0), (False, True), (False, True))),
     key=lambda convention: sum(a != b for a, b in zip(convention, DESIGN_CONVENTION, strict=True)),
@@ -333,7 +334,7 @@ XRAY_RULES: tuple[Rule, ...] = (
 
 
 def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. One channel and a square picture, as in the article, unless said otherwise.
+    """The architecture of a file. One channel and a square image, as in the article, unless given.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.

@@ -1,8 +1,12 @@
 """`timm`: files of timm's `VisionTransformer`, plain, distilled, with registers, with an attention pool, or parallel.
 
-The shapes tell almost everything; what they cannot tell is in `timm_told`. A position table may have rows for the class
-token or not, and even rows for registers, which are added to the registers once and for all when a file is read: the
-sum that timm makes in every forward pass is the same number.
+The shapes give almost everything; the rest is read by `timm_config`. A position table may or may not have rows for the
+class token, and for registers. Rows for registers are added to the registers when a file is read: the sum that timm
+computes in every forward pass is the same number.
+
+timm has one set of names for blocks and two modules that write them: `VisionTransformer` (LayerScale `ls1.gamma`, this
+file) and `Eva` (`gamma_1`, separate query and value biases: `timm_eva_naflex`), besides NaFlex, whose patches and
+tokens lie under `embeds.`.
 """
 
 from __future__ import annotations
@@ -32,14 +36,19 @@ from ..layouts import (
     StorageStep,
     make_name_rules,
 )
-from ..validate import count_blocks, find_square_side, majority_length, nearest_name_hint, reconcile, require_tensor
+from ..validate import (
+    count_blocks,
+    find_square_side,
+    is_square,
+    majority_length,
+    nearest_name_hint,
+    reconcile,
+    require_tensor,
+)
 from . import timm_config
 from .timm_export import export_timm, export_timm_parallel, export_timm_split
 
-# What the tensors of any timm transformer tell: its blocks, its tokens and positions, its end.
-#
-# timm has one set of names for blocks and two modules that write them: `VisionTransformer` (LayerScale `ls1.gamma`)
-# and `Eva` (`gamma_1`, query and value biases apart), besides NaFlex, whose patches and tokens lie under `embeds.`.
+# -- Shared by all timm transformers: blocks, tokens, positions, norms and heads
 
 # fmt: off
 NORM_NAMES = {  # theirs                          ours
@@ -90,16 +99,16 @@ ConfigFields = dict[str, Any]
 
 
 def has_matching(tensors: Mapping[str, Tensor], *patterns: str) -> bool:
-    """Whether some tensor's name fits one of the patterns, in which `*` stands for anything."""
+    """Whether a tensor's name matches one of the glob patterns."""
     return any(fnmatchcase(name, pattern) for name in tensors for pattern in patterns)
 
 
 def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
-    """Everything about the blocks that shapes and names tell, and their heads.
+    """Settings of the blocks, heads included, from shapes and names.
 
     Raises:
         DamagedFileError: tensors of the blocks disagree.
-        UsageError: nothing tells the heads.
+        UsageError: the number of heads is given nowhere.
     """
     width = majority_length(
         tensors, "width", *((f"blocks.{{i}}.norm{n}.{p}", 0) for n in (1, 2) for p in ("weight", "bias"))
@@ -121,7 +130,10 @@ def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Co
 
 
 def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
-    """The norms around the blocks and the head; where neither norm is there, one is missing unless that is told."""
+    """The norms around the blocks, and the head.
+
+    A file without a norm after the blocks lacks one, unless config.json or the settings say that there is none.
+    """
     headed, pooled = has_matching(tensors, "head.*"), has_matching(tensors, "fc_norm.*")
     return {
         "pre_norm": has_matching(tensors, "norm_pre.*"),
@@ -134,14 +146,14 @@ def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Conf
 def read_table_size(
     tensors: Mapping[str, Tensor], name: str, prefixes: tuple[int, ...], patch: tuple[int, int], hints: LayoutHints
 ) -> tuple[tuple[int, int], int]:
-    """The picture size that a learned table [1, rows, D] was made for, and how many first rows are for no patch.
+    """The image size of a learned table [1, rows, D], and how many of its first rows belong to prefix tokens.
 
     Args:
-        prefixes: the counts of such rows that timm might mean, the likeliest first.
+        prefixes: possible counts of such rows, the likeliest first.
 
     Raises:
-        DamagedFileError: the table has a row for a class token that is not there.
-        UsageError: the rows fill no square, and no size that was told.
+        DamagedFileError: the table has a row for a class token that is missing.
+        UsageError: the rows fill neither a square nor a size given by config.json or the caller.
     """
     rows = tensors[name].shape[1]
     for grid in list_hinted_grids(hints, patch):
@@ -157,29 +169,25 @@ def read_table_size(
             f"{name} has {rows} rows, one more than a square of patches, which belongs to a class token. "
             f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
         )
-    find_square_side(tuple(rows - prefix for prefix in prefixes), name)  # none is square: it says so
+    find_square_side(tuple(rows - prefix for prefix in prefixes), name)  # raises: none is square
     raise AssertionError("unreachable")
 
 
 def list_hinted_grids(hints: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
-    """Rows and columns of patches of the sizes that are told, those of config.json first.
+    """Patch grids of the sizes that config.json and the caller give, config.json's first.
 
-    timm leaves out what is left of a picture beside whole patches, or pads it.
+    timm either drops pixels beyond whole patches, or pads to whole patches: both grids are listed.
     """
     sizes = [size for size in (timm_config.read_timm_image_size(hints), hints.image_size) if size is not None]
     whole = [Grid(size[0] // patch[0], size[1] // patch[1]) for size in sizes]
     return [*whole, *(Grid(-(-size[0] // patch[0]), -(-size[1] // patch[1])) for size in sizes)]
 
 
-def is_square(count: int) -> bool:
-    """Whether so many patches fill a square."""
-    return count > 0 and isqrt(count) ** 2 == count
-
-
 def fold_registers(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, Tensor]:
-    """Add positions of registers to the registers, where the table has rows for them behind that of the class token.
+    """Add the registers' positions to the registers, where the table has rows for them after the class token's.
 
-    The table of a picture size that is told decides, or else that of a square picture.
+    Whether it has is decided by the image size that config.json or the caller gives, else by which count of patches
+    fills a square.
     """
     registers, rows, kernel = (tensors.get(name) for name in ("reg_token", "pos_embed", "patch_embed.proj.weight"))
     if registers is None or rows is None or kernel is None or [t.ndim for t in (registers, rows, kernel)] != [3, 3, 4]:
@@ -197,10 +205,10 @@ def fold_registers(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, 
 
 
 def _has_register_rows(total: int, patches: int, kernel: Tensor, hints: LayoutHints) -> bool:
-    """Whether so many of all rows are for patches, the first ones being for class and register tokens."""
-    said = timm_config.read_model_arg(hints, "no_embed_class")
-    if said is not None:
-        return not said
+    """Whether `patches` of the `total` rows belong to patches, and the first ones to class and register tokens."""
+    no_embed_class = timm_config.read_model_arg(hints, "no_embed_class")
+    if no_embed_class is not None:
+        return not no_embed_class
     counts = [grid.patches for grid in list_hinted_grids(hints, (kernel.shape[2], kernel.shape[3]))]
     if total in counts or patches in counts:
         return total not in counts
@@ -211,7 +219,7 @@ def count_prefix_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, where
     """Whether there is a class token, and how many registers.
 
     Raises:
-        DamagedFileError: config.json or the architecture's name promises other tokens.
+        DamagedFileError: config.json or the architecture's name requires other tokens.
     """
     registers = (
         require_tensor(tensors, f"{where}reg_token", axes=3).shape[1]
@@ -224,7 +232,7 @@ def count_prefix_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, where
 
 
 def apply_numerics(config: ViTConfig, hints: LayoutHints, card: str) -> ViTConfig:
-    """Epsilon, activation and resampling: as timm runs the architecture, or from the card of whom `match` asks for."""
+    """Epsilon, activation and resampling: as timm runs the architecture, or from the card, as `hints.match` asks."""
     if hints.match not in (None, "timm"):
         known = hints.numerics(card)
         if card == "timm_clip":
@@ -250,7 +258,7 @@ def _read_mlp(tensors: Mapping[str, Tensor]) -> tuple[str, int]:
 def _read_head_count(
     tensors: Mapping[str, Tensor], hints: LayoutHints, width: int, depth: int, mlp_width: int, mlp: str
 ) -> int:
-    """From the norms of queries and keys, whose length is a head's width, or else from what is told."""
+    """From the norms of queries and keys, whose length is a head's width; else from config.json or the caller."""
     if has_matching(tensors, "blocks.*.attn.[qk]_norm.*"):
         norms = [(f"blocks.{{i}}.attn.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
         return width // majority_length(tensors, "width of a head", *norms)
@@ -277,7 +285,7 @@ PARALLEL = {
 DUPLICATE: StorageStep[list[Tensor]] = StorageStep(
     lambda theirs, likes: [theirs[0], theirs[0].clone()], lambda ours, config: ours[:1]
 )
-"""One of theirs is two equal ones of ours."""
+"""One tensor of theirs is two equal ones of ours."""
 FC1, QKV = "encoder.blocks.{i}.mlp.fc1", "encoder.blocks.{i}.attention.qkv"
 STEM_AND_END_RULES: tuple[Rule, ...] = (
     *make_name_rules({**TIMM_STEM, **END_NAMES}),
@@ -307,26 +315,26 @@ OTHER_FAMILIES = (
     "blocks.*.attn.bias_mask",
     "blocks.*.mlp.w*",
 )
-"""Names that no file of this module has, and that look-alikes do."""
+"""Names by which similar files of other families are distinguished from those of this module."""
 _NOT_PLAIN = re.compile(r"_rpn_|^beit|_18x2_")
 
 
 def describe_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file with one block after the other.
+    """The architecture of a file with sequential blocks.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
-        UsageError: heads, a size or an activation must be told, or timm's design is not among Vitrail's.
+        UsageError: heads, a size or an activation must be given, or Vitrail has no such design.
     """
     settings = {**read_block_settings(tensors, hints), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
     return _describe_config(tensors, hints, settings)
 
 
 def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file whose attention and MLP stand side by side, read from one joint projection.
+    """The architecture of a file with parallel attention and MLP, which share one joint input projection.
 
     Raises:
-        DamagedFileError, UsageError: as `describe`.
+        DamagedFileError, UsageError: as `describe_timm`.
     """
     width = majority_length(tensors, "width", ("blocks.{i}.in_norm.weight", 0), ("blocks.{i}.attn_out_proj.weight", 0))
     depth, mlp_width = (
@@ -353,7 +361,7 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) ->
 
 
 def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The card that fits a timm model best, by its name, or by its design where no name is told.
+    """The card that fits a timm model best: by its name, or by its design where there is no name.
 
     Raises:
         UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
@@ -373,7 +381,7 @@ def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
     return "timm_siglip" if config.pool == "attention" else "timm_vit"
 
 
-# words of a name with its tag; the first that is in it decides, so the longer stands before the shorter
+# Words of an architecture name with its tag -> card. The first match decides, so longer words stand first.
 _CARDS = (
     ("deit3", "deit3"),
     ("deit", "deit"),
@@ -391,7 +399,7 @@ _CARDS = (
 
 
 def refuse_other_designs(hints: LayoutHints, prefix_tokens: int) -> None:
-    """Refuse what tensors do not show: other blocks under the same names, and pooling over class and registers."""
+    """Refuse designs that tensors do not show: other blocks of the same names, and pooling over prefix tokens."""
     name = timm_config.read_architecture(hints)
     if _NOT_PLAIN.search(name):
         raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
@@ -427,23 +435,23 @@ def _describe_config(tensors: Mapping[str, Tensor], hints: LayoutHints, settings
 
 
 def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int]) -> ConfigFields:
-    """Prefix tokens, positions and the picture size that they were made for."""
+    """Prefix tokens, positions and the image size."""
     class_token, registers = count_prefix_tokens(tensors, hints)
     distilled = has_matching(tensors, "dist_token", "head_dist.*")
-    found: ConfigFields = {
+    tokens: ConfigFields = {
         "class_token": class_token or distilled,
         "registers": registers,
         "distillation_token": distilled,
     }
     if timm_config.read_model_arg(hints, "pos_embed") in ("", "none") or hints.settings.get("positions") == "none":
         grid = (list_hinted_grids(hints, patch) or [Grid(14, 14)])[0]
-        return {**found, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
+        return {**tokens, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
     require_tensor(tensors, "pos_embed", axes=3)
     prefixes = (2,) if distilled else (0,) if not class_token else (0, 1) if registers else (1, 0)
     if timm_config.read_model_arg(hints, "no_embed_class"):
         prefixes = (0,)
     size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, hints)
-    return {**found, "image_size": size, "class_position": prefix > 0 or not class_token}
+    return {**tokens, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
 def _check_probe_tokens(hints: LayoutHints) -> None:

@@ -1,7 +1,7 @@
 """`timm-naflex`: files of timm's NaFlex model, whose patches are flattened rows and whose positions are a plane.
 
 The patch projection is a matrix over row, column, channel, the table [1, rows, columns, D] holds patches alone, and the
-blocks and the end have the names of `timm`. The model takes any picture size; the file's own is that of its table.
+blocks and the end have the names of `timm`. The model takes any image size; the file's own is that of its table.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
-        UsageError: heads, the picture's size or the angles must be told, or are none of Vitrail's.
+        UsageError: heads, the image's size or the angles must be told, or are none of Vitrail's.
     """
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
@@ -158,7 +158,7 @@ def _read_positions(
     registers: int,
     turned: bool,
 ) -> ConfigFields:
-    """Positions that are added, and the picture size. Angles of DINOv3 (`turned`) stand alone."""
+    """Positions that are added, and the image size. Angles of DINOv3 (`turned`) stand alone."""
     promised = (
         timm_config.read_architecture(hints) and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
     )

@@ -1,6 +1,6 @@
 """`torchvision`: files of torchvision's `VisionTransformer`, with the names that its MLP has today or had at first.
 
-Pictures are square and the class token goes to the head. The file does not say how many heads there are; the published
+Images are square and the class token goes to the head. The file does not say how many heads there are; the published
 widths have known ones.
 """
 
@@ -54,7 +54,7 @@ MLP_NAMES = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2
 TORCHVISION_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
 SWAG_IMAGE_SIZES = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
-"""Width and picture size of the weights that come from SWAG, under a licence of their own."""
+"""Width and image size of the weights that come from SWAG, under a licence of their own."""
 PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
 """Width and card of the models of patches of 16 pixels, of which SWAG has linear classifiers in the same shapes."""
 
@@ -154,7 +154,7 @@ TORCHVISION_LAYOUTS = tuple(
 
 # A state dict that torchvision's `VisionTransformer` loads: `model.load_state_dict(torch.load(FILE))`.
 #
-# The file holds weights alone; what the outputs are called and how pictures are prepared stays behind.
+# The file holds weights alone; what the outputs are called and how images are prepared stays behind.
 
 TODAY_LAYOUT = TORCHVISION_LAYOUTS[0]
 TORCHVISION_SUFFIXES = (".pth", ".safetensors")

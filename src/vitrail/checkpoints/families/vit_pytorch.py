@@ -111,7 +111,7 @@ def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file of `SimpleViT`, which does not say the picture's size.
+    """The architecture of a file of `SimpleViT`, which does not say the image's size.
 
     Raises:
         DamagedFileError, UsageError: as `describe_vit`, and where image_size was not given.

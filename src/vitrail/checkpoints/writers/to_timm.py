@@ -1,7 +1,7 @@
-"""Which architecture of timm holds a model, and with which arguments: timm's own names for our settings.
+"""Write a model as a folder that timm opens: `timm.create_model("local-dir:FOLDER", pretrained=True)`.
 
-An architecture is chosen for what JSON cannot say: the class of the norms with its epsilon, the kind of MLP and of
-block. All else is overridden in `model_args`, so that any size fits.
+An architecture of timm is chosen for what JSON cannot express: the class of the norms with its epsilon, the kind of
+MLP and of block. Everything else is overridden in `model_args` of config.json, so that any size fits.
 """
 
 from __future__ import annotations
@@ -20,28 +20,34 @@ from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import deit, timm, timm_eva_naflex
 from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, TIMM_ROPE_ARGUMENTS
+from ..image_spec import repeat_per_channel
 from ..layouts import Layout
-from ..rules import write_with_layout as write_tensors
+from ..rules import write_with_layout
 from ..weight_files import make_origin_fields
 
 TimmArguments = dict[str, Any]
 ACTIVATION_WORDS = {ours: theirs for theirs, ours in reversed(TIMM_ACTIVATIONS.items())}
 POOL_WORDS = {ours: theirs for theirs, ours in TIMM_POOLS.items()}
+CROP_MODES = {"squash": "squash", "crop": "center", "pad": "border"}
+"""Our words for fitting an image into the model's size, and timm's."""
 
 
 @dataclass(frozen=True)
 class TimmArchitecture:
-    """An architecture of timm."""
+    """An architecture of timm, and how a model is written for it."""
 
     architecture: str
+    """timm's name."""
     norm: str
     norm_eps: float
     norm_layer: str | None
-    """timm's word that makes the architecture's norm this one; None where it is its own."""
+    """timm's word that makes the architecture's norm this one; None where it is the default."""
     fits: Callable[[ViTConfig], bool]
     """Whether its blocks and tokens are those of a model."""
     arguments: Callable[[ViTConfig], TimmArguments]
+    """Makes `model_args`."""
     layout: Callable[[ViTConfig], Layout]
+    """Chooses the table of tensor names."""
 
 
 def choose_architecture(config: ViTConfig) -> TimmArchitecture:
@@ -67,7 +73,7 @@ def choose_architecture(config: ViTConfig) -> TimmArchitecture:
 
 
 def make_vit_arguments(config: ViTConfig) -> TimmArguments:
-    """Arguments of timm's `VisionTransformer`, for a model that was expressed in its values."""
+    """Arguments of timm's `VisionTransformer`, for a configuration after `prepare_export`."""
     hidden = 2 * config.mlp_width if config.mlp == "gated-packed" else config.mlp_width
     return {
         **_shared_arguments(config, hidden),
@@ -83,12 +89,12 @@ def make_vit_arguments(config: ViTConfig) -> TimmArguments:
 
 
 def make_aim_arguments(config: ViTConfig) -> TimmArguments:
-    """The same for the architecture that has a norm behind its patches, which is taken out."""
+    """As `make_vit_arguments`, for AIMv2, whose norm after the patch projection is removed."""
     return {**make_vit_arguments(config), "embed_norm_layer": None}
 
 
 def make_eva_arguments(config: ViTConfig) -> TimmArguments:
-    """Arguments of timm's `Eva`, for a model that was expressed in its values."""
+    """Arguments of timm's `Eva`, for a configuration after `prepare_export`."""
     return {
         **_shared_arguments(config, config.mlp_width),
         "attn_type": "rope" if config.qkv_bias and config.key_bias else "eva",
@@ -108,7 +114,7 @@ def make_eva_arguments(config: ViTConfig) -> TimmArguments:
 
 
 def _shared_arguments(config: ViTConfig, hidden: int) -> TimmArguments:
-    """What both modules call by the same name."""
+    """Arguments that both modules call by the same name."""
     return {
         "img_size": [side * patch for side, patch in zip(config.grid, config.patch, strict=True)],
         "patch_size": list(config.patch),
@@ -129,7 +135,7 @@ def _shared_arguments(config: ViTConfig, hidden: int) -> TimmArguments:
 
 
 def _exact_mlp_ratio(width: int, hidden: int) -> float:
-    """The ratio of which timm makes exactly this hidden width: it multiplies and drops what follows the point."""
+    """The ratio from which timm computes exactly this hidden width: it multiplies and rounds down."""
     ratio = hidden / width
     while int(width * ratio) < hidden:
         ratio *= 1 + 2**-52
@@ -167,7 +173,7 @@ def _fits_eva(config: ViTConfig) -> bool:
 
 
 def _describe_parts(config: ViTConfig) -> list[str]:
-    """The settings that decide about the architecture, in words."""
+    """The settings that decide the architecture, for a message."""
     names = ("rotary", "mlp", "activation", "parallel", "pool", "final_norm", "pooled_norm", "distillation_head")
     return [f"{name}={getattr(config, name)!r}" for name in names]
 
@@ -185,7 +191,7 @@ def _parallel_layout(config: ViTConfig) -> Layout:
 
 
 def _choose_eva_layout(config: ViTConfig) -> Layout:
-    """By what the tensors are called: LayerScale, a table, biases of queries and values apart, the gate apart."""
+    """By what the tensor names depend on: LayerScale, a position table, separate query and value biases, split gate."""
     split, table = config.mlp == "gated", config.positions != "none"
     if config.layer_scale is None and (config.key_bias or not config.qkv_bias):
         return timm.TIMM_LAYOUTS[1 if split else 0]
@@ -199,31 +205,34 @@ def _choose_eva_layout(config: ViTConfig) -> Layout:
     return timm_eva_naflex.EVA if apart else deit.DEIT3
 
 
+_PLAIN = (_is_plain_vit, make_vit_arguments, _sequential_layout)
+_DISTILLED = (_is_distilled_vit, make_vit_arguments, _sequential_layout)
+_PACKED = (_is_packed_vit, make_vit_arguments, _sequential_layout)
+_GATED = (_is_gated_vit, make_aim_arguments, _split_gate_layout)
+_PARALLEL = (_is_parallel_vit, make_vit_arguments, _parallel_layout)
+_EVA = (_fits_eva, make_eva_arguments, _choose_eva_layout)
 # fmt: off
 TIMM_ARCHITECTURES = (
-    TimmArchitecture("vit_base_patch16_224",            "LayerNorm", 1e-6, None,        _is_plain_vit,     make_vit_arguments, _sequential_layout),
-    TimmArchitecture("vit_base_patch16_clip_224",       "LayerNorm", 1e-5, None,        _is_plain_vit,     make_vit_arguments, _sequential_layout),
-    TimmArchitecture("vit_base_patch16_224",            "RMSNorm",   1e-6, "rmsnorm",   _is_plain_vit,     make_vit_arguments, _sequential_layout),
-    TimmArchitecture("deit_base_distilled_patch16_224", "LayerNorm", 1e-6, None,        _is_distilled_vit, make_vit_arguments, _sequential_layout),
-    TimmArchitecture("deit_base_distilled_patch16_224", "RMSNorm",   1e-6, "rmsnorm",   _is_distilled_vit, make_vit_arguments, _sequential_layout),
-    TimmArchitecture("vit_giant_patch14_dinov2",        "LayerNorm", 1e-6, None,        _is_packed_vit,    make_vit_arguments, _sequential_layout),
-    TimmArchitecture("vit_giant_patch14_dinov2",        "RMSNorm",   1e-6, "rmsnorm",   _is_packed_vit,    make_vit_arguments, _sequential_layout),
-    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-5, None,        _is_gated_vit,     make_aim_arguments, _split_gate_layout),
-    TimmArchitecture("aimv2_large_patch14_224",         "LayerNorm", 1e-6, "layernorm", _is_gated_vit,     make_aim_arguments, _split_gate_layout),
-    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-6, "rmsnorm",   _is_gated_vit,     make_aim_arguments, _split_gate_layout),
-    TimmArchitecture("vit_base_patch16_xp_224",         "LayerNorm", 1e-6, "layernorm", _is_parallel_vit,  make_vit_arguments, _parallel_layout),
-    TimmArchitecture("vit_base_patch16_xp_224",         "RMSNorm",   1e-6, None,        _is_parallel_vit,  make_vit_arguments, _parallel_layout),
-    TimmArchitecture("vit_small_patch16_dinov3",        "LayerNorm", 1e-5, None,        _fits_eva,    make_eva_arguments, _choose_eva_layout),
-    TimmArchitecture("vit_base_patch16_rope_224",       "LayerNorm", 1e-6, None,        _fits_eva,    make_eva_arguments, _choose_eva_layout),
+    TimmArchitecture("vit_base_patch16_224",            "LayerNorm", 1e-6, None,        *_PLAIN),
+    TimmArchitecture("vit_base_patch16_clip_224",       "LayerNorm", 1e-5, None,        *_PLAIN),
+    TimmArchitecture("vit_base_patch16_224",            "RMSNorm",   1e-6, "rmsnorm",   *_PLAIN),
+    TimmArchitecture("deit_base_distilled_patch16_224", "LayerNorm", 1e-6, None,        *_DISTILLED),
+    TimmArchitecture("deit_base_distilled_patch16_224", "RMSNorm",   1e-6, "rmsnorm",   *_DISTILLED),
+    TimmArchitecture("vit_giant_patch14_dinov2",        "LayerNorm", 1e-6, None,        *_PACKED),
+    TimmArchitecture("vit_giant_patch14_dinov2",        "RMSNorm",   1e-6, "rmsnorm",   *_PACKED),
+    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-5, None,        *_GATED),
+    TimmArchitecture("aimv2_large_patch14_224",         "LayerNorm", 1e-6, "layernorm", *_GATED),
+    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-6, "rmsnorm",   *_GATED),
+    TimmArchitecture("vit_base_patch16_xp_224",         "LayerNorm", 1e-6, "layernorm", *_PARALLEL),
+    TimmArchitecture("vit_base_patch16_xp_224",         "RMSNorm",   1e-6, None,        *_PARALLEL),
+    TimmArchitecture("vit_small_patch16_dinov3",        "LayerNorm", 1e-5, None,        *_EVA),
+    TimmArchitecture("vit_base_patch16_rope_224",       "LayerNorm", 1e-6, None,        *_EVA),
 )
 # fmt: on
 """The first that fits is taken; `Eva` comes last, for what it alone has: rotary positions, norms around the pooling."""
 
 
-# A folder as timm's models on the Hub are: `timm.create_model("local-dir:FOLDER", pretrained=True)` opens it.
-
-CROP_MODES = {"squash": "squash", "crop": "center", "pad": "border"}
-"""Our words for fitting a picture into the model's size, and timm's."""
+# -- The folder: config.json and model.safetensors
 
 
 def write_timm_folder(
@@ -237,12 +246,12 @@ def write_timm_folder(
     """Write `model.safetensors` and `config.json`, whole or not at all.
 
     Args:
-        task: what the outputs mean; timm has no word for it.
-        info: what a bundle keeps; where the weights are from is taken from it.
+        task: what the outputs mean; timm has no field for it.
+        info: metadata as in a bundle; licence and repository are taken from it.
 
     Raises:
-        UsageError: timm has no place for a part of the model, the pictures or names are not the model's, or the folder
-            exists.
+        UsageError: timm has no place for a part of the model, the image spec or the class names do not fit the model,
+            or the folder exists.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     _check_timm_fits(model.config, spec, classes)
@@ -251,7 +260,7 @@ def write_timm_folder(
     state = dict(model.state_dict())
     assert layout.prepare_export is not None
     expressed, _ = layout.prepare_export(model.config, state)
-    weights = write_tensors(state, model.config, layout, _config_only_settings(expressed))
+    weights = write_with_layout(state, model.config, layout, _config_only_settings(expressed))
     with atomic.write_folder(Path(folder)) as inside:
         safetensors_file.save_tensors(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
         atomic.write_json(
@@ -281,8 +290,8 @@ def make_timm_config(
             "interpolation": spec.interpolation,
             "crop_pct": convert_crop_fraction(spec),
             "crop_mode": CROP_MODES[spec.fit],
-            "mean": _per_channel(spec.mean, spec.channels),
-            "std": _per_channel(spec.std, spec.channels),
+            "mean": repeat_per_channel(spec.mean, spec.channels),
+            "std": repeat_per_channel(spec.std, spec.channels),
             "num_classes": config.outputs,
             "pool_size": None,
             "first_conv": "patch_embed.proj",
@@ -292,13 +301,13 @@ def make_timm_config(
 
 
 def convert_crop_fraction(spec: ImageSpec) -> float:
-    """The fraction for which timm, which rounds down, resizes as far as we do: 33 / (33 / 54) is less than 54."""
+    """The crop fraction with which timm, which rounds down, resizes to the same size: 33 / (33 / 54) is below 54."""
     fraction = spec.crop_fraction
     return fraction if math.floor(spec.height / fraction) == spec.resize_size[0] else math.nextafter(fraction, 0)
 
 
 def _config_only_settings(config: ViTConfig) -> dict[str, Any]:
-    """Settings that `config.json` says and no tensor does."""
+    """Settings that stand in `config.json` and in no tensor."""
     numbers = ("norm_eps", "activation", "image_size", "positions", "rotary")
     parts = ("norm", "pad", "pool", "final_norm")
     return {name: getattr(config, name) for name in (*numbers, *parts)}
@@ -312,7 +321,3 @@ def _check_timm_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...
         )
     if classes and len(classes) != config.outputs:
         raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
-
-
-def _per_channel(values: tuple[float, ...], channels: int) -> list[float]:
-    return list(values * channels if len(values) == 1 else values)

@@ -1,9 +1,13 @@
-"""Which architectures of transformers Vitrail writes, and what each of them has."""
+"""Write a model as a folder that transformers opens: config.json, model.safetensors, preprocessor_config.json.
+
+The architecture is the first of `TARGETS` that holds the model: ViT, DeiT, I-JEPA, DINOv2 with or without registers,
+SigLIP, CLIP, DINOv3. Features without a head become a ViTMSNModel, which is a ViTModel without its tanh layer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +24,7 @@ from ..families import hf, hf_clip_siglip, hf_dino
 from ..families.hf import ACTIVATIONS
 from ..families.hf_export import ConfigAndState, StateDict, drop_size_settings
 from ..image_spec import make_preprocessor_config
-from ..rules import write_with_layout as write_names
+from ..rules import write_with_layout
 from ..weight_files import make_origin_fields
 
 USUAL_VALUES: Mapping[str, tuple[object, ...]] = {
@@ -50,28 +54,29 @@ USUAL_VALUES: Mapping[str, tuple[object, ...]] = {
     "head": ("linear",),
     "outputs": (True,),
 }
-"""Settings of ViTConfig -> the values that a ViT of transformers has. Biases that are lacking are written as zeros."""
+"""Settings of ViTConfig -> the values that a ViT of transformers has. Missing biases are written as zeros."""
 PRESENCE_FIELDS = ("registers", "outputs", "layer_scale")
-"""Of these only counts whether there are any."""
+"""Settings of which only presence is compared, not the value."""
 ABSENT, PRESENT, EITHER = (False,), (True,), (False, True)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TransformersTarget:
-    """One class of transformers."""
+    """One class of transformers that a model can be written for."""
 
     model_type: str
     """Its word in config.json."""
     architecture: str
-    """The class."""
+    """Name of the class."""
     variant: str
-    """The table of names of its files."""
+    """Variant of the layout that holds the tensor names of its files."""
+    _: KW_ONLY
     has: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
-    """Where it differs from the usual."""
+    """Allowed values where they differ from `USUAL_VALUES`."""
     square: bool = False
-    """It knows square pictures only."""
+    """It takes square images only."""
     ratio: bool = False
-    """config.json says the MLP's width as a whole multiple of the width."""
+    """config.json gives the MLP's width as a whole multiple of the width."""
 
 
 _DEIT = {"distillation_token": PRESENT}
@@ -81,42 +86,69 @@ _REGISTERS = {**_DINOV2, "registers": PRESENT}
 _POOLS = {"pool": ("class", "mean", "class+mean")}
 _CLIP = {"patch_bias": ABSENT, "pre_norm": PRESENT, "final_norm": ABSENT}
 _FEATURES = {"outputs": ABSENT}
-# fmt: off
 TARGETS = (
-    TransformersTarget(model_type="vit", architecture="ViTForImageClassification", variant="vit"),
-    TransformersTarget(model_type="vit", architecture="ViTModel", variant="vit", has={**_FEATURES, "head": ("tanh",)}),
-    TransformersTarget(model_type="vit_msn", architecture="ViTMSNModel", variant="vit", has=_FEATURES),
-    TransformersTarget(model_type="deit", architecture="DeiTForImageClassification", variant="deit", has=_DEIT),
-    TransformersTarget(model_type="deit", architecture="DeiTForImageClassificationWithTeacher", variant="deit-teacher",
-           has={**_DEIT, "distillation_head": PRESENT}),
-    TransformersTarget(model_type="deit", architecture="DeiTModel", variant="deit", has={**_DEIT, **_FEATURES, "head": ("tanh",)}),
-    TransformersTarget(model_type="ijepa", architecture="IJepaForImageClassification", variant="ijepa", has=_IJEPA),
-    TransformersTarget(model_type="ijepa", architecture="IJepaModel", variant="ijepa", has={**_IJEPA, **_FEATURES}),
-    TransformersTarget(model_type="dinov2", architecture="Dinov2ForImageClassification", variant="dinov2",
-           has={**_DINOV2, **_POOLS}, square=True, ratio=True),
-    TransformersTarget(model_type="dinov2", architecture="Dinov2Model", variant="dinov2", has={**_DINOV2, **_FEATURES},
-           square=True, ratio=True),
-    TransformersTarget(model_type="dinov2_with_registers", architecture="Dinov2WithRegistersForImageClassification",
-           variant="dinov2_with_registers", has={**_REGISTERS, **_POOLS}, square=True, ratio=True),
-    TransformersTarget(model_type="dinov2_with_registers", architecture="Dinov2WithRegistersModel",
-           variant="dinov2_with_registers", has={**_REGISTERS, **_FEATURES}, square=True, ratio=True),
-    TransformersTarget(model_type="siglip_vision_model", architecture="SiglipVisionModel", variant="siglip",
-           has={**_FEATURES, "class_token": ABSENT, "pool": ("attention",)}, square=True),
-    TransformersTarget(model_type="clip_vision_model", architecture="CLIPVisionModelWithProjection", variant="clip",
-           has={**_CLIP, "pooled_norm": PRESENT, "head_bias": ABSENT}, square=True),
-    TransformersTarget(model_type="clip_vision_model", architecture="CLIPVisionModel", variant="clip",
-           has={**_CLIP, **_FEATURES, "pooled_norm": PRESENT}, square=True),
-    TransformersTarget(model_type="clip", architecture="CLIPForImageClassification", variant="clip-classifier",
-           has={**_CLIP, "pool": ("mean",)}, square=True),
-    TransformersTarget(model_type="dinov3_vit", architecture="DINOv3ViTModel", variant="dinov3",
-           has={**_DINOV2, **_FEATURES, "registers": PRESENT, "positions": ("none",), "rotary": ("dinov3",)}),
+    TransformersTarget("vit", "ViTForImageClassification", "vit"),
+    TransformersTarget("vit", "ViTModel", "vit", has={**_FEATURES, "head": ("tanh",)}),
+    TransformersTarget("vit_msn", "ViTMSNModel", "vit", has=_FEATURES),
+    TransformersTarget("deit", "DeiTForImageClassification", "deit", has=_DEIT),
+    TransformersTarget(
+        "deit", "DeiTForImageClassificationWithTeacher", "deit-teacher", has={**_DEIT, "distillation_head": PRESENT}
+    ),
+    TransformersTarget("deit", "DeiTModel", "deit", has={**_DEIT, **_FEATURES, "head": ("tanh",)}),
+    TransformersTarget("ijepa", "IJepaForImageClassification", "ijepa", has=_IJEPA),
+    TransformersTarget("ijepa", "IJepaModel", "ijepa", has={**_IJEPA, **_FEATURES}),
+    TransformersTarget(
+        "dinov2", "Dinov2ForImageClassification", "dinov2", has={**_DINOV2, **_POOLS}, square=True, ratio=True
+    ),
+    TransformersTarget("dinov2", "Dinov2Model", "dinov2", has={**_DINOV2, **_FEATURES}, square=True, ratio=True),
+    TransformersTarget(
+        "dinov2_with_registers",
+        "Dinov2WithRegistersForImageClassification",
+        "dinov2_with_registers",
+        has={**_REGISTERS, **_POOLS},
+        square=True,
+        ratio=True,
+    ),
+    TransformersTarget(
+        "dinov2_with_registers",
+        "Dinov2WithRegistersModel",
+        "dinov2_with_registers",
+        has={**_REGISTERS, **_FEATURES},
+        square=True,
+        ratio=True,
+    ),
+    TransformersTarget(
+        "siglip_vision_model",
+        "SiglipVisionModel",
+        "siglip",
+        has={**_FEATURES, "class_token": ABSENT, "pool": ("attention",)},
+        square=True,
+    ),
+    TransformersTarget(
+        "clip_vision_model",
+        "CLIPVisionModelWithProjection",
+        "clip",
+        has={**_CLIP, "pooled_norm": PRESENT, "head_bias": ABSENT},
+        square=True,
+    ),
+    TransformersTarget(
+        "clip_vision_model", "CLIPVisionModel", "clip", has={**_CLIP, **_FEATURES, "pooled_norm": PRESENT}, square=True
+    ),
+    TransformersTarget(
+        "clip", "CLIPForImageClassification", "clip-classifier", has={**_CLIP, "pool": ("mean",)}, square=True
+    ),
+    TransformersTarget(
+        "dinov3_vit",
+        "DINOv3ViTModel",
+        "dinov3",
+        has={**_DINOV2, **_FEATURES, "registers": PRESENT, "positions": ("none",), "rotary": ("dinov3",)},
+    ),
 )
-# fmt: on
 """In the order in which they are tried."""
 
 
 def find_misfits(target: TransformersTarget, config: ViTConfig) -> list[str]:
-    """What of a model the architecture cannot express, in words."""
+    """Settings of a model that the architecture cannot express, for a message."""
     settings: dict[str, Any] = {name: getattr(config, name) for name in {**USUAL_VALUES, **target.has}}
     found = {**settings, **{name: bool(settings[name]) for name in PRESENCE_FIELDS}}
     found["layer_scale"] = config.layer_scale is not None
@@ -134,12 +166,14 @@ def find_misfits(target: TransformersTarget, config: ViTConfig) -> list[str]:
 
 
 def uses_gated_table(target: TransformersTarget, config: ViTConfig) -> bool:
-    """Whether the model goes to the table with a gated MLP."""
+    """Whether the model is written by the layout with a gated MLP."""
     return target.ratio and config.mlp != "plain"
 
 
 def find_mlp_ratio(config: ViTConfig) -> int | None:
-    """The whole number from which DINOv2's code computes the MLP's width, of a gated one two thirds and rounded up."""
+    """The integer ratio from which DINOv2's code computes this MLP width (for a gated MLP two thirds of it, rounded up
+    to a multiple of 8); None where no ratio gives it.
+    """
     for ratio in range(1, 65):
         plain = config.width * ratio
         if config.mlp_width == (plain if config.mlp == "plain" else (int(plain * 2 / 3) + 7) // 8 * 8):
@@ -147,12 +181,7 @@ def find_mlp_ratio(config: ViTConfig) -> int | None:
     return None
 
 
-# A folder that transformers opens: config.json, model.safetensors in the names of its files,
-# preprocessor_config.json.
-#
-# The architecture is the first of transformers' that holds the model: ViT, DeiT, I-JEPA, DINOv2, DINOv2 with
-# registers, SigLIP, CLIP, DINOv3. Features without a head are a ViTMSNModel, which is a ViTModel without its tanh
-# layer.
+# -- The folder
 
 TRANSFORMERS_LAYOUTS = {
     layout.variant: layout
@@ -165,7 +194,7 @@ TRANSFORMERS_LAYOUTS = {
     )
     for layout in layouts
 }
-"""The tables of transformers' names."""
+"""transformers' layouts by their variants."""
 
 
 def write_transformers_folder(
@@ -179,11 +208,11 @@ def write_transformers_folder(
     """Write the folder whole or not at all.
 
     Args:
-        info: licence and repository of the weights, where they are known, which config.json keeps.
+        info: metadata as in a bundle; config.json keeps licence and repository of the weights.
 
     Raises:
-        UsageError: transformers has no architecture for the model, or no processor for its pictures; the message names
-            the part. Or the pictures or the names do not fit the model, or the folder exists.
+        UsageError: transformers has no architecture for the model, or no image processor for its spec (the message
+            names the part); the image spec or the class names do not fit the model; the folder exists.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     _check_transformers_fits(model, spec, classes)
@@ -193,12 +222,12 @@ def write_transformers_folder(
         config, state = _to_convolution(config, state)
     layout = TRANSFORMERS_LAYOUTS[target.variant + ("-gated" if uses_gated_table(target, config) else "")]
     stated = {"norm_eps": config.norm_eps, "activation": config.activation, "head": config.head}
-    names = write_names(state, config, layout, stated)
+    tensors = write_with_layout(state, config, layout, stated)
     content = {**make_transformers_config(target, config, task, classes), **make_origin_fields(info)}
     with atomic.write_folder(Path(folder)) as inside:
         atomic.write_json(inside / "config.json", content)
         atomic.write_json(inside / "preprocessor_config.json", pictures)
-        safetensors_file.save_tensors(inside / "model.safetensors", names, {"format": "pt"}, checksum=True)
+        safetensors_file.save_tensors(inside / "model.safetensors", tensors, {"format": "pt"}, checksum=True)
 
 
 def choose_target(model: ViT) -> TransformersTarget:
@@ -236,7 +265,7 @@ def _to_convolution(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return replace(config, patches="conv"), {**state, "tokens.patches.weight": weight}
 
 
-# config.json of a model in transformers' words.
+# -- config.json
 
 ACTIVATION_WORDS = {
     "GELU": "gelu",
@@ -282,7 +311,7 @@ def _size_fields(config: ViTConfig) -> dict[str, Any]:
 
 
 def _model_type_fields(target: TransformersTarget, config: ViTConfig) -> dict[str, Any]:
-    """What only this kind of model says."""
+    """Fields that depend on the model type."""
     mlp: dict[str, Any] = {"intermediate_size": config.mlp_width}
     match target.model_type:
         case "siglip_vision_model":
@@ -327,7 +356,7 @@ def _dinov3_fields(config: ViTConfig) -> dict[str, Any]:
 
 
 def _label_fields(config: ViTConfig, task: str, classes: tuple[str, ...]) -> dict[str, Any]:
-    """The names of the outputs; transformers counts them from this list."""
+    """The names of the outputs; transformers derives their count from them."""
     if not config.outputs:
         return {}
     names = classes or tuple(f"LABEL_{number}" for number in range(config.outputs))
@@ -342,19 +371,21 @@ def _collapse_pair(pair: tuple[int, int]) -> int | list[int]:
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
-# preprocessor_config.json of transformers that prepares pictures as an `ImageSpec` does.
+# -- preprocessor_config.json
 
 
 def make_processor_config(spec: ImageSpec) -> dict[str, Any]:
-    """The content of the file.
+    """The content of preprocessor_config.json: an image processor that prepares images as the spec does.
 
-    squash is a resize to both sides, then the centre if only a fraction is kept; crop a resize of the short side, then
-    the centre; pad a resize to what fits, then the centre of something larger, which transformers fills with black; it
-    rounds the inner size down and we to the nearest, so that a row of pixels may differ. Stored ranges other than
-    0..255 are a matter of decoding and stand in no processor.
+    - squash: resize to both sides, then a centre crop if only a fraction is kept.
+    - crop: resize the short side, then a centre crop.
+    - pad: resize to fit inside, then a centre crop that is larger than the image, which transformers fills with black.
+      It rounds the inner size down and Vitrail rounds to nearest, so one row of pixels may differ.
+
+    Stored ranges other than 0..255 belong to decoding; no processor has a field for them.
 
     Raises:
-        UsageError: a crop that is not square, which transformers cannot say.
+        UsageError: a crop that is not square, which transformers cannot express.
     """
     height, width = spec.size
     content = make_preprocessor_config(spec)

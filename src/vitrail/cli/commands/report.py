@@ -66,7 +66,8 @@ class Report(Command):
         print(path)
         if appendix is not None:
             counts = (
-                f"{appendix.num_run_answers} items from the run, {appendix.num_author_answers} from {claim.AUTHOR_ANSWERS_FILE}, "
+                f"{appendix.num_run_answers} items from the run, {appendix.num_author_answers} from "
+                f"{claim.AUTHOR_ANSWERS_FILE}, "
                 f"{appendix.num_open} open"
             )
             print(f"{appendix.page}  ({counts})")

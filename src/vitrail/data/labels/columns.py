@@ -275,7 +275,8 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
         split = parse_split_name(value)
         if not split and not is_blank(value):
             raise DataError(
-                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val and test. "
+                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val "
+                f"and test. "
                 "Leave those rows out, or name another column with --data.split."
             )
         found.setdefault(split, []).append(number)

@@ -317,7 +317,8 @@ def _resolve_minus_one(
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
         f"{where(column.first_row(value_index))}: {name!r} is {column.values[value_index]!r}, in "
-        f"{format_count(int(column.counts()[value_index]), 'row')} in all, which often means uncertain or not known. Say "
+        f"{format_count(int(column.counts()[value_index]), 'row')} in all, which often means uncertain or not "
+        f"known. Say "
         f"which "
         f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
     )
@@ -341,7 +342,8 @@ def _collect_class_names(
         if other != word:
             raise DataError(
                 f"Column {name!r} holds {other!r} ({where(column.first_row(first[other]))}) and {word!r} "
-                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if they are "
+                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if "
+                f"they are "
                 "one class, or rename one."
             )
     return tuple(sorted(first, key=natural_sort_key))
@@ -453,7 +455,8 @@ def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
         if None in values:
             number = values.index(None)
             raise DataError(
-                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite number or "
+                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite "
+                f"number or "
                 "nothing. Mend that cell, or name other columns with --data.targets."
             )
         table = np.array(values, dtype=np.float64)[column.codes]

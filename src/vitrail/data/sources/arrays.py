@@ -217,7 +217,8 @@ def _read_arrays(
     for each, name in ((file, images), (label_file, labels)):
         if each.headers[name].dtype.hasobject:
             raise DataError(
-                f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so it was not "
+                f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so "
+                f"it was not "
                 "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
                 "files."
             )
@@ -225,7 +226,8 @@ def _read_arrays(
     answers = np.asarray(normalize_labels(label_file.read(labels)))
     if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
-            f"{file.describe_array(images)} holds {len(stack):,} pictures, but {label_file.describe_array(labels)} {len(answers):,} "
+            f"{file.describe_array(images)} holds {len(stack):,} pictures, but {label_file.describe_array(labels)} "
+            f"{len(answers):,} "
             "labels. Each picture needs one, in order."
         )
     return SplitArrays(split, stack, answers, groups, notes)

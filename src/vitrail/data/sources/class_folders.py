@@ -98,7 +98,8 @@ class _SkippedFiles:
             notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
         if self.nested_folders:
             notes.append(
-                f"Left out {format_count(self.nested_folders, 'folder')} inside class folders; classes are one level deep."
+                f"Left out {format_count(self.nested_folders, 'folder')} inside class folders; classes are one "
+                f"level deep."
             )
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.manifest_command()}")

@@ -75,7 +75,8 @@ def _read_images(
     if not image:  # a column of paths
         if home is None:
             raise DataError(
-                f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which folder "
+                f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which "
+                f"folder "
                 "they lie: --data-root FOLDER."
             )
         names = [str(cell) for cell in tables.read_cells(read.image_column)]

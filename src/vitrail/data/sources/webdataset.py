@@ -435,7 +435,9 @@ class _SampleIndexer:
             more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
             yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
         if self.unread_suffixes:
-            yield f"Did not read {self.unread_suffixes.total():,} other files of the samples: {self._describe_unread()}."
+            yield (
+                f"Did not read {self.unread_suffixes.total():,} other files of the samples: {self._describe_unread()}."
+            )
         if self.link_count:
             yield (
                 f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "

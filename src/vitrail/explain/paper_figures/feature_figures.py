@@ -165,7 +165,8 @@ def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, 
         "Patch features as colours",
         f"{join_names(inputs.names)}. Left to right: the picture; the first principal component, lines "
         "around the foreground; three components of the foreground as red, green and blue, "
-        f"{100 * colors.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
+        f"{100 * colors.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis "
+        f"for all pictures "
         f"here: equal colours are like features. {source}.",
     )
     rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None

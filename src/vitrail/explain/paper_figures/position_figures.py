@@ -168,7 +168,8 @@ def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions)
     figure = new_page(
         max(FIGURE_WIDTH / 2 * aspect * 0.92, lines * (FIGURE_WIDTH / 8 * aspect + 0.2)),
         f"What {model.config.rotary} rotation tells of places",
-        f"Product of an equal query and key, of length 1, {inputs.grid.rows} x {inputs.grid.columns} patches: the middle "
+        f"Product of an equal query and key, of length 1, {inputs.grid.rows} x {inputs.grid.columns} patches: the "
+        f"middle "
         f"is the same place. Left: the mean over the {len(waves)} pairs of numbers of a head, as if all were equally "
         f"large; what is learnt weighs them. Right: single pairs. {ROTARY_SOURCE}.",
     )

@@ -47,7 +47,8 @@ class GroupInfo:
     def __post_init__(self) -> None:
         if not (0 <= self.rank < self.world_size and 0 <= self.local_rank < self.local_world_size <= self.world_size):
             raise UsageError(
-                f"The variables of {self.launcher} contradict each other: rank {self.rank} of {self.world_size}, on this "
+                f"The variables of {self.launcher} contradict each other: rank {self.rank} of {self.world_size}, on "
+                f"this "
                 f"machine {self.local_rank} of {self.local_world_size}. Start all processes with one torchrun or srun."
             )
 

@@ -69,27 +69,33 @@ def draft_finetune_plan(
         UsageError: wishes that contradict each other or the checkpoint.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    said = {name: text for name, text in request.overrides.items() if name.startswith("start.")}
+    said = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
     first = Plan(finetune=FinetuneSettings(weights=checkpoint.name, weights_sha256=checkpoint.digest))
     start = config.override(first, said).finetune
     seconds = resolve_minutes(request) * 60
-    model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, reasons, world_size)
-    start = _choose_settings(start, said, fingerprint, model, runtime, seconds, reasons, world_size)
+    model, why_model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, world_size)
+    start, why_start = _choose_settings(start, said, fingerprint, model, runtime, seconds, world_size)
+    image, why_image = _choose_image_spec(fingerprint, model, checkpoint)
+    pretrain, why_pretrain = pretraining.draft_pretrain_settings(request.pretrain, request.overrides)
+    distill, why_distill = teaching.draft_distill_settings(request.overrides)
+    recipe, why_recipe = _draft_recipe(fingerprint, model, request, start)
+    reasons |= why_model | why_start | why_image | why_pretrain | why_distill | why_recipe
     plan = Plan(
         model_name=_checkpoint_name(checkpoint),
         seed=request.seed,
         minutes=resolve_minutes(request),
         data=request.data,
-        image=_choose_image_spec(fingerprint, model, checkpoint, reasons),
+        image=image,
         model=model,
         finetune=start,
-        pretrain=pretraining.draft_pretrain_settings(request.pretrain, request.overrides, reasons),
-        distill=teaching.draft_distill_settings(request.overrides, reasons),
-        recipe=_draft_recipe(fingerprint, model, request, start, reasons),
+        pretrain=pretrain,
+        distill=distill,
+        recipe=recipe,
         compute=to_compute_settings(runtime),
     )
     plan = config.override(plan, request.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request, reasons)
+    plan, why_steps = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request)
+    reasons |= why_steps
     reasons |= make_override_reasons(request.overrides)
     check_plan(plan, fingerprint.num_classes, fingerprint.task)
     unused_settings.check_unused_settings(plan, request.overrides)
@@ -124,22 +130,19 @@ def _choose_shape(
     checkpoint: StartCheckpoint,
     settings: FinetuneSettings,
     seconds: float,
-    reasons: Reasons,
     world_size: int,
-) -> ViTConfig:
-    """The checkpoint's shape for these pictures and answers."""
+) -> tuple[ViTConfig, Reasons]:
+    """The checkpoint's shape for these images and outputs."""
     if request.model is not None:
         raise UsageError(f"--weights brings its own shape, so --model {request.model} cannot be given with it.")
     own = checkpoint.config
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
-    reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
-    reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
     every = max(1, own.depth // 6)
     apart = "over the upper half: 0.005 more AUROC than the last four of 12"
-    reasons["model.pool_every"] = apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another"
+    channels, why_channels = _choose_channels(fingerprint, request, own, settings)
     base = replace(
         own,
-        channels=_choose_channels(fingerprint, request, own, settings, reasons),
+        channels=channels,
         outputs=fingerprint.num_classes,
         pool="class+mean" if both else own.pool,
         pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MAX_HEAD_BLOCKS, own.depth // 3)),
@@ -152,15 +155,20 @@ def _choose_shape(
         mlp_dropout=0.0,
         drop_path=0.0,
     )
-    reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches"
-    return replace(
-        base, image_size=_choose_image_size(fingerprint, request, base, runtime, seconds, reasons, world_size)
-    )
+    size, why_size = _choose_image_size(fingerprint, request, base, runtime, seconds, world_size)
+    return replace(base, image_size=size), {
+        "model.pool": "what both kinds of features know" if both else "as the checkpoint was trained",
+        "model.pool_blocks": "the probe chooses: lower blocks often know what the last one has given up",
+        "model.pool_every": apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another",
+        "model.channels": why_channels,
+        "model.drop_path": "a probe that has just been fitted cannot do without branches",
+        "model.image_size": why_size,
+    }
 
 
 def _choose_channels(
-    fingerprint: DatasetFingerprint, request: TrainRequest, own: ViTConfig, settings: FinetuneSettings, reasons: Reasons
-) -> int:
+    fingerprint: DatasetFingerprint, request: TrainRequest, own: ViTConfig, settings: FinetuneSettings
+) -> tuple[int, str]:
     wanted = request.channels or (fingerprint.channels if settings.channels_policy != "none" else own.channels)
     if wanted != own.channels and settings.channels_policy == "none":
         raise UsageError(
@@ -174,8 +182,7 @@ def _choose_channels(
             "--weights none."
         )
     same = "as the checkpoint was trained; grey and colour turn into each other"
-    reasons["model.channels"] = same if wanted == own.channels else f"adapted: {settings.channels_policy}"
-    return wanted
+    return wanted, same if wanted == own.channels else f"adapted: {settings.channels_policy}"
 
 
 def _choose_image_size(
@@ -184,20 +191,16 @@ def _choose_image_size(
     base: ViTConfig,
     runtime: Runtime,
     seconds: float,
-    reasons: Reasons,
     world_size: int,
-) -> tuple[int, int]:
+) -> tuple[tuple[int, int], str]:
     """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
     if request.image_size is not None:
-        reasons["model.image_size"] = "asked for"
-        return request.image_size
+        return request.image_size, "asked for"
     if min(base.grid) <= GRID_SIDES[0]:
-        reasons["model.image_size"] = "the checkpoint's own"
-        return base.image_size
+        return base.image_size, "the checkpoint's own"
     sizes = [(side * base.patch[0], side * base.patch[1]) for side in GRID_SIDES if side <= min(base.grid)]
     if not seconds:
-        reasons["model.image_size"] = f"no minutes to keep to; {sizes[-1][0]} shows details"
-        return sizes[-1]
+        return sizes[-1], f"no minutes to keep to; {sizes[-1][0]} shows details"
     frozen = _freeze_fractions(world_size)[-1]
     fitting = [
         size
@@ -206,10 +209,8 @@ def _choose_image_size(
     ]
     chosen = fitting[-1] if fitting else sizes[0]
     listed = ", ".join(str(size[0]) for size in sizes)
-    reasons["model.image_size"] = (
-        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {fingerprint.num_images:,} pictures"
-    )
-    return chosen
+    passes = f"about {MIN_PASSES} passes over {fingerprint.num_images:,} pictures"
+    return chosen, f"of {listed}, what leaves {seconds / 60:g} minutes for {passes}"
 
 
 def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
@@ -234,14 +235,14 @@ def _choose_settings(
     model: ViTConfig,
     runtime: Runtime,
     seconds: float,
-    reasons: Reasons,
     world_size: int,
-) -> FinetuneSettings:
+) -> tuple[FinetuneSettings, Reasons]:
     """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
-    reasons["finetune.weights"] = "see --weights"
-    reasons["finetune.weights_sha256"] = "the hash of the tensors that were read, so that no other file is followed"
-    reasons["finetune.channels_policy"] = "the checkpoint's number of channels is kept"
-    reasons |= explain_unused_fields(settings.method)
+    reasons: Reasons = {
+        "finetune.weights": "see --weights",
+        "finetune.weights_sha256": "the hash of the tensors that were read, so that no other file is followed",
+        "finetune.channels_policy": "the checkpoint's number of channels is kept",
+    } | explain_unused_fields(settings.method)
     chosen = settings
     if "finetune.layer_decay" not in start_overrides and chosen.method == "full":
         chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
@@ -266,7 +267,7 @@ def _choose_settings(
     if "finetune.method" not in start_overrides:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
         reasons["finetune.method"] = f"{fingerprint.num_images:,} pictures; {kept}"
-    return chosen
+    return chosen, reasons
 
 
 def explain_unused_fields(method: FinetuneMethod) -> Reasons:
@@ -281,11 +282,11 @@ def _freeze_fractions(world_size: int) -> tuple[float, ...]:
 
 
 def _choose_image_spec(
-    fingerprint: DatasetFingerprint, model: ViTConfig, checkpoint: StartCheckpoint, reasons: Reasons
-) -> ImageSpec:
-    """The checkpoint's colours and resize, the data's value range, and the whole picture."""
+    fingerprint: DatasetFingerprint, model: ViTConfig, checkpoint: StartCheckpoint
+) -> tuple[ImageSpec, Reasons]:
+    """The checkpoint's normalization and interpolation, the data's value range, and the whole image."""
     fresh = ImageSpec()
-    reasons |= {f"image.{name}": "as the checkpoint was trained" for name in ("mean", "std", "interpolation")}
+    reasons: Reasons = {f"image.{name}": "as the checkpoint was trained" for name in ("mean", "std", "interpolation")}
     reasons["image.fit"] = "whole pictures: what the published crop cuts off may decide"
     why = {
         "image.low": fingerprint.range_reason,
@@ -293,7 +294,7 @@ def _choose_image_spec(
         "image.window": fingerprint.window_reason,
     }
     reasons |= {name: reason for name, reason in why.items() if reason}
-    return replace(
+    spec = replace(
         resize_spec(checkpoint.spec, model),
         low=fingerprint.low,
         high=fingerprint.high,
@@ -303,6 +304,7 @@ def _choose_image_spec(
         fit="squash",
         crop_fraction=1.0,
     )
+    return spec, reasons
 
 
 def _draft_recipe(
@@ -310,27 +312,27 @@ def _draft_recipe(
     model: ViTConfig,
     request: TrainRequest,
     settings: FinetuneSettings,
-    reasons: Reasons,
-) -> Recipe:
-    """AdamW with a cosine; the rate falls with the width, as that of the checkpoint's own training did."""
+) -> tuple[Recipe, Reasons]:
+    """AdamW with a cosine schedule; the learning rate falls with the width."""
     mirror = fingerprint.name not in NO_FLIP_SOURCES
     batch = min(
         32 if fingerprint.num_images < FEW_IMAGES else 64,
         max(8, 2 ** round(math.log2(max(fingerprint.num_images, 1) / 4))),
     )
-    reasons["recipe.batch_size"] = f"{fingerprint.num_images:,} training pictures"
-    reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
     class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
-    reasons |= why
     rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
     rate *= 10 if settings.method == "lora" else 1
-    reasons["recipe.lr"] = "adapters begin at zero" if settings.method == "lora" else f"blocks of width {model.width}"
-    reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
-    reasons["recipe.warmup"] = "a tenth, until the moments are known: a fitted head is soon spoilt"
-    reasons["recipe.grad_clip_norm"] = "one odd batch must not spoil a fitted head"
-    reasons["recipe.lr_schedule"] = "usual in tuning; nothing at the last step"
-    reasons["recipe.patch_keep_until"] = "few steps: all of them see whole pictures"
-    reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones"
+    reasons = why | {
+        "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
+        "recipe.flip": "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign",
+        "recipe.lr": "adapters begin at zero" if settings.method == "lora" else f"blocks of width {model.width}",
+        "recipe.optimizer": "what trained weights are usually tuned with",
+        "recipe.warmup": "a tenth, until the moments are known: a fitted head is soon spoilt",
+        "recipe.grad_clip_norm": "one odd batch must not spoil a fitted head",
+        "recipe.lr_schedule": "usual in tuning; nothing at the last step",
+        "recipe.patch_keep_until": "few steps: all of them see whole pictures",
+        "recipe.crop_padding": "a head that was probed on unmoved patches loses by moved ones",
+    }
     recipe = Recipe(
         batch_size=batch,
         optimizer="adamw",
@@ -342,15 +344,18 @@ def _draft_recipe(
         flip=mirror,
         tta_flip=mirror,
     )
-    return drop_steps(recipe, reasons) if settings.method == "probe" else recipe
+    if settings.method != "probe":
+        return recipe, reasons
+    recipe, why_probe = drop_steps(recipe)
+    return recipe, reasons | why_probe
 
 
-def drop_steps(recipe: Recipe, reasons: Reasons) -> Recipe:
-    """The recipe of a training that ends with the probe."""
-    reasons["recipe.steps"] = "the probe is the end"
+def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
+    """The recipe of a training that ends with the linear probe."""
+    reasons = {"recipe.steps": "the probe is the end"}
     if recipe.class_weights != "none":
         reasons["recipe.class_weights"] = "the probe weighs all pictures alike"
-    return replace(recipe, steps=0, class_weights="none")
+    return replace(recipe, steps=0, class_weights="none"), reasons
 
 
 # From minutes to steps where the training begins with features: what they take is measured, the rest is for steps.
@@ -366,14 +371,13 @@ PROBE_SECONDS = 2.0, 1.5e-6
 def finalize_finetune_plan(
     plan: Plan,
     request: TrainRequest,
-    reasons: Reasons,
     images: ImageStore,
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,
     group: RankGroup = SINGLE_PROCESS,
-) -> tuple[Plan, Throughput | None, float]:
-    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
+) -> tuple[Plan, Reasons, Throughput | None, float]:
+    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the steps.
 
     The counterpart of `settle.settle` for runs from a checkpoint. A probe has no steps to fix, so that its features are
     measured in a dry run alone.
@@ -382,22 +386,19 @@ def finalize_finetune_plan(
         spent: seconds that something else takes before the steps.
     """
     if plan.finetune.method == "probe":
-        return (
-            (plan, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, images, dataset))
-            if dry_run
-            else (plan, None, spent)
-        )
-    plan = flip_invariance.choose_flips(plan, images, dataset, request, reasons)
+        if not dry_run:
+            return plan, {}, None, spent
+        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, images, dataset)
+    plan, reasons = flip_invariance.choose_flips(plan, images, dataset, request)
     if not is_measured(plan, dry_run):
-        return _evaluate_rarely(plan, reasons), None, spent
+        plan, why = _evaluate_rarely(plan)
+        return plan, reasons | why, None, spent
     spent += estimate_probe_seconds(plan, images, dataset)
     found = throughput.measure_throughput(plan, images, dataset, group)
-    plan = (
-        fix_finetune_steps(plan, spent, found, request, reasons, group.world_size)
-        if plan.minutes
-        else _evaluate_rarely(plan, reasons)
+    plan, why = (
+        fix_finetune_steps(plan, spent, found, request, group.world_size) if plan.minutes else _evaluate_rarely(plan)
     )
-    return plan, found if plan.recipe.steps else NO_THROUGHPUT, spent
+    return plan, reasons | why, found if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
 def estimate_probe_seconds(plan: Plan, images: ImageStore, dataset: Dataset) -> float:
@@ -420,8 +421,8 @@ def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
 
 
 def fix_finetune_steps(
-    plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, reasons: Reasons, world_size: int = 1
-) -> Plan:
+    plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, world_size: int = 1
+) -> tuple[Plan, Reasons]:
     """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
 
     Args:
@@ -451,8 +452,6 @@ def fix_finetune_steps(
                 f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
                 "checkpoint: --weights none."
             )
-        reasons["finetune.method"] = reason
-        reasons |= explain_unused_fields("probe")
         asked = plan.finetune
         start = FinetuneSettings(
             weights=asked.weights,
@@ -460,18 +459,20 @@ def fix_finetune_steps(
             channels_policy=asked.channels_policy,
             method="probe",
         )
-        return dataclasses.replace(plan, finetune=start, recipe=drop_steps(recipe, reasons))
-    reasons["recipe.steps"] = why
-    return _evaluate_rarely(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
+        recipe, why_probe = drop_steps(recipe)
+        reasons = {"finetune.method": reason} | explain_unused_fields("probe") | why_probe
+        return dataclasses.replace(plan, finetune=start, recipe=recipe), reasons
+    plan, why_rarely = _evaluate_rarely(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)))
+    return plan, {"recipe.steps": why} | why_rarely
 
 
-def _evaluate_rarely(plan: Plan, reasons: Reasons) -> Plan:
-    """Evaluations cost as much as many steps, and the probe has told already what to expect."""
+def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
+    """Evaluations cost as much as many steps, and the probe has shown what to expect."""
     if plan.recipe.evaluate_every:
-        return plan
-    reasons["recipe.evaluate_every"] = "rarely: the probe has told already what to expect"
+        return plan, {}
     every = max(1, -(-plan.recipe.steps // FINETUNE_EVALUATIONS))
-    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, evaluate_every=every))
+    rarely = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, evaluate_every=every))
+    return rarely, {"recipe.evaluate_every": "rarely: the probe has told already what to expect"}
 
 
 # Whether a training begins from a checkpoint, and from which: what was asked for, or what is here and would help.
@@ -581,15 +582,16 @@ def finalize_draft(
     spent: float,
     dry_run: bool,
     group: RankGroup,
-) -> tuple[Plan, Throughput | None, float]:
-    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
+) -> tuple[Plan, Reasons, Throughput | None, float]:
+    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the steps.
 
     Args:
+        reasons: of the draft.
         spent: seconds of pre-training and teacher.
 
     Raises:
         as `budget.settle` and `settle.settle`.
     """
     if plan.finetune.from_checkpoint:
-        return finalize_finetune_plan(plan, request, reasons, images, dataset, spent, dry_run, group)
+        return finalize_finetune_plan(plan, request, images, dataset, spent, dry_run, group)
     return (*finalize.finalize_plan(plan, request, reasons, images, dataset, spent, dry_run, group), spent)

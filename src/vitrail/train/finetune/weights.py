@@ -112,7 +112,8 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
     if settings.weights_sha256 and settings.weights_sha256 != checkpoint.digest:
         raise UsageError(
             f"{checkpoint.path} is not the file that the plan was made with: its tensors have the hash "
-            f"{checkpoint.digest}, expected {settings.weights_sha256}. Put that file back, or clear finetune.weights_sha256 to take this one."
+            f"{checkpoint.digest}, expected {settings.weights_sha256}. Put that file back, or clear "
+            f"finetune.weights_sha256 to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
     if other := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:

@@ -67,13 +67,13 @@ def memorization_score(plan: Plan, count: int) -> float:
 
 
 def draft_recipe(
-    fingerprint: DatasetFingerprint, model: ViTConfig, request: TrainRequest, device: str, reasons: Reasons
-) -> Recipe:
+    fingerprint: DatasetFingerprint, model: ViTConfig, request: TrainRequest, device: str
+) -> tuple[Recipe, Reasons]:
     """The recipe as far as the pictures, the model and the device decide it; its length is not known yet."""
     mirror, few = fingerprint.name not in NO_FLIP_SOURCES, fingerprint.num_images < FEW_IMAGES
     early = not few and device == "cpu"
     cut = request.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
-    reasons |= {
+    reasons = {
         "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
         if mirror
@@ -93,7 +93,7 @@ def draft_recipe(
     reasons |= why
     if few and fingerprint.task == "classes":
         reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"
-    return Recipe(
+    recipe = Recipe(
         batch_size=suggest_batch_size(fingerprint.num_images),
         patch_keep_rate=0.6 if few else 0.5,
         patch_keep_until=0.9 if few else 0.7,
@@ -106,20 +106,21 @@ def draft_recipe(
         tta_flip=mirror,
         tta_shift=int(small),
     )
+    return recipe, reasons
 
 
-def apply_step_budget(plan: Plan, count: int, request: TrainRequest, reasons: Reasons) -> Plan:
+def apply_step_budget(plan: Plan, count: int, request: TrainRequest) -> tuple[Plan, Reasons]:
     """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
     recipe = plan.recipe
     if request.epochs is not None:
         distinct = min(max(1, recipe.batch_size // recipe.repeated_augmentation), count)
         steps = max(1, math.ceil(request.epochs * count / distinct))
-        reasons["recipe.steps"] = f"{request.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+        why = f"{request.epochs:g} epochs of {count:,} pictures, {distinct} a step"
     elif request.steps is not None:
-        steps, reasons["recipe.steps"] = request.steps, "asked for"
+        steps, why = request.steps, "asked for"
     else:
-        return plan
-    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
+        return plan, {}
+    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), {"recipe.steps": why}
 
 
 def is_long_training(plan: Plan, count: int) -> bool:
@@ -132,20 +133,26 @@ def describe_length(plan: Plan, count: int) -> str:
     return f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
 
 
-def choose_augmentation(plan: Plan, count: int, task: Task, request: TrainRequest, reasons: Reasons) -> Plan:
-    """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
+def choose_augmentation(
+    plan: Plan, count: int, task: Task, request: TrainRequest, reasons: Reasons
+) -> tuple[Plan, Reasons]:
+    """The plan, whose length is known, with the strongest augmentation that pays; requested values stay.
+
+    Args:
+        reasons: of the plan so far; a reason for mixup that is there already is kept.
+    """
     reached = memorization_score(plan, count)
     fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.min_memorization]
     seen = describe_length(plan, count)
     if not fitting:
-        reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
-        return plan
+        why = f"{seen}: too few to learn them by heart, so more variety would cost"
+        return plan, {} if "recipe.mixup" in reasons else {"recipe.mixup": why}
     diet = fitting[-1]
     signs = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
-    reasons |= dict.fromkeys(signs.keys() - request.overrides.keys(), "signs written by hand lean and vary in size")
+    new = dict.fromkeys(signs.keys() - request.overrides.keys(), "signs written by hand lean and vary in size")
     offered = {**diet.plan_fields, **signs}
     changes = {name: value for name, value in offered.items() if name not in request.overrides}
     if task != "classes":
         changes.pop("recipe.label_smoothing", None)
-    reasons |= dict.fromkeys(changes.keys() & diet.plan_fields.keys(), f"{seen}: {diet.reason}")
-    return config.override(plan, {name: repr(value) for name, value in changes.items()})
+    new |= dict.fromkeys(changes.keys() & diet.plan_fields.keys(), f"{seen}: {diet.reason}")
+    return config.override(plan, {name: repr(value) for name, value in changes.items()}), new

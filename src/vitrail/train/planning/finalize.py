@@ -31,35 +31,41 @@ def finalize_plan(
     spent: float = 0.0,
     dry_run: bool = False,
     group: RankGroup = SINGLE_PROCESS,
-) -> tuple[Plan, Throughput | None]:
-    """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
+) -> tuple[Plan, Reasons, Throughput | None]:
+    """The plan as it will be followed, new reasons, and the measured throughput, None where it was not worth measuring.
 
     The length of the run decides which model learns and what it is fed with, and these again how long a step takes:
     where minutes were asked for and one of them is not the draft's, the pace is measured once more.
 
     Args:
+        reasons: of the draft.
         spent: seconds of the minutes that something else takes.
         dry_run: measure the pace of a short run too.
         group: all measure together, and all hear what the first of them measured.
     """
-    by_time = bool(plan.minutes)
-    found = throughput.measure_throughput(plan, images, dataset, group) if by_time else None
-    fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(images.indices)
-    if found is not None and (smaller := model_size.shrink_for_few_steps(fixed, request, reasons)) is not fixed:
-        found = throughput.measure_throughput(smaller, images, dataset, group)
-        fixed = fix_steps(smaller, found, {}, spent)
-    settled = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, request, reasons)
-    if augmentation_rules.is_long_training(fixed, count):
-        settled = flip_invariance.choose_flips(settled, images, dataset, request, reasons)
+    new: Reasons = {}
+    count = len(images.indices)
+    found = throughput.measure_throughput(plan, images, dataset, group) if plan.minutes else None
+    fixed = fix_steps(plan, found, spent)[0] if found is not None else plan
     if found is not None:
-        found = found if settled == fixed else throughput.measure_throughput(settled, images, dataset, group)
-        final = fix_steps(settled, found, reasons, spent)
-        drafted, told = (
-            augmentation_rules.describe_length(fixed, count),
-            augmentation_rules.describe_length(final, count),
-        )
-        reasons |= {name: why.replace(drafted, told) for name, why in reasons.items()}
-        return space_evaluations(final, len(dataset.splits["val"]), request, reasons), found
-    if is_measured(settled, dry_run):
+        smaller, why = model_size.shrink_for_few_steps(fixed, request)
+        if smaller is not fixed:
+            new |= why
+            found = throughput.measure_throughput(smaller, images, dataset, group)
+            fixed, _ = fix_steps(smaller, found, spent)
+    settled, why = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, request, reasons | new)
+    new |= why
+    if augmentation_rules.is_long_training(fixed, count):
+        settled, why = flip_invariance.choose_flips(settled, images, dataset, request)
+        new |= why
+    if found is None:
+        if is_measured(settled, dry_run):
+            found = throughput.measure_throughput(settled, images, dataset, group)
+        return settled, new, found
+    if settled != fixed:
         found = throughput.measure_throughput(settled, images, dataset, group)
-    return settled, found
+    final, why = fix_steps(settled, found, spent)
+    drafted, known = (augmentation_rules.describe_length(each, count) for each in (fixed, final))
+    new = {name: reason.replace(drafted, known) for name, reason in (new | why).items()}
+    final, why = space_evaluations(final, len(dataset.splits["val"]), request)
+    return final, new | why, found

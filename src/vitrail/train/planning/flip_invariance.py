@@ -34,46 +34,34 @@ NOTICED_FROM = 0.57
 """Share of pictures recognised as not turned, from which a direction counts as noticed; a coin gives 0.5."""
 
 
-def choose_flips(
-    plan: Plan, image_source: ImageStore, dataset: Dataset, request: TrainRequest, reasons: Reasons
-) -> Plan:
-    """The plan with flips top to bottom and exchanged rows and columns, where the pictures do not show either."""
+def choose_flips(plan: Plan, image_source: ImageStore, dataset: Dataset, request: TrainRequest) -> tuple[Plan, Reasons]:
+    """The plan with vertical flips and transposition, where the images do not show either; and why."""
     if not plan.recipe.flip:
-        return plan
+        return plan, {}
     held = image_source.indices
     groups = _make_test_groups(dataset.source, held)
     places = _sample_places(groups, plan.seed)
     small, groups = _downscale_images(image_source, held[places]), groups[places]
-    recipe, square = plan.recipe, plan.image.height == plan.image.width
-    if "recipe.flip_vertical" not in request.overrides and _allow_flip(
-        "flip_vertical",
-        "upside down",
-        measure_flip_detectability(small, lambda images: images.flip(-2), groups),
-        reasons,
-    ):
-        recipe = dataclasses.replace(recipe, flip_vertical=True)
-    if (
-        square
-        and "recipe.transpose" not in request.overrides
-        and _allow_flip(
-            "transpose",
-            "turned by a quarter",
-            measure_flip_detectability(small, lambda images: images.mT, groups),
-            reasons,
-        )
-    ):
-        recipe = dataclasses.replace(recipe, transpose=True)
-    return dataclasses.replace(plan, recipe=recipe)
+    recipe, square, reasons = plan.recipe, plan.image.height == plan.image.width, Reasons()
+    if "recipe.flip_vertical" not in request.overrides:
+        detected = measure_flip_detectability(small, lambda images: images.flip(-2), groups)
+        allowed, reasons["recipe.flip_vertical"] = _allow_flip("upside down", detected)
+        recipe = dataclasses.replace(recipe, flip_vertical=allowed or recipe.flip_vertical)
+    if square and "recipe.transpose" not in request.overrides:
+        detected = measure_flip_detectability(small, lambda images: images.mT, groups)
+        allowed, reasons["recipe.transpose"] = _allow_flip("turned by a quarter", detected)
+        recipe = dataclasses.replace(recipe, transpose=allowed or recipe.transpose)
+    return dataclasses.replace(plan, recipe=recipe), reasons
 
 
-def _allow_flip(name: str, how: str, share: float | None, reasons: Reasons) -> bool:
-    """Whether a test that told `share` of the pictures apart allows a turn; the reason is written down either way."""
-    if share is None:
-        reasons[f"recipe.{name}"] = f"too few pictures of a class to tell whether they look the same {how}"
-        return False
-    said = f"a test tells {share:.0%} from pictures {how}, where a coin gets 50%"
-    reasons[f"recipe.{name}"] = f"{said}: they look the same" if share < NOTICED_FROM else f"{said}: they have a way up"
-    return share < NOTICED_FROM
+def _allow_flip(how: str, detected: float | None) -> tuple[bool, str]:
+    """Whether a flip is allowed when a test recognised this fraction of the flipped images, and the reason."""
+    if detected is None:
+        return False, f"too few pictures of a class to tell whether they look the same {how}"
+    result = f"a test tells {detected:.0%} from pictures {how}, where a coin gets 50%"
+    if detected < NOTICED_FROM:
+        return True, f"{result}: they look the same"
+    return False, f"{result}: they have a way up"
 
 
 def measure_flip_detectability(

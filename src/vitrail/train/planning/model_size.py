@@ -23,82 +23,84 @@ FEMTO_BELOW_STEPS = 4_000
 
 
 def choose_model(
-    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, reasons: Reasons
-) -> tuple[str, ViTConfig]:
+    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
+) -> tuple[str, ViTConfig, Reasons]:
     """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
     if request.model is not None:
-        name, reasons["model_name"] = request.model, "asked for"
+        name, reasons = request.model, {"model_name": "asked for"}
     else:
-        name = _suggest_model_name(fingerprint, request, runtime, reasons)
+        name, reasons = _suggest_model_name(fingerprint, request, runtime)
     base = config_from_name(name)
     size = request.image_size if request.model is not None and request.image_size else base.image_size
     channels = request.channels or fingerprint.channels
     if channels != fingerprint.channels and {channels, fingerprint.channels} != {1, 3}:
         raise UsageError(
-            f"--channels {channels} cannot be made of pictures with {fingerprint.channels}; only grey and colour (1 and 3) "
+            f"--channels {channels} cannot be made of pictures with {fingerprint.channels}; only grey and colour (1 "
+            f"and 3) "
             f"turn into each other. Leave it out, or use {fingerprint.channels}."
         )
     reasons["model.channels"] = "as the pictures are" if request.channels is None else "asked for"
-    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=fingerprint.num_classes)
+    model = dataclasses.replace(base, image_size=size, channels=channels, outputs=fingerprint.num_classes)
+    return name, model, reasons
 
 
-def shrink_for_few_steps(plan: Plan, request: TrainRequest, reasons: Reasons) -> Plan:
-    """The plan with the next smaller model where its minutes are few steps, and nobody asked for a shape.
+def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reasons]:
+    """The plan with the next smaller model where its minutes are few steps and no shape was requested.
 
-    What learns before the training, from the model as it was drafted, keeps that model.
+    A phase before the training uses the drafted model, so the plan then keeps it.
     """
     asked = request.model is not None or any(name.startswith("model.") for name in request.overrides)
     drafted = "_pico_" in plan.model_name and not plan.pretrain.is_enabled and not plan.distill.is_enabled
     if asked or not drafted or plan.recipe.steps >= FEMTO_BELOW_STEPS:
-        return plan
+        return plan, {}
     name = plan.model_name.replace("_pico_", "_femto_")
-    reasons["model_name"] = (
+    why = (
         f"femto learns more where the minutes are fewer than {FEMTO_BELOW_STEPS:,} steps of pico; "
         f"at the pace measured just now they are {plan.recipe.steps:,}"
     )
     smaller, kept = config_from_name(name), plan.model
     model = dataclasses.replace(smaller, image_size=kept.image_size, channels=kept.channels, outputs=kept.outputs)
-    return dataclasses.replace(plan, model_name=name, model=model)
+    return dataclasses.replace(plan, model_name=name, model=model), {"model_name": why}
 
 
 def _suggest_model_name(
-    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, reasons: Reasons
-) -> str:
+    fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
+) -> tuple[str, Reasons]:
     """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
-    size, rows = _choose_image_size(fingerprint, request, reasons)
+    size, rows, why_size = _choose_image_size(fingerprint, request)
     patch, whole = choose_patch(size, rows)
     if whole != size:
         if request.image_size is not None:
             raise UsageError(
                 f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
             )
-        reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
-    reasons["model.patch"] = f"{whole[0] // patch} rows of {whole[1] // patch}: 49 to 64 patches teach most per second"
+        why_size += f", to the nearest whole patches {whole[0]} x {whole[1]}"
     shape = "pico" if runtime.device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
-    reasons["model_name"] = f"{shape}: {more}"
     pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
-    return f"vit_{shape}_patch{patch}_{pixels}"
+    return f"vit_{shape}_patch{patch}_{pixels}", {
+        "model_name": f"{shape}: {more}",
+        "model.image_size": why_size,
+        "model.patch": f"{whole[0] // patch} rows of {whole[1] // patch}: 49 to 64 patches teach most per second",
+    }
 
 
-def _choose_image_size(
-    fingerprint: DatasetFingerprint, request: TrainRequest, reasons: Reasons
-) -> tuple[tuple[int, int], int]:
-    """Height and width to read, and how often patches should cut the shorter."""
+def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -> tuple[tuple[int, int], int, str]:
+    """(height, width) to read, the number of patch rows along the shorter side, and the reason for the size."""
     if request.image_size is not None:
-        reasons["model.image_size"] = "asked for"
-        return request.image_size, PATCH_ROWS if min(request.image_size) <= MAX_OWN_SIDE else REDUCED_PATCH_ROWS
+        rows = PATCH_ROWS if min(request.image_size) <= MAX_OWN_SIDE else REDUCED_PATCH_ROWS
+        return request.image_size, rows, "asked for"
     short = min(fingerprint.height, fingerprint.width)
     if short <= MAX_OWN_SIDE:
-        reasons["model.image_size"] = f"the pictures' own size, {fingerprint.height} x {fingerprint.width}"
-        return (fingerprint.height, fingerprint.width), PATCH_ROWS
+        own = f"the pictures' own size, {fingerprint.height} x {fingerprint.width}"
+        return (fingerprint.height, fingerprint.width), PATCH_ROWS, own
     side = REDUCED_SIDE_FEW if fingerprint.num_images < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
     few = side == REDUCED_SIDE_FEW
     why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
-    told = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
-    square = "" if told else ", made square: --image.fit crop cuts instead"
-    reasons["model.image_size"] = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}; {why}"
-    return (side, side), REDUCED_PATCH_ROWS
+    keeps_shape = fingerprint.height == fingerprint.width or "image.fit" in request.overrides
+    square = "" if keeps_shape else ", made square: --image.fit crop cuts instead"
+    shape = f"the pictures are {fingerprint.height} high, {fingerprint.width} wide{square}"
+    return (side, side), REDUCED_PATCH_ROWS, f"{shape}; {why}"
 
 
 def choose_patch(size: tuple[int, int], rows: int = PATCH_ROWS) -> tuple[int, tuple[int, int]]:

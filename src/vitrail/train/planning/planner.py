@@ -36,7 +36,8 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         UsageError: wishes that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    name, model = model_size.choose_model(fingerprint, request, runtime, reasons)
+    name, model, why = model_size.choose_model(fingerprint, request, runtime)
+    reasons |= why
     image = ImageSpec(
         height=model.image_size[0],
         width=model.image_size[1],
@@ -51,6 +52,10 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         "image.window": fingerprint.window_reason,
     }
     reasons |= {name: reason for name, reason in why.items() if reason}
+    pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)
+    distill, why_distill = draft_distill_settings(request.overrides)
+    recipe, why_recipe = augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device)
+    reasons |= why_pretrain | why_distill | why_recipe
     plan = Plan(
         model_name=name,
         seed=request.seed,
@@ -58,13 +63,14 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         data=request.data,
         image=image,
         model=model,
-        pretrain=draft_pretrain_settings(request.pretrain, request.overrides, reasons),
-        distill=draft_distill_settings(request.overrides, reasons),
-        recipe=augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device, reasons),
+        pretrain=pretrain,
+        distill=distill,
+        recipe=recipe,
         compute=to_compute_settings(runtime),
     )
     plan = config.override(plan, request.overrides)
-    plan = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request, reasons)
+    plan, why = augmentation_rules.apply_step_budget(plan, fingerprint.num_images, request)
+    reasons |= why
     reasons |= make_override_reasons(request.overrides)
     check_plan(plan, fingerprint.num_classes, fingerprint.task)
     unused_settings.check_unused_settings(plan, request.overrides)
@@ -86,7 +92,7 @@ def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attenti
     return training, attention.choose_path(model.attention, place, compute.precision, model.tokens, False)
 
 
-def fix_steps(plan: Plan, throughput: Throughput, reasons: Reasons, spent: float = 0.0) -> Plan:
+def fix_steps(plan: Plan, throughput: Throughput, spent: float = 0.0) -> tuple[Plan, Reasons]:
     """The plan with as many steps as its minutes allow at the measured pace.
 
     Args:
@@ -99,23 +105,23 @@ def fix_steps(plan: Plan, throughput: Throughput, reasons: Reasons, spent: float
     )
     if allowed < steps:
         why = f"at least, which take about {steps * throughput.mean_seconds / 60:.3g} min: {why}, are {max(allowed, 0)}"
-    reasons["recipe.steps"] = why
-    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps)), {"recipe.steps": why}
 
 
-def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest, reasons: Reasons) -> Plan:
-    """The plan with so few looks at its validation pictures that they take no more than a tenth of the training.
+def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest) -> tuple[Plan, Reasons]:
+    """The plan with so few evaluations that they take no more than a tenth of the training; and why.
 
-    A step costs three times the answer to the same pictures, so this needs no clock: the looks may answer three tenths
-    as many pictures as the training learns.
+    A training step costs three times the forward pass of the same images, so no clock is needed: evaluations may read
+    three tenths as many images as the training.
     """
     recipe, looked_at = plan.recipe, min(num_validation, MAX_VALIDATION_IMAGES)
     most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch_size / max(looked_at, 1))
     if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in request.overrides:
-        return plan
+        return plan, {}
     every = math.ceil(recipe.steps / max(most, 1))
-    reasons["recipe.evaluate_every"] = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
-    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
+    why = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
+    spaced = dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
+    return spaced, {"recipe.evaluate_every": why}
 
 
 def to_compute_settings(runtime: Runtime) -> ComputeSettings:
@@ -172,7 +178,8 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if plan.recipe.tta_shift >= plan.image.width:
         raise UsageError(
-            f"recipe.tta_shift must be below the width of the pictures, {plan.image.width} pixels. Got {plan.recipe.tta_shift}."
+            f"recipe.tta_shift must be below the width of the pictures, {plan.image.width} pixels. Got "
+            f"{plan.recipe.tta_shift}."
         )
     if plan.recipe != plan.recipe.without_extension():
         raise UsageError(
@@ -190,7 +197,8 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if plan.recipe.steps and plan.finetune.from_checkpoint and plan.finetune.method == "probe":
         raise UsageError(
-            f"finetune.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. Leave the "
+            f"finetune.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. "
+            f"Leave the "
             "steps or epochs out, or tune with --finetune.method full or lora."
         )
     if not plan.recipe.steps and not (plan.finetune.from_checkpoint and plan.finetune.method == "probe"):
@@ -210,14 +218,14 @@ DISTILL_FIELD_USES = {
 }
 
 
-def draft_distill_settings(overrides: Mapping[str, str], reasons: dict[str, str]) -> DistillSettings:
+def draft_distill_settings(overrides: Mapping[str, str]) -> tuple[DistillSettings, Reasons]:
     """The section before single fields are overruled: what comes first has a share of the budget unless one is said."""
     model, kind = overrides.get("distill.teacher", "").strip(), overrides.get("distill.kind", "logits").strip()
     said = {"distill.budget_fraction", "distill.steps"} & overrides.keys()
     if said or kind not in DISTILL_FRACTIONS or not (model == CNN_TEACHER or (model and kind == "features")):
-        return DistillSettings()
-    reasons["distill.steps"] = "a teacher need not be perfect, and the model has the rest of the time"
-    return DistillSettings(budget_fraction=DISTILL_FRACTIONS[kind])
+        return DistillSettings(), {}
+    why = "a teacher need not be perfect, and the model has the rest of the time"
+    return DistillSettings(budget_fraction=DISTILL_FRACTIONS[kind]), {"distill.steps": why}
 
 
 def check_distill_settings(plan: Plan, task: Task) -> None:
@@ -232,7 +240,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
     ]
     if not teacher.is_enabled:
         if changed:
-            raise UsageError(f"teacher.{changed[0]} was set, but there is no teacher. Name one by --distill.teacher.")
+            raise UsageError(f"distill.{changed[0]} was set, but there is no teacher. Name one by --distill.teacher.")
         return
     if teacher.teacher == CNN_TEACHER and teacher.kind == "features":
         raise UsageError("A CNN has no patches whose features could be learnt. Leave out --distill.kind features.")
@@ -244,7 +252,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
     for name in changed:
         if name in DISTILL_FIELD_USES and not serves[DISTILL_FIELD_USES[name]]:
             raise UsageError(
-                f"teacher.{name} has no use with teacher.teacher={teacher.teacher} and teacher.kind={teacher.kind}. "
+                f"distill.{name} has no use with distill.teacher={teacher.teacher} and distill.kind={teacher.kind}. "
                 "Leave it out."
             )
     if task == "number" and "temperature" in changed:
@@ -253,7 +261,8 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
         raise UsageError("A teacher that takes time first needs --distill.budget_fraction or --distill.steps above 0.")
     if teacher.budget_fraction and teacher.steps:
         raise UsageError(
-            f"teacher.steps={teacher.steps} and teacher.budget_fraction={teacher.budget_fraction:g} say the same in two ways. "
+            f"distill.steps={teacher.steps} and distill.budget_fraction={teacher.budget_fraction:g} say the same in "
+            f"two ways. "
             "Leave one of them out."
         )
     if teacher.kind == "features" and plan.finetune.from_checkpoint:
@@ -280,24 +289,21 @@ PRETRAIN_REASONS = {
 }
 
 
-def draft_pretrain_settings(
-    is_requested: bool, overrides: Mapping[str, str], reasons: dict[str, str]
-) -> PretrainSettings:
+def draft_pretrain_settings(is_requested: bool, overrides: Mapping[str, str]) -> tuple[PretrainSettings, Reasons]:
     """The section as `--pretrain` leaves it, before single fields are overruled.
 
     Raises:
         UsageError: it was asked for and forbidden at once.
     """
     if not is_requested:
-        return PretrainSettings()
+        return PretrainSettings(), {}
     for name in ("pretrain.budget_fraction", "pretrain.steps"):
         said = overrides.get(name)
         if said is not None and said.strip("0. ") == "":
             raise UsageError(f"--pretrain asks for pre-training and --{name} {said} for none. Leave one of them out.")
     if "pretrain.steps" in overrides:
-        return PretrainSettings()
-    reasons |= PRETRAIN_REASONS
-    return PretrainSettings(budget_fraction=PRETRAIN_FRACTION)
+        return PretrainSettings(), {}
+    return PretrainSettings(budget_fraction=PRETRAIN_FRACTION), PRETRAIN_REASONS
 
 
 def check_pretrain_settings(plan: Plan) -> None:
@@ -320,7 +326,8 @@ def check_pretrain_settings(plan: Plan) -> None:
         return
     if settings.budget_fraction and settings.steps:
         raise UsageError(
-            f"pretrain.steps={settings.steps} and pretrain.budget_fraction={settings.budget_fraction:g} say the same in two ways. "
+            f"pretrain.steps={settings.steps} and pretrain.budget_fraction={settings.budget_fraction:g} say the "
+            f"same in two ways. "
             "Leave one of them out."
         )
     if model.patches in T2T_PATCHES:

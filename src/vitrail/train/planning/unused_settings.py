@@ -24,20 +24,26 @@ REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {  # of a field th
     "recipe.randaugment_num_ops":     (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
     "recipe.randaugment_magnitude": (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
     "recipe.patch_keep_rate": (
-        lambda one: one.recipe.patch_keep_rate == 1 or one.recipe.patch_keep_until > 0, "a --recipe.patch_keep_until above 0",
+        lambda one: one.recipe.patch_keep_rate == 1 or one.recipe.patch_keep_until > 0, "a "
+                                                                                        "--recipe.patch_keep_until "
+                                                                                        "above 0",
     ),
     "recipe.patch_keep_until": (
-        lambda one: one.recipe.patch_keep_until == 0 or one.recipe.patch_keep_rate < 1, "a --recipe.patch_keep_rate below 1",
+        lambda one: one.recipe.patch_keep_until == 0 or one.recipe.patch_keep_rate < 1, "a --recipe.patch_keep_rate "
+                                                                                        "below 1",
     ),
     "recipe.progressive_size": (
-        lambda one: one.recipe.progressive_size == 1 or one.recipe.progressive_until > 0, "a --recipe.progressive_until above 0",
+        lambda one: one.recipe.progressive_size == 1 or one.recipe.progressive_until > 0, "a "
+                                                                                          "--recipe.progressive_until above 0",
     ),
     "recipe.progressive_until": (
-        lambda one: one.recipe.progressive_until == 0 or one.recipe.progressive_size < 1, "a --recipe.progressive_size below 1",
+        lambda one: one.recipe.progressive_until == 0 or one.recipe.progressive_size < 1, "a "
+                                                                                          "--recipe.progressive_size below 1",
     ),
     "model.pool_every": (lambda one: one.model.pool_blocks > 1, "a --model.pool_blocks above 1"),
     "model.class_position": (lambda one: one.model.class_token, "--model.class_token true"),
-    "track.project": (lambda one: bool(set(one.track.report_to) - {"tensorboard"}), "--track.report_to wandb, mlflow or trackio"),
+    "track.project": (lambda one: bool(set(one.track.report_to) - {"tensorboard"}), "--track.report_to wandb, "
+                                                                                    "mlflow or trackio"),
 }
 # fmt: on
 

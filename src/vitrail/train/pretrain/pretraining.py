@@ -22,6 +22,7 @@ from ..events import Event, Note
 from ..losses import Loss
 from ..phase import TrainingPhase, load_module
 from ..plan import Plan, Recipe, suggest_batch_size
+from ..request import Reasons
 from ..run_folder import RunFolder
 from . import mae
 from .mae import MaskedAutoencoder, draw_masks, make_reconstruction_targets, reconstruction_loss
@@ -70,15 +71,16 @@ def load_pretraining_images(plan: Plan, dataset: Dataset, images: ImageStore) ->
     )
 
 
-def set_pretrain_batch_size(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
-    """The plan with a batch for the pictures of pre-training, which may be many more than those that have labels."""
+def set_pretrain_batch_size(plan: Plan, dataset: Dataset) -> tuple[Plan, Reasons]:
+    """The plan with a batch size for the images of pre-training, which may be many more than the labelled ones."""
     if plan.pretrain.batch_size:
-        return plan
+        return plan, {}
     count = len(dataset.splits["train"])
     more = len(open_extra_images(plan.pretrain.extra_images, plan.data)) if plan.pretrain.extra_images else 0
     count += more
-    reasons["pretrain.batch_size"] = f"{'at most ' if more else ''}{count:,} pictures"
-    return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch_size=suggest_batch_size(count)))
+    pretrain = dataclasses.replace(plan.pretrain, batch_size=suggest_batch_size(count))
+    why = f"{'at most ' if more else ''}{count:,} pictures"
+    return dataclasses.replace(plan, pretrain=pretrain), {"pretrain.batch_size": why}
 
 
 def measure_pretraining_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:

@@ -113,7 +113,8 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
             " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFEST_EXTENSIONS else ""
         )
         raise DataError(
-            "--pretrain.extra_images takes a folder of pictures, however they lie in it, or what a training takes as its "
+            "--pretrain.extra_images takes a folder of pictures, however they lie in it, or what a training takes "
+            "as its "
             f"SOURCE. {error}{other}"
         ) from error
 

@@ -58,7 +58,7 @@ def test_D21_a_class_of_constant_pictures_is_told():
 
 
 def test_D21_all_black_pictures_are_told_as_all():
-    source = of_arrays(pictures=np.zeros((5, 8, 8), np.uint8), targets=np.array([0, 1, 0, 1, 0]), ids=tuple("abcde"))
+    source = of_arrays(images=np.zeros((5, 8, 8), np.uint8), targets=np.array([0, 1, 0, 1, 0]), ids=tuple("abcde"))
     assert concern(checked(source), "black-pictures").text == (
         "5 pictures are black all over. That is every picture that was looked at."
     )

@@ -15,7 +15,7 @@ def of_targets(targets: object, task: str, classes: tuple[str, ...]) -> Source:
     values = np.array(targets, dtype=np.int64 if task == "classes" else np.float32)
     n = len(values)
     pictures = np.zeros((n, 2, 2), np.uint8)
-    return of_arrays(pictures=pictures, targets=values, task=task, classes=classes, ids=tuple(map(str, range(n))))
+    return of_arrays(images=pictures, targets=values, task=task, classes=classes, ids=tuple(map(str, range(n))))
 
 
 def found(source: Source, splits: dict[str, np.ndarray] | None = None) -> list[DataIssue]:

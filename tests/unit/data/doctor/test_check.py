@@ -57,7 +57,7 @@ def test_what_the_model_could_not_read_is_bad():
 
 
 def test_a_stack_that_the_model_could_not_read_is_bad_as_a_whole():
-    stack = of_arrays(pictures=np.zeros((2, 4, 4, 2), np.uint8), targets=np.array([0, 1]), ids=("a", "b"))
+    stack = of_arrays(images=np.zeros((2, 4, 4, 2), np.uint8), targets=np.array([0, 1]), ids=("a", "b"))
     assert len(check_dataset(stack, everything(stack), SPEC).bad_images) == 2
 
 
@@ -116,7 +116,7 @@ def test_soft_labels_and_labels_and_numbers_are_checked_too(kind):
     soft = np.array([[0.9, 0.1], [0.2, 0.8]] * 3, np.float32)
     labels = np.array([[1, np.nan], [0, 1]] * 3, np.float32)
     for task, targets in (("classes", soft), ("labels", labels), ("number", labels)):
-        source = of_arrays(pictures=pictures, targets=targets, task=task, ids=tuple("abcdef"))
+        source = of_arrays(images=pictures, targets=targets, task=task, ids=tuple("abcdef"))
         findings = check_dataset(source, everything(source), SPEC)
         assert not findings.bad_images
         json.dumps(findings.to_json(), allow_nan=False)

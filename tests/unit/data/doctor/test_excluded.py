@@ -12,7 +12,7 @@ from vitrail.data.checks import findings
 from vitrail.data.open import open_source
 from vitrail.errors import DataError
 
-SOURCE = of_arrays(pictures=np.zeros((5, 2, 2), np.uint8), targets=np.arange(5) % 2, ids=("a", "b", "c,1", "=d", "'e"))
+SOURCE = of_arrays(images=np.zeros((5, 2, 2), np.uint8), targets=np.arange(5) % 2, ids=("a", "b", "c,1", "=d", "'e"))
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -53,7 +53,7 @@ def test_a_spreadsheet_may_have_changed_the_delimiter(delimiter, tmp_path, draw)
 
 
 def test_names_that_are_no_utf8_come_back(tmp_path):
-    source = of_arrays(pictures=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("caf\udce9", "b"))
+    source = of_arrays(images=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("caf\udce9", "b"))
     findings.write_exclude_list(tmp_path / "x.csv", source, [(0, "")])
     assert findings.read_exclude_list(tmp_path / "x.csv", source).tolist() == [0]
 
@@ -80,6 +80,6 @@ def test_a_file_that_is_no_such_list_is_an_error(tmp_path):
 
 
 def test_a_carriage_return_in_a_name_comes_back(tmp_path):
-    source = of_arrays(pictures=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("a\rb", "c"))
+    source = of_arrays(images=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("a\rb", "c"))
     findings.write_exclude_list(tmp_path / "x.csv", source, [(0, "two\rlines"), (1, "")])
     assert findings.read_exclude_list(tmp_path / "x.csv", source).tolist() == [0, 1]

@@ -30,7 +30,7 @@ def test_D17_every_exact_copy_across_splits_is_found():
 def test_D17_copies_in_a_stack_of_arrays_are_found_across_splits():
     stack = np.stack(textures(50, side=16))
     source = of_arrays(
-        pictures=np.concatenate([stack, stack[:7]]), targets=np.arange(57) % 2, ids=tuple(map(str, range(57)))
+        images=np.concatenate([stack, stack[:7]]), targets=np.arange(57) % 2, ids=tuple(map(str, range(57)))
     )
     splits = {"train": np.arange(50), "val": np.arange(0), "test": np.arange(50, 57)}
     assert len(concern(check_dataset(source, splits, SPEC), "exact-copies-in-train-and-test").groups) == 7

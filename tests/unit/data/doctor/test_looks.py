@@ -24,7 +24,7 @@ def colours(n: int, side: int = 70) -> np.ndarray:
 @pytest.mark.parametrize("pictures", [np.stack(textures(5, side=70)), colours(5)], ids=["grey", "colour"])
 def test_a_stack_looks_like_its_pictures_one_by_one(pictures, spec):
     ids = tuple("abcde")
-    stack = measure_images(of_arrays(pictures=pictures, targets=np.arange(5) % 2, ids=ids), np.arange(5), spec, 5)
+    stack = measure_images(of_arrays(images=pictures, targets=np.arange(5) % 2, ids=ids), np.arange(5), spec, 5)
     single = measure_images(of_arrays(*pictures), np.arange(5), spec, 5)
     for column in (
         "rows",

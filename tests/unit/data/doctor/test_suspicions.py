@@ -52,7 +52,7 @@ def test_a_column_that_tells_most_labels_is_a_shortcut():
         f"s{number if chance < 0.85 else 3}" for number, chance in zip(targets, generator.random(300), strict=True)
     ]
     source = of_arrays(
-        pictures=np.zeros((300, 4, 4), np.uint8),
+        images=np.zeros((300, 4, 4), np.uint8),
         classes=("a", "b", "c"),
         targets=targets,
         ids=tuple(map(str, range(300))),
@@ -68,7 +68,7 @@ def test_a_column_of_numbers_is_tried_in_ranges():
     targets = np.repeat([0, 1], 100)
     dose = [f"{value:.4f}" for value in generator.random(200) + targets]
     source = of_arrays(
-        pictures=np.zeros((200, 4, 4), np.uint8),
+        images=np.zeros((200, 4, 4), np.uint8),
         targets=targets,
         ids=tuple(map(str, range(200))),
         metadata={"dose": dose},
@@ -81,7 +81,7 @@ def test_labels_are_tried_one_by_one_and_unknown_ones_left_out():
     targets[:40, 0] = np.repeat([0, 1], 20)
     targets[:, 1] = np.arange(60) % 2
     source = of_arrays(
-        pictures=np.zeros((60, 4, 4), np.uint8),
+        images=np.zeros((60, 4, 4), np.uint8),
         classes=("edema", "mass"),
         targets=targets,
         task="labels",
@@ -98,7 +98,7 @@ def test_numbers_that_a_feature_explains_are_told():
     generator = np.random.default_rng(0)
     sites = np.arange(90) % 3
     source = of_arrays(
-        pictures=np.zeros((90, 4, 4), np.uint8),
+        images=np.zeros((90, 4, 4), np.uint8),
         classes=("age",),
         targets=(sites * 10 + generator.normal(0, 1, 90)).astype(np.float32)[:, None],
         task="number",

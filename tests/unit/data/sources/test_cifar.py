@@ -36,9 +36,9 @@ def opened(name: str, root: Path):
 
 def check10(source) -> None:
     assert source.name == "cifar10" and source.classes == tuple(NAMES10) and source.task == "classes"
-    assert source.pictures.shape == (26, 32, 32, 3) and source.pictures.dtype == np.uint8
-    assert source.pictures[0, 5, 5].tolist() == [4, 5, 6] and source.pictures[-1, 31, 31].tolist() == [45, 46, 47]
-    assert (source.pictures[:, 0, 0] == 255).all() and (source.pictures[:, 0, 1] < 255).all()
+    assert source.images.shape == (26, 32, 32, 3) and source.images.dtype == np.uint8
+    assert source.images[0, 5, 5].tolist() == [4, 5, 6] and source.images[-1, 31, 31].tolist() == [45, 46, 47]
+    assert (source.images[:, 0, 0] == 255).all() and (source.images[:, 0, 1] < 255).all()
     assert source.targets.tolist() == [row % 10 for row in [*range(4, 24), *range(40, 46)]]
     assert {split: rows.tolist() for split, rows in source.splits.items()} == {
         "train": list(range(20)),

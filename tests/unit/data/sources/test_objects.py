@@ -24,7 +24,7 @@ LABELS = ["cat", "dog", "cat"]
 
 
 def pixels(source, row: int, spec: ImageSpec = RGB) -> np.ndarray:
-    return decode_image(source.pictures[row], spec)
+    return decode_image(source.images[row], spec)
 
 
 def test_a_picture_may_be_a_path_an_array_a_tensor_or_of_pillow(photo, tmp_path):

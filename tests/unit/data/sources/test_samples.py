@@ -20,7 +20,7 @@ def samples(tmp_path, files, picture="", labels=("cls", "json", "txt")):
 
 
 def names(found):
-    return [member.name.rpartition("a.tar/")[2] for member in found.pictures]
+    return [member.name.rpartition("a.tar/")[2] for member in found.images]
 
 
 def test_a_sample_is_all_files_of_one_name_up_to_its_first_dot(tmp_path):

@@ -82,7 +82,7 @@ def test_a_figure_is_saved_with_its_arrays_and_facts_and_always_the_same(name, t
 
 def test_every_option_changes_its_figure():
     model, shown = ready(TINY, 2)
-    one = shown._replace(images=shown.images[:1], pictures=shown.pixels[:1], names=shown.names[:1])
+    one = shown._replace(images=shown.images[:1], pixels=shown.pixels[:1], names=shown.names[:1])
     tries = {
         "layer": 0,
         "together": False,

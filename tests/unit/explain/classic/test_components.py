@@ -69,11 +69,11 @@ def test_the_foreground_is_the_object_whatever_the_sign_and_one_basis_serves_all
     found = paint(sign * features)
     share = (found.foreground & inside).sum() / (found.foreground | inside).sum()
     assert share > (0.99 if paint is pca_colors_dinov2 else 0.7)  # the median rounds corners
-    assert (found.colours[~found.foreground] == 0).all()
-    assert found.colours.min() >= 0 and found.colours.max() <= 1
-    np.testing.assert_allclose(found.colours, paint(features).colours, atol=1e-8)
+    assert (found.rgb[~found.foreground] == 0).all()
+    assert found.rgb.min() >= 0 and found.rgb.max() <= 1
+    np.testing.assert_allclose(found.rgb, paint(features).rgb, atol=1e-8)
     scores = project_features(features * sign, found.mean, found.axes)[found.foreground]
-    red = found.colours[found.foreground][:, 0]
+    red = found.rgb[found.foreground][:, 0]
     assert np.corrcoef(scores[:, 0], red)[0, 1] > 0.9
     place = np.linspace(-2, 2, inside.sum())[found.foreground[inside]]
     assert abs(np.corrcoef(place, red[inside[found.foreground]])[0, 1]) > 0.9, "the part that varies is the colour"

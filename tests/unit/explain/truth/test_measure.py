@@ -46,7 +46,7 @@ def asked(count: int = 40, **more) -> FaithfulnessRequest:
 
 
 def test_the_true_map_comes_first_and_every_verdict_is_what_the_areas_say():
-    found = measure_faithfulness({"true": brightness, "half": half_blind}, asked(120, shuffled=0))
+    found = measure_faithfulness({"true": brightness, "half": half_blind}, asked(120, num_shuffled=0))
     assert [row.method for row in found.rows] == ["true", "half", "random", "centre", "edges"]
     assert [row.baseline for row in found.rows] == [False, False, True, True, True]
     assert found.rows[0].faithful[0].gap.value == pytest.approx(5.5)
@@ -57,10 +57,10 @@ def test_the_true_map_comes_first_and_every_verdict_is_what_the_areas_say():
 
 
 def test_two_equal_methods_cannot_be_told_apart_and_noise_neither():
-    found = measure_faithfulness({"one": brightness, "other": brightness}, asked(shuffled=0))
+    found = measure_faithfulness({"one": brightness, "other": brightness}, asked(num_shuffled=0))
     assert found.compared[0].verdict == "inconclusive"
     assert found.compared[0].differences[0].mean == 0
-    wrong = measure_faithfulness({"upside down": lambda *given: -brightness(*given)}, asked(shuffled=0))
+    wrong = measure_faithfulness({"upside down": lambda *given: -brightness(*given)}, asked(num_shuffled=0))
     assert wrong.compared[0].verdict == "less true"
 
 
@@ -155,13 +155,13 @@ def test_maps_that_say_nothing_are_counted_and_named():
     def sometimes(model, images, classes):
         return brightness(model, images, classes) * (images[:, 0, 0, 0] % 2).view(-1, 1, 1)
 
-    found = measure_faithfulness({"sometimes": sometimes}, asked(shuffled=4))
+    found = measure_faithfulness({"sometimes": sometimes}, asked(num_shuffled=4))
     flat = int((shuffled_values(40, 12)[:, 0] % 2 == 0).sum())
     assert found.rows[0].flat == flat and 5 < flat < 35 and found.rows[0].shuffled is not None
     assert format_faithfulness(found).splitlines()[-1] == (
         f"sometimes says nothing of {flat} pictures: the same everywhere"
     )
-    never = measure_faithfulness({"never": lambda *given: torch.zeros(40, 3, 4)}, asked(shuffled=4)).rows[0]
+    never = measure_faithfulness({"never": lambda *given: torch.zeros(40, 3, 4)}, asked(num_shuffled=4)).rows[0]
     assert never.flat == 40 and never.shuffled is None and abs(never.faithful[0].gap.value) < 1.5
 
 
@@ -170,7 +170,7 @@ def test_a_method_that_fails_is_named():
         return torch.full((40, 3, 4), torch.nan)
 
     with pytest.raises(UsageError, match=r"The method broken cannot be measured\. .*picture 0 has nan"):
-        measure_faithfulness({"true": brightness, "broken": broken}, asked(shuffled=0))
+        measure_faithfulness({"true": brightness, "broken": broken}, asked(num_shuffled=0))
     with pytest.raises(UsageError, match=r"none of them called random, centre, edges\. Got random\."):
         measure_faithfulness({"random": brightness}, asked())
     with pytest.raises(UsageError, match=r"Got none\."):

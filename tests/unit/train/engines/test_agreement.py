@@ -20,28 +20,28 @@ def plan(engine: str = "auto", **recipe: int) -> Plan:
 
 
 def test_a_batch_that_nobody_asked_for_is_made_one_that_all_can_share():
-    assert consistency.round_up_batch_size(THREE, plan(batch=128)).recipe.batch_size == 129
-    assert consistency.round_up_batch_size(THREE, plan(batch=128, repeats=2)).recipe.batch_size == 132
-    assert consistency.round_up_batch_size(SINGLE_PROCESS, plan(batch=127)).recipe.batch_size == 127
+    assert consistency.round_up_batch_size(THREE, plan(batch_size=128)).recipe.batch_size == 129
+    assert consistency.round_up_batch_size(THREE, plan(batch_size=128, repeated_augmentation=2)).recipe.batch_size == 132
+    assert consistency.round_up_batch_size(SINGLE_PROCESS, plan(batch_size=127)).recipe.batch_size == 127
 
 
 def test_a_batch_that_cannot_be_shared_is_refused_with_one_that_can():
-    with pytest.raises(UsageError, match=r"128 pictures .* shared by 3 processes\. Use --recipe\.batch 126"):
-        consistency.check_plan_for_group(THREE, plan(batch=128))
+    with pytest.raises(UsageError, match=r"128 pictures .* shared by 3 processes\. Use --recipe\.batch_size 126"):
+        consistency.check_plan_for_group(THREE, plan(batch_size=128))
 
 
 def test_more_parts_than_pictures_are_refused():
-    with pytest.raises(UsageError, match=r"recipe\.accumulate 5 .* than each process has pictures, 4"):
-        consistency.check_plan_for_group(THREE, plan(batch=12, accumulate=5))
-    consistency.check_plan_for_group(THREE, plan(batch=12, accumulate=4))
+    with pytest.raises(UsageError, match=r"recipe\.grad_accum_steps 5 .* than each process has pictures, 4"):
+        consistency.check_plan_for_group(THREE, plan(batch_size=12, grad_accum_steps=5))
+    consistency.check_plan_for_group(THREE, plan(batch_size=12, grad_accum_steps=4))
 
 
-@pytest.mark.parametrize(("name", "value"), [("method", "lora"), ("method", "probe"), ("frozen_blocks", 2)])
+@pytest.mark.parametrize(("name", "value"), [("method", "lora"), ("method", "probe"), ("freeze_blocks", 2)])
 def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_several(name, value):
     start = FinetuneSettings(weights="weights.safetensors", **{name: value})
-    asked = dataclasses.replace(plan(batch=12), start=start)
+    asked = dataclasses.replace(plan(batch_size=12), finetune=start)
     words = (
-        rf"start\.{name} {value} leaves weights as they are, which several processes cannot do yet\. Start one without"
+        rf"finetune\.{name} {value} leaves weights as they are, which several processes cannot do yet\. Start one without"
     )
     with pytest.raises(UsageError, match=words):
         consistency.check_plan_for_group(THREE, asked)
@@ -49,7 +49,7 @@ def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_seve
 
 
 def test_an_engine_for_several_is_refused_to_one():
-    with pytest.raises(UsageError, match=r"compute\.engine fsdp shares the work of several processes.*torchrun"):
+    with pytest.raises(UsageError, match=r"compute\.strategy fsdp shares the work of several processes.*torchrun"):
         consistency.check_plan_for_group(SINGLE_PROCESS, plan("fsdp"))
 
 

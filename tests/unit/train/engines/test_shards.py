@@ -30,7 +30,7 @@ with join_group("cpu", 60) as team:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
     shares = ShardedSave(team, {f"model/{team.rank}": torch.zeros(1000)})
     try:
-        shares.write(Path(sys.argv[1])) if team.leads else shares.help_leader()
+        shares.write(Path(sys.argv[1])) if team.is_rank0 else shares.help_rank0()
     except Exception as error:
         print(*describe_failure(error), sep="\\n")
 """

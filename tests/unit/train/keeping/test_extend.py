@@ -70,10 +70,10 @@ def test_twice_after_one_step_rises_from_the_rate_that_this_step_had(done, befor
     save(run, done)
     resume.extend_run(run, SIX)
     first = run.read_plan().recipe
-    assert (first.steps, first.extended_at, first.extended_from) == (12, done, pytest.approx(before))
+    assert (first.steps, first.extended_at, first.extended_lr_factor) == (12, done, pytest.approx(before))
     said = resume.extend_run(run, Extension(steps=8))
     second = run.read_plan().recipe
-    assert (second.steps, second.extended_at, second.extended_from) == (20, done, first.extended_from)
+    assert (second.steps, second.extended_at, second.extended_lr_factor) == (20, done, first.extended_lr_factor)
     assert said.startswith(f"Extended after step {done}: 12 steps become 20")
 
 

@@ -28,7 +28,7 @@ def test_the_same_data_says_nothing(tmp_path):
 def test_other_pictures_are_told_and_other_tasks_and_classes_refused(tmp_path):
     path = tmp_path / "data.json"
     write_data_record(path, WHOLE)
-    (told,) = check_data_unchanged(path, dataclasses.replace(WHOLE, pictures=np.ones((4, 2, 2), np.uint8)))
+    (told,) = check_data_unchanged(path, dataclasses.replace(WHOLE, images=np.ones((4, 2, 2), np.uint8)))
     assert told.startswith("The data of drawn has changed since the run began")
     with pytest.raises(DataError, match=r"They were 'a', 'b'; now they are 'b', 'a'\. Put the data back as it was"):
         check_data_unchanged(path, dataclasses.replace(WHOLE, classes=("b", "a")))

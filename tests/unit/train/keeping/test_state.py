@@ -189,7 +189,7 @@ from pathlib import Path
 from vitrail.train import checkpoint as state
 folder, seen, reads = Path(sys.argv[1]), set(), 0
 while not (folder / "stop").exists():
-    path, complaints = state.newest(folder)
+    path, complaints = state.find_newest_checkpoint(folder)
     assert complaints == [], complaints
     seen.add(path.name)
     reads += 1

@@ -38,7 +38,7 @@ def drafted(found: DatasetFingerprint = CLOTHES, **changes: object):
     ],
 )
 def test_the_number_of_pictures_decides_batch_patches_sizes_and_smoothing(count, name, expected):
-    recipe = drafted(dataclasses.replace(CLOTHES, count=count, name=name))[0].recipe
+    recipe = drafted(dataclasses.replace(CLOTHES, num_images=count, name=name))[0].recipe
     assert {field: value for field, value in dataclasses.asdict(recipe).items() if field in expected} == expected
 
 
@@ -51,7 +51,7 @@ def test_pictures_have_one_size_on_a_gpu_and_where_it_was_asked_for():
 
 
 def test_more_pictures_never_make_a_batch_smaller():
-    batches = [drafted(dataclasses.replace(CLOTHES, count=2**n))[0].recipe.batch_size for n in range(18)]
+    batches = [drafted(dataclasses.replace(CLOTHES, num_images=2**n))[0].recipe.batch_size for n in range(18)]
     assert batches == sorted(batches)
 
 
@@ -92,8 +92,9 @@ def long(plan: Plan, epochs: float, count: int) -> Plan:
     ],
 )
 def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
-    plan, reasons = drafted(dataclasses.replace(CLOTHES, count=count))
-    longer = augmentation_rules.choose_augmentation(long(plan, epochs, count), count, "classes", wishes(), reasons)
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, num_images=count))
+    longer, new = augmentation_rules.choose_augmentation(long(plan, epochs, count), count, "classes", wishes(), reasons)
+    reasons |= new
     assert (longer.recipe.mixup, longer.recipe.cutmix) == (mixup, cutmix)
     assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs, ")
 
@@ -103,7 +104,7 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
     wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
     for base in (plan, wide):
         fed = [
-            augmentation_rules.choose_augmentation(long(base, epochs, 5_000), 5_000, "classes", wishes(), {})
+            augmentation_rules.choose_augmentation(long(base, epochs, 5_000), 5_000, "classes", wishes(), {})[0]
             for epochs in (1, 20, 90, 9_000)
         ]
         amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
@@ -114,33 +115,29 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
 def test_what_was_asked_for_is_never_changed_by_the_length():
     asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
     plan, reasons = drafted(overrides=asked)
-    longer = augmentation_rules.choose_augmentation(
+    longer, new = augmentation_rules.choose_augmentation(
         long(plan, 5_000, 1_000), 1_000, "classes", wishes(overrides=asked), reasons
     )
+    reasons |= new
     assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
     assert reasons["recipe.mixup"] == "asked for"
 
 
 @pytest.mark.parametrize(("name", "epochs", "turn"), [("digits", 300, 10.0), ("digits", 1, 0.0), ("clothes", 300, 0.0)])
 def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
-    plan, reasons = drafted(dataclasses.replace(CLOTHES, count=1_280, name=name))
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, num_images=1_280, name=name))
     plan = dataclasses.replace(plan, data=DataSettings(source=name))
-    longer = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
+    longer, new = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
+    reasons |= new
     assert longer.recipe.rotate == turn and (longer.recipe.scale > 0) == (turn > 0)
     assert ("lean" in reasons.get("recipe.rotate", "")) == (turn > 0)
     asked = wishes(overrides={"recipe.rotate": "0"})
-    assert (
-        augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.rotate
-        == 0
-    )
+    kept, _ = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {})
+    assert kept.recipe.rotate == 0
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
-    assert (
-        augmentation_rules.choose_augmentation(
-            long(plan, 500, 1_000), 1_000, task, wishes(), reasons
-        ).recipe.label_smoothing
-        == 0
-    )
+    longer, _ = augmentation_rules.choose_augmentation(long(plan, 500, 1_000), 1_000, task, wishes(), reasons)
+    assert longer.recipe.label_smoothing == 0

@@ -70,7 +70,7 @@ def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
     adamw, muon = (cost_estimate.estimate_training_memory(plan) for plan in plans)
     count = parameter_count(model)
     assert adamw > 16 * count > muon > 12 * count
-    mean = dataclasses.replace(plans[0], recipe=dataclasses.replace(plans[0].recipe, ema=0.9))
+    mean = dataclasses.replace(plans[0], recipe=dataclasses.replace(plans[0].recipe, ema_decay=0.9))
     assert cost_estimate.estimate_training_memory(mean) - adamw == pytest.approx(4 * count, abs=2)
     on_gpu = [dataclasses.replace(each, compute=ComputeSettings(device="cuda")) for each in (plans[0], mean)]
     without, with_mean = (cost_estimate.estimate_training_memory(plan) for plan in on_gpu)

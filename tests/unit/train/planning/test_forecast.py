@@ -73,14 +73,14 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
     pictures = InMemoryImageStore(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 1.0)
     plan = dataclasses.replace(
-        Plan(), start=FinetuneSettings(weights="x", wise_ft_alphas=(0.5, 1.0)), recipe=Recipe(steps=4)
+        Plan(), finetune=FinetuneSettings(weights="x", wise_ft_alphas=(0.5, 1.0)), recipe=Recipe(steps=4)
     )
 
     def evaluation(judged: int, plan: Plan = plan) -> float:
         monkeypatch.setattr(cost_estimate, "MAX_COMPARED_IMAGES", judged)
         return cost_estimate.estimate_cost(plan, finalize.NO_THROUGHPUT, 0.0, RunTimer(), pictures, dataset).evaluation
 
-    fresh = evaluation(10, dataclasses.replace(plan, start=FinetuneSettings()))
+    fresh = evaluation(10, dataclasses.replace(plan, finetune=FinetuneSettings()))
     assert evaluation(10) == pytest.approx(fresh + 3 * 10)
     assert evaluation(4) == pytest.approx(fresh + 3 * 4 + 2 * 10)
 

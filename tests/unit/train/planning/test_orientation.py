@@ -39,7 +39,8 @@ def settled(images: np.ndarray, classes: int = 2, overrides: dict[str, str] | No
     pictures, reasons = InMemoryImageStore(torch.from_numpy(images)[:, None]), {}
     wishes = TrainRequest(data=DataSettings(), overrides=overrides or {})
     dataset = Dataset(source, {"train": np.arange(len(images))})
-    return choose_flips(plan, pictures, dataset, wishes, reasons).recipe, reasons
+    plan, new = choose_flips(plan, pictures, dataset, wishes)
+    return plan.recipe, reasons | new
 
 
 def test_textures_are_turned_every_way():

@@ -30,7 +30,7 @@ def test_groups_that_a_plan_makes_no_use_of_say_so():
     assert (
         found["distill.temperature"] == "no teacher" and found["finetune.wise_ft_alphas"] == "begins from random values"
     )
-    taught = dataclasses.replace(PLAN, teacher=DistillSettings(teacher="cnn"), start=FinetuneSettings(weights="x"))
+    taught = dataclasses.replace(PLAN, distill=DistillSettings(teacher="cnn"), finetune=FinetuneSettings(weights="x"))
     found = complete_reasons(taught, {"seed": "why"})
     assert (
         found["distill.temperature"] == "as published" and found["finetune.wise_ft_alphas"] == "as usual after a probe"

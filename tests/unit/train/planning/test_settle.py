@@ -43,11 +43,11 @@ def settled(monkeypatch):
     ):
         asked: list[Plan] = []
         pace = Throughput(((ProgressiveStage(0.0, 1.0), seconds),))
-        monkeypatch.setattr(pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
+        monkeypatch.setattr(throughput, "measure_throughput", lambda plan, *rest: asked.append(plan) or pace)
         wishes, reasons = TrainRequest(data=DataSettings(), model=model, overrides=overrides or {}), {}
         pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-        found, told = finalize.finalize_plan(plan, wishes, reasons, pictures, DATASET, **more)
-        return found, reasons, asked, told
+        found, new, told = finalize.finalize_plan(plan, wishes, reasons, pictures, DATASET, **more)
+        return found, reasons | new, asked, told
 
     return run
 
@@ -73,7 +73,7 @@ def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
 
 def test_looks_that_would_take_longer_than_the_training_become_fewer(settled):
     plan, reasons, _, _ = settled(minutes(0.1), seconds=0.3, overrides={"recipe.batch_size": "128"})
-    assert plan.recipe.steps == 20 and plan.recipe.looks == 3  # of 200 pictures; 2,560 are learnt
+    assert plan.recipe.steps == 20 and plan.recipe.num_evaluations == 3  # of 200 pictures; 2,560 are learnt
     assert reasons["recipe.evaluate_every"].startswith("200 validation pictures at a look")
 
 
@@ -83,9 +83,8 @@ def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(
     paces = iter([0.1, 0.2])
     measure = lambda plan, *rest: Throughput(((ProgressiveStage(0.0, 1.0), next(paces)),))  # noqa: E731
     monkeypatch.setattr(throughput, "measure_throughput", measure)
-    reasons = {}
     pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-    slower, _ = finalize.finalize_plan(minutes(1.0), TrainRequest(data=DataSettings()), reasons, pictures, DATASET)
+    slower, reasons, _ = finalize.finalize_plan(minutes(1.0), TrainRequest(data=DataSettings()), {}, pictures, DATASET)
     assert slower.recipe.steps == 300
     assert reasons["recipe.mixup"].startswith(f"{slower.recipe.epochs(COUNT):,.0f} epochs, ")
 
@@ -123,8 +122,8 @@ def test_minutes_of_few_steps_take_the_smaller_model_and_measure_it(settled):
     [
         ({"minutes": 10.0}, {}),  # 6,000 steps
         ({"minutes": 0.1}, {"model.depth": "4"}),
-        ({"minutes": 0.1, "pretrain": dataclasses.replace(PLAN.pretrain, share=0.5)}, {}),
-        ({"minutes": 0.1, "teacher": dataclasses.replace(PLAN.distill, model="cnn")}, {}),
+        ({"minutes": 0.1, "pretrain": dataclasses.replace(PLAN.pretrain, budget_fraction=0.5)}, {}),
+        ({"minutes": 0.1, "distill": dataclasses.replace(PLAN.distill, teacher="cnn")}, {}),
         ({"minutes": 0.0}, {}),  # steps were asked for
         ({"minutes": 0.1, "model_name": "vit_nano_patch2_8"}, {}),
     ],

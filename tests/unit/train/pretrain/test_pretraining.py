@@ -169,21 +169,21 @@ def test_A7_USR1_saves_says_so_and_goes_on(fit, send_in_step_2):
     ("room", "words", "flag"),
     [
         (pretraining, {"pretrain__steps": 4}, "pretrain"),
-        (cnn_teacher, {"teacher__model": "cnn", "teacher__steps": 4}, "recipe"),
+        (cnn_teacher, {"distill__teacher": "cnn", "distill__steps": 4}, "recipe"),
     ],
 )
 @pytest.mark.parametrize("budget", [{"steps": 4}, {"minutes": 1}])
 def test_F10_a_full_memory_says_which_batch_to_make_smaller(room, words, flag, budget, fit, monkeypatch):
-    true = room.augment
+    true = room.augment_batch
 
     def fits_two(batch: Batch, *more: object) -> torch.Tensor:
         if len(batch.indices) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return true(batch, *more)
 
-    monkeypatch.setattr(room, "augment", fits_two)
+    monkeypatch.setattr(room, "augment_batch", fits_two)
     with pytest.raises(
-        ResourceError, match=rf"do not fit\. 2 at once do \(tried just now\)\. Begin with --{flag}\.batch 2\."
+        ResourceError, match=rf"do not fit\. 2 at once do \(tried just now\)\. Begin with --{flag}\.batch_size 2\."
     ):
         fit(**budget, **words)
 
@@ -199,12 +199,12 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     assert planned.plan.pretrain.budget_fraction == 0 and "pretrain.mask_ratio" in planned.reasons
     planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
-    two = {"pretrain__share": 0.4, "teacher__model": "cnn", "teacher__share": 0.1}
+    two = {"pretrain__budget_fraction": 0.4, "distill__teacher": "cnn", "distill__budget_fraction": 0.1}
     both = next(e for e in fit(steps=50, dry_run=True, **two) if isinstance(e, PlanEvent)).plan
     assert (both.pretrain.steps, both.distill.steps, both.recipe.steps) == (40, 10, 50)  # of 100
     with pytest.raises(UsageError, match=r"together must be below 1, so that the training has steps too\. Got 0\.6"):
-        fit(steps=50, dry_run=True, **{**two, "pretrain__share": 0.6, "teacher__share": 0.4})
-    planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, PlanEvent))
+        fit(steps=50, dry_run=True, **{**two, "pretrain__budget_fraction": 0.6, "distill__budget_fraction": 0.4})
+    planned = next(e for e in fit(steps=30, dry_run=True, pretrain__budget_fraction=0.25) if isinstance(e, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (10, 30)
     with pytest.raises(UsageError, match=r"comes before the training takes 10\.0 minutes here.*nothing of 10"):
         fit(minutes=10, dry_run=True, pretrain__steps=1200)
@@ -217,7 +217,7 @@ def test_further_pictures_are_added_without_those_that_the_data_has_already(fit,
         Image.fromarray(255 - values[number]).save(folder / "deep" / f"{number}.png")
     np.save(folder / "known.npy", values[3])
     monkeypatch.chdir(tmp_path)
-    events = fit(pretrain__pictures="more", pretrain__steps=2)
+    events = fit(pretrain__extra_images="more", pretrain__steps=2)
     told = (
         f"Pre-training adds 5 pictures of {folder} to 11 for training, and leaves out 1 that are in the data already."
     )
@@ -225,7 +225,7 @@ def test_further_pictures_are_added_without_those_that_the_data_has_already(fit,
     assert next(row for row in rows(tmp_path / "run") if "pretrain_step" in row)["pretrain_images"] == 16
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"There are no pictures in .*empty"):
-        fit("other", pretrain__pictures=tmp_path / "empty", pretrain__steps=2)
+        fit("other", pretrain__extra_images=tmp_path / "empty", pretrain__steps=2)
 
 
 def folder_of(values: np.ndarray, folder: Path) -> Path:
@@ -297,7 +297,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     assert len(unlabelled_images.open_extra_images(str(shards), DataSettings())) == 2
     (tmp_path / "list.csv").write_text("path\nmore/01.png\n")
     for name, words in {
-        "nowhere": r"--pretrain\.pictures takes a folder of pictures, .* There is nothing at nowhere",
+        "nowhere": r"--pretrain\.extra_images takes a folder of pictures, .* There is nothing at nowhere",
         str(tmp_path / "list.csv"): r"Without labels, name the folder of its pictures\.",
     }.items():
         with pytest.raises(DataError, match=words):
@@ -313,7 +313,7 @@ def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch
 
     monkeypatch.setattr(phase, "iterate_phase_steps", broken)
     with pytest.raises(DataError, match="killed"):
-        fit(pretrain__steps=4, pretrain__pictures=more)
+        fit(pretrain__steps=4, pretrain__extra_images=more)
     monkeypatch.undo()
     shutil.copytree(tmp_path / "run", tmp_path / "same")
     words = "The pictures of the pre-training are not those that it began with. The results are no longer bit for bit"
@@ -334,7 +334,7 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
     text = plan.read_text()
     assert "\nmask = 0.75" in text
     plan.write_text(text.replace("\nmask = 0.75", "\nmask = 0.5"))
-    with pytest.raises(UsageError, match=r"pretrain\.mask 0\.75 -> 0\.5.*it has had its effect already"):
+    with pytest.raises(UsageError, match=r"pretrain\.mask_ratio 0\.75 -> 0\.5.*it has had its effect already"):
         list(training.resume_run(tmp_path / "run", drawn()))
     plan.write_text(text.replace("\nclip = 0.0", "\nclip = 1.0"))
     told = notes(list(training.resume_run(tmp_path / "run", drawn())))
@@ -345,25 +345,25 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
 
 def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
     monkeypatch.setattr(phase, "mean_loss", lambda total, weight: total * float("nan"))
-    with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.rate 3\.3, and begin"):
-        fit(pretrain__steps=5, pretrain__rate=10)
+    with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.lr_scale 3\.3, and begin"):
+        fit(pretrain__steps=5, pretrain__lr_scale=10)
     with pytest.raises(DivergedError, match=r"take another teacher: the rates of this one are fixed"):
-        fit("cnn", pretrain=False, teacher__model="cnn", teacher__steps=5, teacher__width=4)
+        fit("cnn", pretrain=False, distill__teacher="cnn", distill__steps=5, distill__cnn_width=4)
 
 
 def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
     for said, words in {
-        "pretrain__mask": r"pretrain\.mask was set, but there is no pre-training\. Add --pretrain",
-        "pretrain__pictures": r"pretrain\.pictures was set",
+        "pretrain__mask_ratio": r"pretrain\.mask_ratio was set, but there is no pre-training\. Add --pretrain",
+        "pretrain__extra_images": r"pretrain\.extra_images was set",
     }.items():
         with pytest.raises(UsageError, match=words):
             fit(pretrain=False, dry_run=True, **{said: 0.5})
-    with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.share 0 for none"):
-        fit(dry_run=True, pretrain__share=0)
+    with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.budget_fraction 0 for none"):
+        fit(dry_run=True, pretrain__budget_fraction=0)
     with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.steps 0 for none"):
         fit(dry_run=True, pretrain__steps=0)
-    with pytest.raises(UsageError, match=r"steps=3 and pretrain\.share=0\.5 say the same in two ways"):
-        fit(dry_run=True, pretrain__share=0.5, pretrain__steps=3)
+    with pytest.raises(UsageError, match=r"steps=3 and pretrain\.budget_fraction=0\.5 say the same in two ways"):
+        fit(dry_run=True, pretrain__budget_fraction=0.5, pretrain__steps=3)
     with pytest.raises(UsageError, match=r"every patch has seen its neighbours"):
         fit(dry_run=True, model__patches="t2t-performer", model__patch="16,16", model__image_size="32,32",
             image__height=32, image__width=32)  # fmt: skip
@@ -371,7 +371,7 @@ def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
         fit(dry_run=True, model__patch="16,16")
     fit(pretrain__steps=1)
     plan = RunFolder(tmp_path / "run").read_plan()
-    shared = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, share=0.5, steps=0))
+    shared = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, budget_fraction=0.5, steps=0))
     with pytest.raises(UsageError, match="has its steps written down"):
         list(training.fit_plan(shared, tmp_path / "again", drawn()))
 
@@ -393,13 +393,13 @@ def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path / "here")
     folder_of(255 - drawn().images[:5], Path("more"))
     plan = RunFolder(tmp_path / "run").read_plan()
-    plan = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, pictures="more"))
+    plan = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, extra_images="more"))
     list(training.fit_plan(plan, tmp_path / "again", drawn()))
     assert RunFolder(tmp_path / "again").read_plan().pretrain.extra_images == str(tmp_path / "here" / "more")
 
 
-WRONG = [("share", 1.0), ("steps", -1), ("mask", 0.0), ("mask", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]
-WRONG += [("rate", 0.0), ("warmup", 1.0), ("crop_scale", 2.0)]
+WRONG = [("budget_fraction", 1.0), ("steps", -1), ("mask_ratio", 0.0), ("mask_ratio", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]
+WRONG += [("lr_scale", 0.0), ("warmup", 1.0), ("crop_scale", 2.0)]
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG)

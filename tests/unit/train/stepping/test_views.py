@@ -142,7 +142,7 @@ def test_a_cut_mirrors_and_then_nothing_mirrors_again():
 
 @pytest.mark.parametrize(("policy", "targets"), [("rand", TARGETS), ("three", SOFT)], ids=["numbers", "soft"])
 def test_a_run_with_everything_on_goes_on_with_the_same_bits(policy, targets, tmp_path: Path):
-    plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(EVERYTHING, augment=policy))
+    plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(EVERYTHING, auto_augment=policy))
     whole = learner(plan)
     losses = run(targets, 8, whole, plan)
     assert len(losses) == 8 and np.isfinite(losses).all()

@@ -67,7 +67,7 @@ def same(first: Path, second: Path) -> bool:
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-CNN = {"teacher__model": "cnn", "teacher__steps": 4, "teacher__width": 4}
+CNN = {"distill__teacher": "cnn", "distill__steps": 4, "distill__cnn_width": 4}
 
 
 def test_a_cnn_is_trained_first_is_judged_and_lies_in_the_run_folder(fit, tmp_path):
@@ -92,7 +92,7 @@ def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last
         yield from itertools.islice((steps if last < 5 else train)(*words, **more), last if last < 5 else last - 4)
         raise DataError("The disk is gone.")
 
-    monkeypatch.setattr(*((phase, "stepped") if last < 5 else (trainer, "train")), broken)
+    monkeypatch.setattr(*((phase, "iterate_phase_steps") if last < 5 else (trainer, "train")), broken)
     with pytest.raises(DataError, match="The disk is gone"):
         fit(**CNN)
     monkeypatch.undo()
@@ -105,7 +105,7 @@ def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last
 
 def test_another_run_teaches_in_any_order_of_its_classes_and_may_go_away_afterwards(fit, tmp_path):
     fit("elder")
-    events = fit(teacher__model=tmp_path / "elder", source=drawn(classes=("light", "dark"), targets=1 - TARGETS))
+    events = fit(distill__teacher=tmp_path / "elder", source=drawn(classes=("light", "dark"), targets=1 - TARGETS))
     assert [event.phase for event in events if isinstance(event, StepProgress)] == [""] * 3
     kept = json.loads((tmp_path / "run" / "teacher" / "config.json").read_text())
     assert kept["classes"] == ["dark", "light"]
@@ -121,7 +121,7 @@ def test_labels_and_numbers_have_teachers_too(task, fit, tmp_path):
     source = drawn(task=task, classes=("a", "b"), targets=NUMBERS if task == "number" else (NUMBERS > 300) * 1.0)
     source = dataclasses.replace(source, targets=source.targets.astype(np.float32))
     fit("elder", source)
-    fit(source=source, teacher__model=tmp_path / "elder")
+    fit(source=source, distill__teacher=tmp_path / "elder")
     assert (tmp_path / "run" / "teacher" / "config.json").is_file()
     fit("first", source, **CNN)
 
@@ -129,7 +129,7 @@ def test_labels_and_numbers_have_teachers_too(task, fit, tmp_path):
 def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tmp_path):
     fit("elder")
     source = drawn(classes=("yes", "no"))
-    events = fit(source=source, teacher__model=tmp_path / "elder", teacher__kind="features", teacher__steps=4)
+    events = fit(source=source, distill__teacher=tmp_path / "elder", distill__kind="features", distill__steps=4)
     shown = [event.phase for event in events if isinstance(event, StepProgress)]
     assert shown == ["learning of features"] * 4 + [""] * 3
     start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
@@ -142,7 +142,7 @@ def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tm
 
 def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_path):
     fit("teacher")
-    teaching = {"teacher__model": tmp_path / "teacher", "teacher__kind": "features", "teacher__steps": 2}
+    teaching = {"distill__teacher": tmp_path / "teacher", "distill__kind": "features", "distill__steps": 2}
     fit(**teaching, pretrain__steps=2)
     kept, start = (
         safetensors_file.load_tensors(tmp_path / "run" / name)
@@ -153,9 +153,9 @@ def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_pa
 
 def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
     with pytest.raises(UsageError, match=r"There is no teacher at .*nowhere\. Give a run folder, a bundle"):
-        fit(teacher__model=tmp_path / "nowhere")
+        fit(distill__teacher=tmp_path / "nowhere")
     fit("elder")
-    elder = {"teacher__model": tmp_path / "elder", "dry_run": False}
+    elder = {"distill__teacher": tmp_path / "elder", "dry_run": False}
     with pytest.raises(UsageError, match=r"The teacher knows dark, light, and drawn has dark, red"):
         fit(source=drawn(classes=("dark", "red")), **elder)
     assert not (tmp_path / "run").exists()
@@ -163,28 +163,28 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
     with pytest.raises(UsageError, match=r"answers a task of classes, and drawn is one of labels"):
         fit("labels", source=labels, **elder)
     with pytest.raises(UsageError, match=r"takes 0 to 255 .* and this run 0 to 65535"):
-        fit("deep", source=drawn(pictures=drawn().images.astype(np.uint16) * 250), **elder)
+        fit("deep", source=drawn(images=drawn().images.astype(np.uint16) * 250), **elder)
 
 
 def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tmp_path):
     fit("elder")
-    deep = drawn(pictures=drawn().images.astype(np.uint16) * 250)
-    asked = {"teacher__model": tmp_path / "elder", "teacher__kind": "features", "teacher__steps": 2}
+    deep = drawn(images=drawn().images.astype(np.uint16) * 250)
+    asked = {"distill__teacher": tmp_path / "elder", "distill__kind": "features", "distill__steps": 2}
     assert isinstance(fit("deep", source=deep, **asked)[-1], FinishEvent)
 
 
 REFUSED = {
-    "no teacher": ({"teacher__weight": 0.3}, r"teacher\.weight was set, but there is no teacher"),
-    "width": ({"teacher__model": "x", "teacher__width": 8}, r"teacher\.width has no use with teacher\.model=x"),
-    "share": ({"teacher__model": "x", "teacher__share": 0.1}, r"teacher\.share has no use"),
+    "no teacher": ({"distill__alpha": 0.3}, r"distill\.alpha was set, but there is no teacher"),
+    "width": ({"distill__teacher": "x", "distill__cnn_width": 8}, r"distill\.cnn_width has no use with distill\.teacher=x"),
+    "share": ({"distill__teacher": "x", "distill__budget_fraction": 0.1}, r"distill\.budget_fraction has no use"),
     "temperature": (
-        {"teacher__model": "x", "teacher__kind": "features", "teacher__temperature": 4},
-        r"teacher\.temperature has no use .*kind=features",
+        {"distill__teacher": "x", "distill__kind": "features", "distill__temperature": 4},
+        r"distill\.temperature has no use .*kind=features",
     ),
-    "cnn features": ({"teacher__model": "cnn", "teacher__kind": "features"}, r"A CNN has no patches"),
-    "no time": ({"teacher__model": "cnn", "teacher__share": 0}, r"needs --teacher\.share or --teacher\.steps above 0"),
-    "twice": ({"teacher__model": "cnn", "teacher__share": 0.1, "teacher__steps": 3}, r"say the same in two ways"),
-    "weight 0": ({"teacher__model": "cnn", "teacher__weight": 0}, r"0 < share <= 1\. Got 0\.0"),
+    "cnn features": ({"distill__teacher": "cnn", "distill__kind": "features"}, r"A CNN has no patches"),
+    "no time": ({"distill__teacher": "cnn", "distill__budget_fraction": 0}, r"needs --distill\.budget_fraction or --distill\.steps above 0"),
+    "twice": ({"distill__teacher": "cnn", "distill__budget_fraction": 0.1, "distill__steps": 3}, r"say the same in two ways"),
+    "weight 0": ({"distill__teacher": "cnn", "distill__alpha": 0}, r"0 < share <= 1\. Got 0\.0"),
 }
 
 
@@ -204,18 +204,18 @@ def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
 def test_numbers_have_no_temperature():
     plan = Plan(distill=DistillSettings(teacher="x", temperature=5))
     planner.check_distill_settings(plan, "labels")
-    with pytest.raises(UsageError, match=r"teacher\.temperature softens probabilities, which numbers are not"):
+    with pytest.raises(UsageError, match=r"distill\.temperature softens probabilities, which numbers are not"):
         planner.check_distill_settings(plan, "number")
 
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
-    planned = next(event for event in fit(dry_run=True, teacher__model="cnn") if isinstance(event, PlanEvent))
+    planned = next(event for event in fit(dry_run=True, distill__teacher="cnn") if isinstance(event, PlanEvent))
     assert (planned.plan.distill.steps, planned.plan.distill.budget_fraction) == (1, 0)
     assert planned.reasons["distill.steps"] == "0.15 of all steps; 3 of training follow"
 
 
 def test_a_dry_run_of_a_written_plan_counts_its_teacher_and_makes_nothing(fit, tmp_path, monkeypatch):
-    fit(teacher__model="cnn", teacher__steps=2)
+    fit(distill__teacher="cnn", distill__steps=2)
     plan = RunFolder(tmp_path / "run").read_plan()
     monkeypatch.setattr(distillation, "measure_distill_step", lambda *_: 1000.0)
     (planned,) = [

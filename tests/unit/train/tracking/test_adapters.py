@@ -99,7 +99,7 @@ def test_wandb_gets_one_run_whose_rows_name_their_step(asked, tmp_path):
 
 
 def test_wandb_goes_on_under_its_id_and_in_the_project_that_is_asked_for(asked, tmp_path, monkeypatch):
-    WandbTracker(filed(tmp_path, known_as="w0", project="cells"))
+    WandbTracker(filed(tmp_path, run_id="w0", project="cells"))
     monkeypatch.setenv("WANDB_PROJECT", "theirs")
     WandbTracker(filed(tmp_path))
     (first,), (second,) = asked.of("init")
@@ -121,7 +121,7 @@ def test_mlflow_gets_parameters_in_portions_and_rows_with_their_step(asked, tmp_
 
 
 def test_mlflow_goes_on_with_the_run_that_it_knows(asked, tmp_path):
-    tracker = MLflowTracker(filed(tmp_path, known_as="m0"))
+    tracker = MLflowTracker(filed(tmp_path, run_id="m0"))
     tracker.close(completed=False)
     assert asked == [("update", "m0", "RUNNING"), ("ended", "m0", "KILLED")]
 

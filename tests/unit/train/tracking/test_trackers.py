@@ -24,11 +24,11 @@ class Noting(Tracker):
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         self.rows.append((axis, step, dict(numbers)))
 
-    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
-        self.rows.append(("end", step, dict(figures)))
+    def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.rows.append(("end", step, dict(metrics)))
 
-    def close(self, whole: bool) -> None:
-        self.rows.append(whole)
+    def close(self, completed: bool) -> None:
+        self.rows.append(completed)
 
 
 class Breaking(Noting):
@@ -84,7 +84,7 @@ def test_rows_come_in_order_each_over_its_own_axis(opened):
     them, made = opened("noting")
     them.record({"step": 0, "masked_step": 4, "masked_loss": 0.5})
     them.record({"step": 1, "loss": 2.0, "lr": 0.1})
-    them.conclude(9, {"final/test_accuracy": 0.75})
+    them.record_final(9, {"final/test_accuracy": 0.75})
     assert them.close(completed=True) == []
     assert made["noting"].rows == [
         ("masked_step", 4, {"masked_loss": 0.5}),
@@ -102,12 +102,12 @@ def test_one_that_breaks_is_told_of_once_and_the_others_go_on(opened):
     assert told == "breaking gets no more rows: nobody listens. The training goes on; metrics.jsonl has them all."
     assert len(made["breaking"].rows) == 1
     assert [row[1] for row in made["noting"].rows[:-1]] == [1, 2, 3] and made["noting"].rows[-1] is False
-    assert them.told() == [] and them.close() == []
+    assert them.take_messages() == [] and them.close() == []
 
 
 def test_one_that_cannot_be_opened_is_told_of_and_left_out(opened):
     them, made = opened("refusing", "noting")
-    assert them.told()[0].startswith("refusing gets no more rows: no key for api.example")
+    assert them.take_messages()[0].startswith("refusing gets no more rows: no key for api.example")
     them.record({"step": 1, "loss": 1.0})
     assert them.close(completed=True) == [] and made["noting"].rows == [("step", 1, {"loss": 1.0}), True]
 
@@ -123,11 +123,11 @@ def test_a_run_that_is_over_does_not_wait_for_ever(opened, monkeypatch):
 def test_a_resumed_run_goes_on_under_the_same_name(opened, tmp_path):
     first, made = opened("noting")
     first.close()
-    assert made["noting"].filed.known_as == ""
+    assert made["noting"].filed.run_id == ""
     assert json.loads((tmp_path / RUN_IDS_FILE).read_text()) == {"noting": "noted-7"}
     second, made = opened("noting")
     second.close()
-    assert made["noting"].filed.known_as == "noted-7"
+    assert made["noting"].filed.run_id == "noted-7"
 
 
 def test_without_trackers_nothing_is_begun():

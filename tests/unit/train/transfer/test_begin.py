@@ -117,7 +117,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kept(checkpoint):
     plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, weights.open_checkpoint(str(checkpoint)))
-    changed = {name for name, value in vars(plan.recipe).items() if value != vars(Recipe())[name]} - {"mirror"}
+    changed = {name for name, value in vars(plan.recipe).items() if value != vars(Recipe())[name]} - {"tta_flip"}
     assert {f"recipe.{name}" for name in changed} <= reasons.keys(), "a rule explains what it chose"
     assert (plan.model.width, plan.model.depth, plan.model.outputs, plan.model.channels) == (16, 2, 2, 3)
     assert plan.model.pool == "class+mean" and plan.image.mean == (0.1, 0.2, 0.3)
@@ -155,7 +155,7 @@ def test_another_file_than_the_plan_s_and_another_shape_than_the_file_s_are_refu
     opened = weights.open_checkpoint(str(checkpoint))
     plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
     with pytest.raises(UsageError, match=r"is not the file that the plan was made with.*expected 0123"):
-        weights.build_start_model(opened, plan.model, dataclasses.replace(plan.finetune, digest="0123"))
+        weights.build_start_model(opened, plan.model, dataclasses.replace(plan.finetune, weights_sha256="0123"))
     with pytest.raises(UsageError, match=r"model.depth comes from the checkpoint, 2, and cannot be 1"):
         weights.build_start_model(opened, dataclasses.replace(plan.model, depth=1), plan.finetune)
 
@@ -178,7 +178,7 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
     for fingerprint, wishes in (
         (small, WISHES),
         (dataclasses.replace(PHOTOS, channels=5), WISHES),
-        (dataclasses.replace(PHOTOS, count=10**12), WISHES),
+        (dataclasses.replace(PHOTOS, num_images=10**12), WISHES),
         (PHOTOS, dataclasses.replace(WISHES, pretrain=True)),
         (PHOTOS, dataclasses.replace(WISHES, overrides={"distill.teacher": "x", "distill.kind": "features"})),
         (PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224")),
@@ -214,7 +214,7 @@ def test_a_checkpoint_that_nobody_has_named_gives_way_to_what_was_asked_for(
 
 
 def test_a_probe_weighs_all_pictures_alike_and_says_so(checkpoint):
-    uneven, opened = dataclasses.replace(PHOTOS, ratio=30.0), weights.open_checkpoint(str(checkpoint))
+    uneven, opened = dataclasses.replace(PHOTOS, imbalance_ratio=30.0), weights.open_checkpoint(str(checkpoint))
     plan, reasons = finetune_planner.draft_finetune_plan(uneven, WISHES, CPU, opened)
     assert plan.recipe.class_weights == "root"
     wishes = dataclasses.replace(WISHES, overrides={"finetune.method": "probe"})
@@ -249,15 +249,15 @@ def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(m
     ("method", "why"),
     [
         ("full", {"lora_rank": "no adapters", "lora_mlp": "no adapters"}),
-        ("lora", {"frozen_blocks": "adapters leave all blocks as they are"}),
-        ("probe", dict.fromkeys(("frozen_blocks", "layer_decay", "lora_rank", "average"), "the probe tunes nothing")),
+        ("lora", {"freeze_blocks": "adapters leave all blocks as they are"}),
+        ("probe", dict.fromkeys(("freeze_blocks", "layer_decay", "lora_rank", "average"), "the probe tunes nothing")),
     ],
 )
 def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, why, checkpoint):
     wishes = dataclasses.replace(WISHES, overrides={"finetune.method": method})
     _, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
     assert "hash" in reasons["finetune.weights_sha256"] and "number of channels" in reasons["finetune.channels_policy"]
-    assert {name: reasons[f"start.{name}"] for name in why} == why
+    assert {name: reasons[f"finetune.{name}"] for name in why} == why
 
 
 def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):

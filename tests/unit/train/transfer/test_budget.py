@@ -110,17 +110,14 @@ def test_a_run_is_measured_before_it_for_many_steps_and_not_for_few_or_a_probe(
 
 
 def test_several_processes_make_the_fewest_steps_where_one_would_end_with_the_probe():
-    plan = dataclasses.replace(Plan(), start=FinetuneSettings(weights="x"), minutes=1.0)
-    wishes, reasons = TrainRequest(data=DataSettings(), overrides={"recipe.batch_size": "8"}), {}
-    found = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, wishes, reasons, world_size=2)
+    plan = dataclasses.replace(Plan(), finetune=FinetuneSettings(weights="x"), minutes=1.0)
+    wishes = TrainRequest(data=DataSettings(), overrides={"recipe.batch_size": "8"})
+    found, reasons = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, wishes, world_size=2)
     assert (found.finetune.method, found.recipe.steps) == ("full", finetune_planner.MIN_FINETUNE_STEPS)
     why = "1 minutes less 58 s for features, 0.500 s a step, are 4"
     assert reasons["recipe.steps"] == f"at least, for 2 processes cannot end with the probe yet: {why}"
-    assert finetune_planner.fix_finetune_steps(plan, 50.0, PACE, wishes, reasons, world_size=2).recipe.steps == 20
+    found, reasons = finetune_planner.fix_finetune_steps(plan, 50.0, PACE, wishes, world_size=2)
+    assert found.recipe.steps == 20
     assert reasons["recipe.steps"] == "1 minutes less 50 s for features, 0.500 s a step"
-    assert (
-        finetune_planner.fix_finetune_steps(
-            plan, 58.0, PACE, TrainRequest(data=DataSettings()), reasons
-        ).finetune.method
-        == "probe"
-    )
+    found, _ = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, TrainRequest(data=DataSettings()))
+    assert found.finetune.method == "probe"

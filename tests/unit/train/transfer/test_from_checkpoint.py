@@ -82,7 +82,7 @@ def tried(run: Path) -> dict[str, list[dict[str, object]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["labels", "classes", "number"])
 def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, fit, tmp_path):
-    events, run = fit(drawn(task), recipe__mirror="false"), tmp_path / "run"
+    events, run = fit(drawn(task), recipe__tta_flip="false"), tmp_path / "run"
     assert isinstance(events[-1], FinishEvent)
     table = tried(run)
     assert {row["name"] for row in table["frozen"]} >= {"10 nearest", "20 nearest", "100 nearest"}
@@ -100,7 +100,7 @@ def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, f
 
 
 def test_start_and_tuned_weights_are_compared_by_the_answers_that_the_model_will_give(fit, tmp_path):
-    fit(drawn(), recipe__mirror="true", recipe__rate="0.01")
+    fit(drawn(), recipe__tta_flip="true", recipe__lr="0.01")
     (best,) = [row for row in tried(tmp_path / "run")["tuned"] if row["chosen"]]
     judged = json.loads((tmp_path / "run" / "metrics-val.json").read_text())
     assert best["figure"] == pytest.approx(judged["accuracy"], abs=1e-6)
@@ -108,7 +108,7 @@ def test_start_and_tuned_weights_are_compared_by_the_answers_that_the_model_will
 
 
 def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
-    fit(drawn(), steps=None, start__method="probe")
+    fit(drawn(), steps=None, finetune__method="probe")
     run = tmp_path / "run"
     assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
     start, kept = (
@@ -120,9 +120,9 @@ def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{"start__method": "lora", "start__lora_mlp": "true"}, {"start__frozen_blocks": "1"}])
+@pytest.mark.parametrize("more", [{"finetune__method": "lora", "finetune__lora_mlp": "true"}, {"finetune__freeze_blocks": "1"}])
 def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp_path):
-    fit(drawn(), start__average="1.0", recipe__rate="0.01", recipe__ema="0.5", **more)
+    fit(drawn(), finetune__wise_ft_alphas="1.0", recipe__lr="0.01", recipe__ema_decay="0.5", **more)
     run = tmp_path / "run"
     assert (run / "model" / "model.safetensors").is_file()
     kept = bundle.load_bundle(run / "model").model.state_dict()
@@ -133,7 +133,7 @@ def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp
 
 
 def test_a_run_goes_on_bit_for_bit_whether_it_was_killed_among_the_features_or_the_steps(fit, tmp_path, monkeypatch):
-    fit(drawn(), run="whole", recipe__rate="0.01")
+    fit(drawn(), run="whole", recipe__lr="0.01")
     whole = (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
 
     def killed(*words: object, **more: object) -> None:
@@ -141,7 +141,7 @@ def test_a_run_goes_on_bit_for_bit_whether_it_was_killed_among_the_features_or_t
 
     monkeypatch.setattr(features, "fit_probes", killed)
     with pytest.raises(KeyboardInterrupt):
-        fit(drawn(), recipe__rate="0.01")
+        fit(drawn(), recipe__lr="0.01")
     monkeypatch.undo()
     assert not (tmp_path / "run" / "start.safetensors").exists()
     monkeypatch.setattr(training, "run_trainer", killed)
@@ -161,7 +161,7 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
     files = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("first", "again")]
     assert files[0] == files[1]
     save_model(tmp_path / "other", create_model(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
-    moved = dataclasses.replace(plan, start=dataclasses.replace(plan.finetune, weights=str(tmp_path / "other")))
+    moved = dataclasses.replace(plan, finetune=dataclasses.replace(plan.finetune, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
         list(training.fit_plan(moved, tmp_path / "third", source_object=drawn()))
 
@@ -180,7 +180,7 @@ def test_a_dry_run_of_a_written_plan_counts_its_features_and_makes_nothing(fit, 
 
 
 def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the_same_start(fit, tmp_path):
-    fit(drawn(), start__average="1.0", recipe__rate="0.01")
+    fit(drawn(), finetune__wise_ft_alphas="1.0", recipe__lr="0.01")
     run = tmp_path / "run"
     start, first = ((run / name).read_bytes() for name in ("start.safetensors", "metrics.jsonl"))
     frozen = tried(run)["frozen"]
@@ -202,8 +202,8 @@ def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_f
     plan = tmp_path / "run" / "plan.toml"
     text = plan.read_text()
     for old, new, name in (
-        ('\nweights = "', '\nweights = "nowhere', r"start\.weights"),
-        ("average = [0.25, ", "average = [", r"start\.average"),
+        ('\nweights = "', '\nweights = "nowhere', r"finetune\.weights"),
+        ("average = [0.25, ", "average = [", r"finetune\.wise_ft_alphas"),
         ("mean = [0.4, ", "mean = [0.3, ", r"image\.mean"),
     ):
         assert text.count(old) == 1, old
@@ -223,7 +223,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
         return Candidate(name=name, figure_name="accuracy", figure=float(right), loss=0.0)
 
     monkeypatch.setattr(wise_ft, "MAX_COMPARED_IMAGES", 4)
-    fit(drawn(), run="measured", recipe__rate="0.01")
+    fit(drawn(), run="measured", recipe__lr="0.01")
     rows = tried(tmp_path / "measured")["tuned"]
     (best,) = [row for row in rows if row["chosen"]]
     val = (tmp_path / "measured" / "splits.csv").read_text().count(",val")
@@ -233,7 +233,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
         assert rows[0]["name"] == f"the start, frozen, on all {val}" and best["name"].endswith(f", on all {val}")
         assert best["figure"] == pytest.approx(judged["accuracy"], abs=1e-6)
     monkeypatch.setattr(wise_ft, "evaluate_candidate", said)
-    fit(drawn(), recipe__rate="0.01")
+    fit(drawn(), recipe__lr="0.01")
     rows = tried(tmp_path / "run")["tuned"]
     assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
     assert rows[0]["chosen"] and rows[1]["name"] == f"0.25 of the way to tuned, on all {val}"
@@ -243,7 +243,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
 
 
 def test_a_frozen_probe_has_no_steps_to_be_extended(fit, tmp_path):
-    fit(drawn(), steps=None, start__method="probe")
+    fit(drawn(), steps=None, finetune__method="probe")
     with pytest.raises(UsageError, match="frozen features alone"):
         list(training.resume_run(tmp_path / "run", drawn(), Extension(steps=3)))
     assert RunFolder(tmp_path / "run").read_plan().recipe.steps == 0
@@ -262,22 +262,22 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     assert "too little is left to tune" in planned.reasons["finetune.method"]
     assert planned.reasons["finetune.layer_decay"] == "the probe tunes nothing"
     with pytest.raises(UsageError, match=r"too little is left to tune, so no step asks the teacher"):
-        fit(drawn(), dry_run=True, steps=None, minutes=0.03, teacher__model="cnn")
-    for name, text in (("start__method", "lora"), ("start__frozen_blocks", "1"), ("recipe__batch", "8")):
+        fit(drawn(), dry_run=True, steps=None, minutes=0.03, distill__teacher="cnn")
+    for name, text in (("finetune__method", "lora"), ("finetune__freeze_blocks", "1"), ("recipe__batch_size", "8")):
         dotted = name.replace("__", r"\.")
         with pytest.raises(UsageError, match=rf"too little is left to tune, which --{dotted} is for\. Give more"):
             fit(drawn(), dry_run=True, steps=None, minutes=0.03, **{name: text})
-    fit(drawn(), dry_run=True, steps=None, minutes=0.03, start__method="probe", recipe__flip="false")
+    fit(drawn(), dry_run=True, steps=None, minutes=0.03, finetune__method="probe", recipe__flip="false")
 
 
-@pytest.mark.parametrize(("words", "steps"), [({"recipe__batch": "8"}, 7), ({"recipe__repeats": "2"}, 13)])
+@pytest.mark.parametrize(("words", "steps"), [({"recipe__batch_size": "8"}, 7), ({"recipe__repeated_augmentation": "2"}, 13)])
 def test_epochs_are_counted_by_the_batch_and_the_repeats_that_were_asked_for(words, steps, fit):
     (planned,) = [e for e in fit(drawn(), dry_run=True, steps=None, epochs=2.0, **words) if isinstance(e, PlanEvent)]
     assert planned.plan.recipe.steps == steps and planned.plan.minutes == 0
 
 
 def test_a_teacher_that_is_trained_first_has_its_share_here_too(fit):
-    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, teacher__model="cnn") if isinstance(e, PlanEvent)]
+    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, distill__teacher="cnn") if isinstance(e, PlanEvent)]
     assert planned.plan.distill.steps == 4
 
 
@@ -291,27 +291,27 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
     ("words", "message"),
     [
         ({"weights": "nowhere.safetensors"}, r"There are no weights at nowhere\.safetensors\. Give --weights"),
-        ({"weights": "none", "start__lora_rank": "3"}, r"Fields of \[start\] only have a meaning with a checkpoint"),
+        ({"weights": "none", "finetune__lora_rank": "3"}, r"Fields of \[start\] only have a meaning with a checkpoint"),
         ({"model": "vit_mu_patch8_16"}, r"--weights brings its own shape, so --model"),
         ({"model__depth": "1"}, r"model\.depth comes from the checkpoint, 2, and cannot be 1"),
-        ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--start\.channels_policy"),
-        ({"start__frozen_blocks": "2"}, r"start\.frozen_blocks must leave a block to tune: the checkpoint has 2"),
+        ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--finetune\.channels_policy"),
+        ({"finetune__freeze_blocks": "2"}, r"finetune\.freeze_blocks must leave a block to tune: the checkpoint has 2"),
         ({"steps": None, "recipe__steps": "0"}, r"recipe\.steps must be at least 1"),
         ({"recipe__steps": "7"}, r"Give one budget\. Got --steps and --recipe\.steps"),
         ({"steps": None, "minutes": 1.0, "recipe__steps": "7"}, r"Got --minutes and --recipe\.steps"),
-        ({"start__method": "probe"}, r"start\.method probe tunes nothing, so 4 steps cannot be made"),
-        ({"steps": None, "start__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
-        ({"steps": None, "start__method": "probe", "recipe__mixup": "0.2"}, r"makes no step, which --recipe\.mixup is"),
-        ({"steps": None, "start__method": "probe", "model__drop_path": "0.2"}, r"no step, which --model\.drop_path is"),
+        ({"finetune__method": "probe"}, r"finetune\.method probe tunes nothing, so 4 steps cannot be made"),
+        ({"steps": None, "finetune__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
+        ({"steps": None, "finetune__method": "probe", "recipe__mixup": "0.2"}, r"makes no step, which --recipe\.mixup is"),
+        ({"steps": None, "finetune__method": "probe", "model__drop_path": "0.2"}, r"no step, which --model\.drop_path is"),
         ({"model__init": "mimetic"}, r"--model\.init has no effect on weights that come from a checkpoint"),
         (
-            {"start__average": ""},
+            {"finetune__wise_ft_alphas": ""},
             r"one or more in 0 < share <= 1\. Got none, with which the training would be for noth",
         ),
-        ({"recipe__keep_patches": "0.5"}, r"--recipe\.keep_patches has no effect here without a --recipe\.keep_until"),
-        ({"steps": None, "start__method": "probe", "teacher__model": "cnn"}, r"no steps in which a teacher could"),
+        ({"recipe__patch_keep_rate": "0.5"}, r"--recipe\.patch_keep_rate has no effect here without a --recipe\.patch_keep_until"),
+        ({"steps": None, "finetune__method": "probe", "distill__teacher": "cnn"}, r"no steps in which a teacher could"),
         ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
-        ({"teacher__model": "x", "teacher__kind": "features"}, r"--teacher\.kind features teaches a model that begins"),
+        ({"distill__teacher": "x", "distill__kind": "features"}, r"--distill\.kind features teaches a model that begins"),
         ({"model__head": "tanh"}, r"model\.head is linear in a run from a checkpoint.* Got tanh"),
         ({"model__head_bias": "false"}, r"model\.head_bias is True in a run from a checkpoint"),
     ],
@@ -335,6 +335,6 @@ def test_what_was_asked_of_the_machine_is_kept_in_the_plan_here_too(tmp_path, we
     patient = dataclasses.replace(MACHINE, timeout=77.0)
     events = list(training.fit(wishes, patient, tmp_path / "run", True, source_object=drawn()))
     assert next(event.plan for event in events if isinstance(event, PlanEvent)).compute.timeout == 77.0
-    shared = dataclasses.replace(MACHINE, engine="ddp")
-    with pytest.raises(UsageError, match=r"compute\.engine ddp shares the work of several processes"):
+    shared = dataclasses.replace(MACHINE, strategy="ddp")
+    with pytest.raises(UsageError, match=r"compute\.strategy ddp shares the work of several processes"):
         list(training.fit(wishes, shared, tmp_path / "run", True, source_object=drawn()))

@@ -61,14 +61,14 @@ def test_adapters_are_drawn_from_the_seed():
     ("fields", "words"),
     [
         ({"weights": ""}, "must name a checkpoint"),
-        ({"frozen_blocks": 2}, "finetune.weights is none"),
-        ({"weights": "x", "frozen_blocks": -1}, "frozen_blocks must be 0 or more"),
+        ({"freeze_blocks": 2}, "finetune.weights is none"),
+        ({"weights": "x", "freeze_blocks": -1}, "freeze_blocks must be 0 or more"),
         ({"weights": "x", "layer_decay": 0.0}, "layer_decay must lie in"),
         ({"weights": "x", "lora_rank": 0}, "lora_rank must be at least 1"),
-        ({"weights": "x", "average": (0.5, 1.5)}, "must list shares"),
+        ({"weights": "x", "wise_ft_alphas": (0.5, 1.5)}, "must list shares"),
         ({"weights": "x", "lora_rank": 4}, "finetune.lora_rank has no meaning with finetune.method full"),
-        ({"weights": "x", "method": "lora", "frozen_blocks": 1}, "has no meaning with .* give --finetune.method full"),
-        ({"weights": "x", "method": "probe", "average": (0.5,)}, "--finetune.method full or lora"),
+        ({"weights": "x", "method": "lora", "freeze_blocks": 1}, "has no meaning with .* give --finetune.method full"),
+        ({"weights": "x", "method": "probe", "wise_ft_alphas": (0.5,)}, "--finetune.method full or lora"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(fields, words):
