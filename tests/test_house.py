@@ -43,7 +43,17 @@ EXTRAS = {
     "track": ["tensorboard"],
     "docs": ["sphinx", "furo", "myst-parser", "sphinx-copybutton", "nbclient", "ipykernel"],
     "dev": [
-        *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter", "hatchling"),
+        *(
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "hypothesis",
+            "beartype",
+            "ruff",
+            "mypy",
+            "import-linter",
+            "hatchling",
+        ),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
         *("fastapi", "uvicorn", "httptools", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime"),
@@ -201,4 +211,4 @@ def test_every_file_and_folder_of_the_package_has_its_floor_and_brackets_only_me
 
 def test_the_makefile_keeps_its_promised_targets():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    assert targets == {"demo", "test", "test-all", "check", "bench", "figures", "docs", "book", "clean"}
+    assert targets == {"demo", "test", "test-ci", "test-all", "check", "bench", "figures", "docs", "book", "clean"}

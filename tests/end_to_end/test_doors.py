@@ -32,6 +32,8 @@ from vitrail.predict import exported_rows
 from vitrail.predict.onnx_file import OnnxFile
 from vitrail.predict.predictor import Predictor
 
+pytestmark = pytest.mark.wide
+
 SETTINGS = {
     "compute.number_format": "float32", "recipe.shift": 1, "answers.reject": 0.2,
     "data.val_fraction": 0.3,

@@ -15,6 +15,8 @@ from nursery import Nursery
 from vitrail.train.keeping.extend import RESULTS
 from vitrail.train.run import RunFolder
 
+pytestmark = pytest.mark.wide
+
 LINE = ("--recipe.save_every", "3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6")
 PLACES = [
     "renamed extension.toml", "made plan.toml", "renamed plan.toml", "written plan.toml 2", "renamed plan.toml 2",

@@ -24,6 +24,8 @@ from vitrail.explain.methods import METHODS, default_method
 from vitrail.explain.truth.results import Compared, Row, Truth
 from vitrail.predict.predictor import Predictor
 
+pytestmark = pytest.mark.wide
+
 SHAPE = ("--model.depth", "3", "--model.class_token", "true", "--model.pool", "class+mean")
 LIMIT = 900
 """Seconds: two minutes on two cores that nobody else uses, and tests share theirs."""

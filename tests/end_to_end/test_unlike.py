@@ -20,6 +20,8 @@ from vitrail.errors import UsageError
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec
 
+pytestmark = pytest.mark.wide
+
 STEPS = 150
 
 

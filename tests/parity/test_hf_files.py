@@ -149,6 +149,7 @@ def test_a_config_that_makes_no_sense_is_an_error(
         load(folder)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "memory", "prefix"),
     [

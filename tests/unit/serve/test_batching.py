@@ -13,6 +13,8 @@ from vitrail.predict.reading import Name
 from vitrail.serve.batching import Answered, Batcher
 from vitrail.serve.refusals import RefusedError
 
+pytestmark = pytest.mark.serial
+
 
 class Gated:
     """A model that waits at a gate and notes the size of each batch; a row holds the first pixel of its picture."""

@@ -30,6 +30,7 @@ COPIES = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("how", COPIES)
 def test_D18_near_copies_are_found_and_no_others(how):
     originals = textures(400)
@@ -50,6 +51,7 @@ def look_alikes(n: int) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.wide
 def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
     originals = look_alikes(400)
     copies = [as_jpeg(cropped(values)) for values in originals[:60]]
@@ -59,6 +61,7 @@ def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
     assert len(pairs - planted) == 0
 
 
+@pytest.mark.wide
 def test_two_pictures_are_a_set_too():
     picture = textures(1)[0]
     assert duplicates.near(sketches([picture, as_jpeg(picture)])).places.tolist() == [[0, 1]]
@@ -66,6 +69,7 @@ def test_two_pictures_are_a_set_too():
     assert len(duplicates.near(np.zeros((0, 40, 40), np.uint8)).places) == 0
 
 
+@pytest.mark.wide
 def test_a_set_that_is_half_copies_of_one_picture_is_found_whole():
     one, *others = textures(41)
     copies = [as_jpeg(one, quality) for quality in range(55, 95)]
@@ -90,6 +94,7 @@ def test_candidates_are_the_pairs_of_the_whole_table(monkeypatch):
     assert sorted(duplicates.candidates(found).tolist()) == sorted(table.tolist())
 
 
+@pytest.mark.wide
 def test_when_time_is_over_the_likeliest_pairs_have_been_compared(monkeypatch):
     originals = textures(60)
     found = sketches([*originals, *(as_jpeg(values) for values in originals[:20])])

@@ -12,6 +12,8 @@ import pytest
 import partners
 from vitrail.train.keeping.signals import listening, pass_on
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 GO_ON = "Continue with: vitrail train --resume run"
 
 

@@ -12,6 +12,8 @@ import pytest
 from vitrail.train.engines import partners
 from vitrail.train.engines.partners import Partner, Watch
 
+pytestmark = pytest.mark.serial
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_H4_who_saves_when_a_partner_dies_is_ended_only_afterwards(monkeypatch):
