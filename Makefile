@@ -5,17 +5,24 @@ READY := .venv/.ready
 TOOLS := .venv/.tools
 BOOK := .venv/.book
 
-.PHONY: demo test test-all check bench figures docs book clean
+.PHONY: demo test test-ci test-all check bench figures docs book clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
-# Slow tests: the first case of each. Tests whose needs are absent are left out, counted and named.
+# Two workers of one thread each. Tests whose needs are absent are left out, counted and named. The seconds of every file are
+# written to build/tests/; a file of `make test` that takes more than ten of a processor's fails there.
+PYTEST := $(BIN)/python -m pytest -n 2
 test: $(TOOLS)
-	$(BIN)/python -m pytest
+	$(PYTEST) -m "not wide" --seconds-limit 10 --seconds-to build/tests/test.json
 
+# What `make test` leaves out: the wide tests. Both together are what continuous integration runs; of slow tests the first case.
+test-ci: $(TOOLS)
+	$(PYTEST) -m wide --seconds-to build/tests/test-ci.json
+
+# Every test, every case.
 test-all: $(TOOLS)
-	$(BIN)/python -m pytest --all
+	$(PYTEST) --all --seconds-to build/tests/test-all.json
 
 check: $(TOOLS)
 	$(BIN)/ruff check .

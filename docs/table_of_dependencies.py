@@ -25,6 +25,7 @@ WHY = {
     "rich": "progress and tables in the terminal",
     "pytest": "runs the tests",
     "pytest-timeout": "ends a test that hangs",
+    "pytest-xdist": "runs them in two processes at once",
     "hypothesis": "draws the inputs of property tests",
     "beartype": "checks the shapes in signatures, in tests only",
     "ruff": "one formatter and linter",

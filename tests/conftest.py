@@ -11,7 +11,7 @@ import importlib.util
 import os
 import random
 import shutil
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +20,11 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from suites import FURTHER, WORKER, Division, Seconds
+
 TESTS = Path(__file__).parent
 os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as vitrail itself sets it where it is imported before torch
+os.environ.pop("COLUMNS", None)  # tables are as wide as they like, whatever terminal or worker runs the tests
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of huggingface_hub: no test asks the network
 
 if os.environ.get("VITRAIL_SHAPES") != "0":
@@ -52,11 +55,11 @@ declare_torchvision_operators()
 
 
 @pytest.fixture(scope="session", autouse=True)
-def two_threads() -> None:
-    """Bits depend on the thread count, and the machine is shared."""
+def one_or_two_threads() -> None:
+    """Bits depend on the thread count, and the machine is shared: one thread in each of several workers."""
     import torch
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1 if WORKER else 2)
 
 
 @pytest.fixture(autouse=True)
@@ -111,27 +114,32 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run every case of slow tests, not only the first of each")
+    parser.addoption("--seconds-to", metavar="FILE", help="write the seconds of every file of tests as JSON")
+    parser.addoption("--seconds-limit", type=float, metavar="S", help="fail where a file of tests takes longer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Suites(), "vitrail-suites")
+    if os.environ.get("VITRAIL_REQUIRE_ALL") == "1" and config.getoption("numprocesses", None):
+        for need, present in NEEDS.values():  # here, for what a worker raises is not told
+            if not present():
+                raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests need {need}.")
+    config.pluginmanager.register(Division(), "vitrail-division")
+    counted = Seconds(config.getoption("--seconds-to"), config.getoption("--seconds-limit"))
+    config.pluginmanager.register(counted, "vitrail-seconds")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     absent = {marker: need for marker, (need, present) in NEEDS.items() if not present()}
-    slow_seen: set[str] = set()
     reasons: Counter[str] = Counter()
     kept, dropped = [], []
     for item in items:
         lacking = [marker for marker in absent if item.get_closest_marker(marker)]
         reason = f"need {absent[lacking[0]]}" if lacking else None
         if lacking and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
-            raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests such as {item.nodeid} {reason}.")
-        if reason is None and item.get_closest_marker("slow") and not config.getoption("--all"):
-            test = item.nodeid.partition("[")[0]
-            reason = "are further cases of slow tests (run them with --all)" if test in slow_seen else None
-            slow_seen.add(test)
+            raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests {reason}, such as {item.nodeid}.")
+        if reason is None and item.stash.get(FURTHER, False) and not config.getoption("--all"):
+            reason = "are further cases of slow tests (run them with --all)"
         reasons.update([reason] if reason else [])
         (dropped if reason else kept).append(item)
     config.stash[LEFT_OUT] = reasons
@@ -140,33 +148,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-SLOW_FILES = 12
-"""So many files are named after the suites: where the time goes."""
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):  # one of several workers, all of which leave out the same tests
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, {}))
 
 
-class Suites:
-    """How many tests ran and for how long, folder by folder, and the slowest files."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
-    def __init__(self) -> None:
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.files: defaultdict[str, float] = defaultdict(float)
-        self.tests: Counter[str] = Counter()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        file = report.nodeid.partition("::")[0]
-        folder = Path(file).parts[1:-1]
-        suite = folder[0] if folder else "top level"
-        self.seconds[suite] += report.duration
-        self.files[file] += report.duration
-        self.tests[suite] += report.when == "call"
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-        write = terminalreporter.write_line
-        write("")
-        for suite in sorted(self.seconds, key=self.seconds.__getitem__, reverse=True):
-            write(f"{suite:<12} {self.tests[suite]:>5} tests {self.seconds[suite]:>8.1f} s")
-        for file in sorted(self.files, key=self.files.__getitem__, reverse=True)[:SLOW_FILES]:
-            if self.files[file] >= 10:
-                write(f"{self.files[file]:>28.1f} s in {file}")
-        for reason, count in config.stash.get(LEFT_OUT, Counter()).items():
-            write(f"left out: {count} tests that {reason}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for reason, count in config.stash.get(LEFT_OUT, Counter()).items():
+        terminalreporter.write_line(f"left out: {count} tests that {reason}")

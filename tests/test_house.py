@@ -47,7 +47,17 @@ EXTRAS = {
     "track": ["tensorboard"],
     "docs": ["sphinx", "furo", "myst-parser", "sphinx-copybutton", "nbclient", "ipykernel"],
     "dev": [
-        *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter", "hatchling"),
+        *(
+            "pytest",
+            "pytest-timeout",
+            "pytest-xdist",
+            "hypothesis",
+            "beartype",
+            "ruff",
+            "mypy",
+            "import-linter",
+            "hatchling",
+        ),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
         *("fastapi", "uvicorn", "httptools", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime"),
@@ -263,3 +273,8 @@ def test_the_folders_of_train_and_data_have_floors_of_their_own():
     for room in ("train", "data"):
         floors = contract(room)
         assert floors["containers"] == [f"vitrail.{room}"] and floors["type"] == "layers" and floors["exhaustive"]
+
+
+def test_the_makefile_keeps_its_promised_targets():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert targets == {"demo", "test", "test-ci", "test-all", "check", "bench", "figures", "docs", "book", "clean"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
+
+from shared_once import shared_once
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -72,9 +75,7 @@ def threads_kept() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ten drawn pictures of two kinds, 20 pixels high and 24 wide: discs and stripes."""
-    folder = tmp_path_factory.mktemp("flowers")
-    draw_flowers(folder)
-    return folder
+    return shared_once("flowers", draw_flowers, tmp_path_factory)
 
 
 def draw_flowers(folder: Path) -> None:
@@ -92,16 +93,18 @@ def draw_flowers(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def run_folder(flowers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of eight steps."""
+    """A finished run of eight steps; each worker has a copy of its own, for tests write reports into it."""
     import torch
 
     from vitrail.cli.main import main
 
+    def train(folder: Path) -> None:
+        assert main(["train", str(flowers), *TINY, "--steps", "8", "--out", str(folder / "flowers")]) == 0
+
     before = torch.get_num_threads()
-    folder = tmp_path_factory.mktemp("runs") / "flowers"
-    assert main(["train", str(flowers), *TINY, "--steps", "8", "--out", str(folder)]) == 0
+    finished = shared_once("finished", train, tmp_path_factory)
     torch.set_num_threads(before)
-    return folder
+    return shutil.copytree(finished / "flowers", tmp_path_factory.mktemp("runs") / "flowers")
 
 
 @pytest.fixture(scope="module")

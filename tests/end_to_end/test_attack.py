@@ -10,6 +10,8 @@ from attacking import Crowd, attack
 from corpus.writing import encoded, photo
 from served import saved, serving
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 SECONDS = 60
 
 

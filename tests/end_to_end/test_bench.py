@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 TINY_BENCH = ("--batches", "1,2", "--rounds", 1, "--threads", 1, "--number-format", "float32")
 
 
@@ -17,6 +19,7 @@ def test_a_run_is_measured_and_the_result_kept(vitrail, run_folder, tmp_path):
     assert kept["command"].startswith("vitrail")
 
 
+@pytest.mark.wide
 def test_a_result_for_machines_is_json(vitrail):
     answer = vitrail("bench", "vit_mu_patch8_16", "--only", "training,predicting", *TINY_BENCH, "--json")
     assert answer.code == 0, answer.err
@@ -49,6 +52,7 @@ def test_words_about_a_cost_that_nobody_asked_for_are_refused(vitrail):
     assert answer.code == 2 and "Add --cost." in answer.err
 
 
+@pytest.mark.wide
 def test_a_dry_run_tells_operations_and_what_several_devices_would_take(vitrail, flowers):
     words = ("train", flowers, "--model", "vit_mu_patch8_16", "--recipe.batch_size", 4, "--minutes", 0.02, "--dry-run")
     threads = ("--compute.threads", 1, "--data.val_fraction", 0.2)

@@ -179,6 +179,7 @@ def test_a_mistyped_program_is_not_passed_over():
         next(lines)
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", QUICK)
 def test_a_quick_page_runs_from_its_first_block_to_its_last(page, vitrail, own_desk, monkeypatch):

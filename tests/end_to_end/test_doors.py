@@ -32,6 +32,8 @@ from vitrail.predict import onnx_predictor
 from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
 
+pytestmark = pytest.mark.wide
+
 SETTINGS = {
     "compute.precision": "float32", "recipe.tta_shift": 1, "decisions.abstain_fraction": 0.2,
     "data.val_fraction": 0.3,

@@ -42,6 +42,7 @@ def test_a_package_lies_in_the_run_and_is_compared_on_its_own_pictures(vitrail, 
     np.testing.assert_allclose(probabilities.numpy(), expected, atol=1e-4)
 
 
+@pytest.mark.wide
 def test_python_exports_too_and_json_says_what_was_proved(vitrail, run, tmp_path):
     assert package.open(run).export("pt2", tmp_path / "mine.pt2") == tmp_path / "mine.pt2"
     answer = vitrail("export", run, "--to", "pt2", "--out", tmp_path / "again.pt2", "--json")
@@ -50,6 +51,7 @@ def test_python_exports_too_and_json_says_what_was_proved(vitrail, run, tmp_path
     assert told["largest_difference"] < 1e-4 and told["changed"] == 0 and told["pictures"] >= 1
 
 
+@pytest.mark.wide
 def test_a_package_that_resizes_says_how_far_its_answers_lie_apart(vitrail, run, flowers):
     answer = vitrail("export", run, "--to", "pt2", "--resize")
     assert answer.code == 0, answer.err
@@ -61,6 +63,7 @@ def test_a_package_that_resizes_says_how_far_its_answers_lie_apart(vitrail, run,
     np.testing.assert_allclose(module(as_it_is)[0].numpy(), expected, atol=0.01)
 
 
+@pytest.mark.wide
 def test_where_the_pictures_of_a_run_are_gone_drawn_ones_are_compared_and_said(vitrail, run):
     (run / "splits.csv").unlink()
     answer = vitrail("export", run, "--to", "pt2")
@@ -68,6 +71,7 @@ def test_where_the_pictures_of_a_run_are_gone_drawn_ones_are_compared_and_said(v
     assert "on drawn pictures, because those of the run are not here" in answer.out and "100 pictures" in answer.out
 
 
+@pytest.mark.wide
 def test_a_bundle_is_exported_beside_itself(vitrail, run):
     bundle = run / "model"
     answer = vitrail("export", bundle, "--to", "pt2")
@@ -75,6 +79,7 @@ def test_a_bundle_is_exported_beside_itself(vitrail, run):
     assert (run / "model.pt2").is_file() and "on drawn pictures, because no run has held out any" in answer.out
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("to", CLASSIFIERS)
 def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitrail, run, flowers, to):
     answer = vitrail("export", run, "--to", to)
@@ -159,6 +164,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(verify, "RATE_BATCH_SIZE", 1)
 
 
+@pytest.mark.wide
 def test_int8_is_fitted_to_the_run_s_training_pictures_and_says_how_fast_it_is(vitrail, run, quick):
     answer = vitrail("export", run, "--precision", "int8", "--json", "--force")
     assert answer.code == 0, answer.err
@@ -171,6 +177,7 @@ def test_int8_is_fitted_to_the_run_s_training_pictures_and_says_how_fast_it_is(v
     assert fitted.startswith("calibrated on ") and fitted.endswith(" training pictures of the run")
 
 
+@pytest.mark.wide
 def test_int8_can_be_fitted_to_other_pictures(vitrail, run, flowers, quick):
     out = run / "other.onnx"
     words = ("export", run / "model", "--precision", "int8", "--out", out, "--force")
@@ -180,6 +187,7 @@ def test_int8_can_be_fitted_to_other_pictures(vitrail, run, flowers, quick):
     assert f"calibrated on 5 pictures of {flowers / 'disc'}" in answer.out and out.is_file()
 
 
+@pytest.mark.wide
 def test_a_smaller_file_that_decides_otherwise_leaves_nothing_and_an_exit_code(vitrail, run, quick, monkeypatch):
     monkeypatch.setattr(verify, "MIN_AGREEMENT", 1.01)
     answer = vitrail("export", run, "--to", "pt2", "--precision", "bf16")

@@ -15,6 +15,8 @@ from nursery import Nursery
 from vitrail.train.resume import RESULT_FILES
 from vitrail.train.run_folder import RunFolder
 
+pytestmark = pytest.mark.wide
+
 LINE = ("--recipe.save_every", "3", "--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.6")
 PLACES = [
     "renamed extension.toml", "made plan.toml", "renamed plan.toml", "written plan.toml 2", "renamed plan.toml 2",

@@ -49,6 +49,7 @@ def test_every_picture_is_answered_once_by_a_model_that_has_not_seen_it(folds):
         assert all(told[row["id"]] == row["probability"] for row in own)
 
 
+@pytest.mark.wide
 def test_what_the_command_names_is_found_from_anywhere_when_folds_go_on(
     vitrail, flowers, run_folder, tmp_path, monkeypatch
 ):
@@ -67,6 +68,7 @@ def test_what_the_command_names_is_found_from_anywhere_when_folds_go_on(
     assert f"of {tmp_path / 'here' / 'more'} to" in again.err
 
 
+@pytest.mark.wide
 def test_a_model_that_has_seen_no_label_answers_nothing(vitrail, flowers, tmp_path):
     run = tmp_path / "run"
     assert vitrail("train", flowers, *TINY, "--steps", "1", "--pretrain.steps", "1", "--out", run).code == 0
@@ -115,6 +117,7 @@ def test_figures_stand_in_a_table_and_in_the_appendix_for_papers(vitrail, folds)
     assert "The models of all folds answer together" in page and "3 models, one for each fold" in page
 
 
+@pytest.mark.wide
 def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, flowers, tmp_path):
     stopped = tmp_path / "folds"
     shutil.copytree(folds, stopped)
@@ -130,6 +133,7 @@ def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, f
     assert vitrail("predict", stopped, flowers / "disc").code == 0
 
 
+@pytest.mark.wide
 def test_a_fold_that_was_killed_before_it_had_a_plan_begins_anew(vitrail, folds, flowers, tmp_path):
     killed = shutil.copytree(folds, tmp_path / "folds")
     shutil.rmtree(killed / "fold-2")
@@ -142,6 +146,7 @@ def test_a_fold_that_was_killed_before_it_had_a_plan_begins_anew(vitrail, folds,
     assert any((killed / "fold-2" / "checkpoints").iterdir()), "what was learnt is nobody's to throw away"
 
 
+@pytest.mark.wide
 def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     out, true, count = tmp_path / "folds", loop.apply_step, 0
@@ -161,6 +166,7 @@ def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_pat
     assert len(bundle.list_members(out / "model")) == 3
 
 
+@pytest.mark.wide
 def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwise(vitrail, folds, tmp_path):
     out = shutil.copytree(folds, tmp_path / "folds")
 
@@ -182,6 +188,7 @@ def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwi
     assert all(own == copy for own, copy in models())
 
 
+@pytest.mark.wide
 def test_H1_one_process_at_a_time_trains_folds(vitrail, folds, flowers, tmp_path):
     out = shutil.copytree(folds, tmp_path / "folds")
     with lock.Lock(out):
@@ -191,11 +198,13 @@ def test_H1_one_process_at_a_time_trains_folds(vitrail, folds, flowers, tmp_path
     assert vitrail("train", "--resume", out).code == 0 and not (out / ".lock").exists()
 
 
+@pytest.mark.wide
 def test_one_fold_alone_is_a_run_of_its_own(vitrail, flowers, tmp_path):
     assert vitrail("train", flowers, *WORDS, "--data.fold", 1, "--out", tmp_path / "run").code == 0
     assert (tmp_path / "run" / "report.html").is_file() and not (tmp_path / "run" / "fold-0").exists()
 
 
+@pytest.mark.wide
 def test_a_dry_run_of_all_folds_shows_the_plan_of_the_first_with_its_share_of_the_minutes(vitrail, flowers):
     for words, minutes in ((("--minutes", 0.4), 0.2), ((), 5.0)):
         answer = vitrail("train", flowers, *TINY, "--folds", 2, *words, "--dry-run")
@@ -213,6 +222,7 @@ def test_what_folds_cannot_do_is_refused(vitrail, folds, flowers):
     assert answer.code == 2 and "go on as they were begun" in answer.err and "fold-0" in answer.err
 
 
+@pytest.mark.wide
 def test_suspects_of_the_folds_are_listed_said_and_taken_by_exclude(vitrail, folds, flowers, tmp_path):
     path = folds / "suspects.csv"
     assert path.read_text().splitlines()[0] == "id,path,given,suggested,score,reason"
@@ -231,6 +241,6 @@ def test_suspects_of_the_folds_are_listed_said_and_taken_by_exclude(vitrail, fol
 def test_folds_are_measured_on_the_answers_of_models_that_have_not_seen_the_pictures(vitrail, folds, flowers):
     told = json.loads(vitrail("evaluate", folds, "--json").out)
     assert told["metrics"] == json.loads((folds / "metrics-out-of-fold.json").read_text())
-    assert vitrail("evaluate", folds).out.splitlines()[0].endswith("on flowers0, split out-of-fold")
+    assert vitrail("evaluate", folds).out.splitlines()[0].endswith(f"on {flowers.name}, split out-of-fold")
     answer = vitrail("evaluate", folds, "--corruptions", "films")
     assert answer.code == 2 and "only --by can be asked of those" in answer.err

@@ -44,6 +44,7 @@ def full_from(count: int, true, error: Exception):
     return watched
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrail, pictures, tmp_path, monkeypatch):
     run, true = tmp_path / "run", loop.try_step
@@ -111,6 +112,7 @@ def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):
     assert told.startswith("The memory is full in the evaluation after step 7. Close other programs.")
 
 
+@pytest.mark.wide
 def test_F10_half_applied_weights_are_not_saved(vitrail, pictures, tmp_path, monkeypatch):
     def full(*words: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -144,6 +146,7 @@ def test_F10_the_largest_batch_is_found_by_halving():
         loop.find_largest_batch(full_from(1, None, RuntimeError("something else")), 4)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("training", "said"), [(True, "The memory is full at step"), (False, "in the evaluation after step")]
 )
@@ -187,6 +190,7 @@ def test_G1_a_disk_that_is_full_names_what_is_needed_and_what_is_safe(vitrail, p
     assert vitrail("train", "--resume", run).code == 0
 
 
+@pytest.mark.wide
 def test_G4_a_log_that_cannot_be_written_stops_nothing_and_is_told_once(vitrail, pictures, tmp_path, monkeypatch):
     def full(path: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -198,6 +202,7 @@ def test_G4_a_log_that_cannot_be_written_stops_nothing_and_is_told_once(vitrail,
     RunFolder(tmp_path / "run").log("nobody hears this")
 
 
+@pytest.mark.wide
 def test_A18_an_old_checkpoint_that_cannot_be_deleted_is_told_once(vitrail, pictures, tmp_path, monkeypatch):
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))

@@ -21,6 +21,7 @@ def run_unread(tmp_path: Path, *words: str) -> int:
     return done.returncode
 
 
+@pytest.mark.wide
 def test_a_training_goes_on_when_nobody_watches_it(tmp_path):
     assert run_unread(tmp_path, "train", "digits", "--steps", "3", "--out", "run") == 0
     assert (tmp_path / "run" / "report.html").is_file()
@@ -30,6 +31,7 @@ def test_a_failure_keeps_its_exit_code_when_nobody_reads_why(tmp_path):
     assert run_unread(tmp_path, "train", "nothing-here") == 3
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(os.name == "nt", reason="closed and full streams as a Unix shell makes them")
 @pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", "2>&- >&-"])
 def test_streams_that_take_nothing_change_no_exit_code(stream, tmp_path):
@@ -43,6 +45,7 @@ def test_streams_that_take_nothing_change_no_exit_code(stream, tmp_path):
     assert run("train", "nothing-here", "--debug") == 3
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
 def test_a_training_that_ignores_SIGHUP_goes_on_without_its_terminal(tmp_path):
     import pty

@@ -16,6 +16,8 @@ from killing import EVERYTHING, SHORT, differences, draw, left_behind, until_don
 from nursery import Nursery
 from vitrail.train import checkpoint
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 LINE = ("--steps", "12", "--recipe.save_every", "3", "--recipe.ema_decay", "0.9")
 FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json", "plan.toml")
 PARTS = 17

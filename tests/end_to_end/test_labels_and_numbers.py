@@ -75,6 +75,7 @@ def test_labels_are_learnt_and_every_figure_can_be_had_from_the_file_alone(label
     assert figures["auroc"] == pytest.approx(np.mean(areas))
 
 
+@pytest.mark.wide
 def test_numbers_are_learnt_in_their_unit_and_every_figure_can_be_had_from_the_file_alone(numbers_run):
     (one,) = figures_of(numbers_run)["per_column"]
     rows = [row for row in rows_of(numbers_run / "predictions" / "test.csv") if row["target_power"]]
@@ -88,6 +89,7 @@ def test_numbers_are_learnt_in_their_unit_and_every_figure_can_be_had_from_the_f
     assert one["constant_mae"] == pytest.approx(sk.mean_absolute_error(truth, always), rel=1e-6)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("kind", "opening", "curve"),
     [
@@ -107,6 +109,7 @@ def test_a_training_shows_its_figure_on_the_way_and_at_the_end(kind, opening, cu
     assert [row["step"] for row in recorded if curve in row] == [60, 120]
 
 
+@pytest.mark.wide
 def test_evaluate_repeats_the_figures_and_measures_another_manifest(vitrail, labels_run, numbers_run, tmp_path):
     for run in (labels_run, numbers_run):
         again = json.loads(vitrail("evaluate", run, "--json").out)["metrics"]
@@ -120,6 +123,7 @@ def test_evaluate_repeats_the_figures_and_measures_another_manifest(vitrail, lab
     assert other.code == 3 and "has labels that the model does not know" in other.err
 
 
+@pytest.mark.wide
 def test_predictions_have_the_columns_of_their_task(vitrail, labels_run, numbers_run, films, tmp_path):
     pictures = sorted((films.parent / "pictures").iterdir())[:5]
     rows = list(csv.DictReader(io.StringIO(vitrail("predict", labels_run, *pictures).out)))
@@ -134,6 +138,7 @@ def test_predictions_have_the_columns_of_their_task(vitrail, labels_run, numbers
     assert isinstance(json.loads(vitrail("predict", labels_run, pictures[0], "--json").out)[0]["label"], list)
 
 
+@pytest.mark.wide
 def test_every_door_gives_the_same_answer(labels_run, numbers_run):
     for run, column in ((labels_run, "prob_nodule"), (numbers_run, "value_power")):
         stored = rows_of(run / "predictions" / "test.csv")[:4]
@@ -143,6 +148,7 @@ def test_every_door_gives_the_same_answer(labels_run, numbers_run):
         np.testing.assert_allclose(again, [float(row[column]) for row in stored], rtol=0.01)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, vitrail, tmp_path, monkeypatch):
     from vitrail.errors import DataError
@@ -170,6 +176,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, v
     assert whole == again
 
 
+@pytest.mark.wide
 def test_the_report_holds_the_figures_and_is_rebuilt_to_the_same_bytes(vitrail, labels_run, numbers_run):
     for run in (labels_run, numbers_run):
         before = (run / "report.html").read_bytes()
@@ -184,6 +191,7 @@ def test_the_report_holds_the_figures_and_is_rebuilt_to_the_same_bytes(vitrail, 
     assert f"Always saying {one['constant']:.4g}" in page and "<img " in page
 
 
+@pytest.mark.wide
 def test_the_appendix_for_papers_has_what_each_task_asks(vitrail, labels_run, numbers_run):
     asked = ((labels_run, ("any of 2 findings", "sensitivity")), (numbers_run, ("1 number", "absolute error")))
     for run, words in asked:
@@ -193,6 +201,7 @@ def test_the_appendix_for_papers_has_what_each_task_asks(vitrail, labels_run, nu
         assert "neither in the loss nor in any figure" in page
 
 
+@pytest.mark.wide
 def test_the_model_card_says_what_the_outputs_mean(labels_run, numbers_run):
     assert "any of 2 labels" in (labels_run / "model" / "README.md").read_text()
     card = (labels_run / "model" / "README.md").read_text()
@@ -202,6 +211,7 @@ def test_the_model_card_says_what_the_outputs_mean(labels_run, numbers_run):
     assert f"{scale['deviation'][0]:.6g} x output + {scale['mean'][0]:.6g}" in card
 
 
+@pytest.mark.wide
 def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, tmp_path):
     for number, source in enumerate((films, cells)):
         mixing = ("--recipe.mixup", "0.5", "--recipe.cutmix", "1")
@@ -216,6 +226,7 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("task", "kind"), [("labels", MultilabelPredictions), ("number", RegressionPredictions)])
 def test_python_objects_are_fitted_answered_measured_and_exported(task, kind, threads_kept, tmp_path):
     generator = np.random.default_rng(0)

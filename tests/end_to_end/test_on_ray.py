@@ -9,6 +9,8 @@ import pytest
 
 import partners
 
+pytestmark = pytest.mark.wide
+
 PROGRAM = str(Path(__file__).parents[1] / "on_ray.py")
 PARTS = 24
 

@@ -19,6 +19,8 @@ from vitrail.cli.main import main
 from vitrail.evaluate import prediction_tables as tables
 from vitrail.predict.predictor import Predictor
 
+pytestmark = pytest.mark.wide
+
 WORDS = (
     "--model", "vit_mu_patch8_16", "--recipe.batch_size", "32", "--compute.threads", "1", "--data.val_fraction", "0.4",
     "--data.test_fraction", "0.2", "--recipe.evaluate_every", "60", "--steps", "60",

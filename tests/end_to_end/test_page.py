@@ -30,6 +30,7 @@ def test_a_picture_that_is_chosen_is_answered_in_calibrated_words(served, hands)
     expect(hands.page.locator("#says")).to_have_text("digit-00.png: 0")
 
 
+@pytest.mark.wide
 def test_every_class_can_be_shown(served, hands):
     hands.pick(one(served))
     expect(hands.page.locator(".bars li")).to_have_count(5)
@@ -50,12 +51,14 @@ def test_pictures_are_dropped(served, hands):
     expect(hands.row("digit-03.png").locator("td.answer")).to_have_text("3")
 
 
+@pytest.mark.wide
 def test_a_picture_is_pasted(served, hands):
     paste = "(files) => document.dispatchEvent(new ClipboardEvent('paste', { clipboardData: files, bubbles: true }))"
     hands.page.evaluate(paste, hands.carry(one(served, 2)))
     expect(hands.page.locator(".word")).to_have_text("2")
 
 
+@pytest.mark.wide
 def test_the_camera_is_asked_only_when_its_button_is_pressed_and_let_go_afterwards(hands):
     dark = "!document.getElementById('film').srcObject"
     hands.until(dark)
@@ -94,6 +97,7 @@ def test_the_map_shows_the_patches_values_and_the_slider_its_strength(served, ha
     assert hands.colour(0, dark) == [0] * 3, "where the map is 0 the picture is untouched"
 
 
+@pytest.mark.wide
 def test_another_method_and_another_class_draw_other_maps(served, hands):
     hands.pick(one(served))
     hands.explained()
@@ -109,6 +113,7 @@ def test_another_method_and_another_class_draw_other_maps(served, hands):
     assert len(explanations) == 3, "a map that is known is not asked for again"
 
 
+@pytest.mark.wide
 def test_a_method_that_is_blind_to_classes_takes_none_and_its_artefacts_are_not_coloured(served, hands):
     hands.pick(one(served))
     hands.explained()
@@ -120,6 +125,7 @@ def test_a_method_that_is_blind_to_classes_takes_none_and_its_artefacts_are_not_
     expect(hands.page.locator("#reading")).to_contain_text("Row 6, column 2: holds notes of the model")
 
 
+@pytest.mark.wide
 def test_a_no_of_the_explanation_is_told_below_the_picture(served, hands):
     picture = one(served)
     del served.recorded.maps[digest(*picture.values())]["relevance", "7"]
@@ -144,6 +150,7 @@ def test_what_is_not_answered_says_why_in_sentences(served, hands):
     expect(hands.page.locator(".promise")).to_have_count(0)
 
 
+@pytest.mark.wide
 def test_labels_have_bars_with_their_thresholds(browser):
     world = findings()
     with serving(world.recorded) as recorded, visiting(browser, recorded.url) as hands:
@@ -167,6 +174,7 @@ def test_labels_have_bars_with_their_thresholds(browser):
         assert hands.saved() == world.table.csv_bytes()
 
 
+@pytest.mark.wide
 def test_numbers_have_units_and_ranges(browser):
     world = measures()
     with serving(world.recorded) as recorded, visiting(browser, recorded.url) as hands:
@@ -184,6 +192,7 @@ def test_numbers_have_units_and_ranges(browser):
         assert hands.saved() == world.table.csv_bytes()
 
 
+@pytest.mark.wide
 def test_scores_that_are_not_calibrated_promise_nothing(served, browser):
     served.recorded.about["calibrated"] = False
     with visiting(browser, served.recorded.url) as hands:
@@ -193,6 +202,7 @@ def test_scores_that_are_not_calibrated_promise_nothing(served, browser):
         expect(hands.page.locator("#answer h3")).to_have_text("Scores")
 
 
+@pytest.mark.wide
 def test_a_kind_that_browsers_cannot_show_is_drawn_by_the_server(served, hands):
     film, body = flower("TIFF"), next(iter(served.pictures.values()))
     served.recorded.rows[digest(film)] = served.recorded.rows[digest(body)]
@@ -203,6 +213,7 @@ def test_a_kind_that_browsers_cannot_show_is_drawn_by_the_server(served, hands):
     expect(hands.row("digit-00.png").locator("img.thumb")).to_have_attribute("src", re.compile("^blob:"))
 
 
+@pytest.mark.wide
 def test_the_whole_page_is_done_by_keyboard_alone(served, hands):
     page = hands.page
     page.keyboard.press("Tab")

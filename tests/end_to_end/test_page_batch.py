@@ -34,6 +34,7 @@ def test_twelve_pictures_are_asked_about_a_few_at_a_time_and_saved_as_predict_sa
     assert hands.saved() == served.table.csv_bytes()
 
 
+@pytest.mark.wide
 def test_the_table_is_sorted_by_any_column_and_narrowed_to_those_that_need_a_person(served, hands):
     hands.pick(served.pictures)
     hands.answered(12)
@@ -52,6 +53,7 @@ def test_the_table_is_sorted_by_any_column_and_narrowed_to_those_that_need_a_per
     expect(hands.page.locator("tbody tr")).to_have_count(12)
 
 
+@pytest.mark.wide
 def test_one_bad_file_of_three_says_why_and_the_others_go_on(served, hands):
     names = list(served.pictures)
     bad = b"no picture"
@@ -70,6 +72,7 @@ def test_one_bad_file_of_three_says_why_and_the_others_go_on(served, hands):
     expect(hands.page.locator("#left-out")).to_have_text("")
 
 
+@pytest.mark.wide
 def test_a_file_that_is_too_large_is_not_sent(served, hands):
     hands.pick({"large.png": bytes(2 * 2**20)})
     expect(hands.page.locator("#answer .stern")).to_have_text(
@@ -78,6 +81,7 @@ def test_a_file_that_is_too_large_is_not_sent(served, hands):
     assert not served.recorded.asked
 
 
+@pytest.mark.wide
 def test_a_busy_server_is_asked_again_when_it_says_so(served, hands):
     served.recorded.busy = 1
     hands.pick(served.pictures)
@@ -86,6 +90,7 @@ def test_a_busy_server_is_asked_again_when_it_says_so(served, hands):
     assert [count for path, count in served.recorded.asked if path == "/predict"] == [4, 4, 4, 4]
 
 
+@pytest.mark.wide
 def test_what_is_under_way_can_be_stopped_and_go_on(served, hands):
     served.recorded.gate.clear()
     hands.pick(served.pictures)
@@ -98,6 +103,7 @@ def test_what_is_under_way_can_be_stopped_and_go_on(served, hands):
     expect(hands.page.locator("#going")).to_be_hidden()
 
 
+@pytest.mark.wide
 def test_a_server_that_is_gone_is_said_and_nothing_is_lost(served, hands):
     hands.page.context.set_offline(True)
     hands.pick(served.pictures)
@@ -107,6 +113,7 @@ def test_a_server_that_is_gone_is_said_and_nothing_is_lost(served, hands):
     hands.answered(12)
 
 
+@pytest.mark.wide
 def test_pictures_that_are_removed_leave_nothing_behind(served, hands):
     served.recorded.gate.clear()
     hands.pick(served.pictures)
@@ -137,6 +144,7 @@ def test_a_token_is_asked_for_refused_and_taken(served, browser):
         expect(hands.page.locator("#ask-token")).to_be_hidden()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_nothing_is_wider_than_the_window(served, browser, width, tmp_path):
     long = "a-film-with-a-name-that-never-ends-" * 4 + ".png"
@@ -156,6 +164,7 @@ def test_nothing_is_wider_than_the_window(served, browser, width, tmp_path):
         hands.page.screenshot(path=tmp_path / f"batch-{width}.png", full_page=True)
 
 
+@pytest.mark.wide
 def test_dark_still_and_printed_pages_are_cared_for(served, hands):
     page = hands.page
     hands.pick(served.pictures)
@@ -176,6 +185,7 @@ def test_dark_still_and_printed_pages_are_cared_for(served, hands):
     assert height[0] == height[1], "on paper the whole table is there"
 
 
+@pytest.mark.wide
 def test_a_page_whose_server_is_gone_says_so(served, browser):
     with visiting(browser, served.recorded.url) as hands:
         hands.page.route(re.compile("/about$"), lambda route: route.abort())
@@ -183,6 +193,7 @@ def test_a_page_whose_server_is_gone_says_so(served, browser):
         expect(hands.page.locator("#trouble")).to_contain_text("The server does not answer.")
 
 
+@pytest.mark.wide
 def test_numbers_in_the_file_have_the_digits_that_python_gives_them(hands):
     rng = np.random.default_rng(0)
     drawn = (rng.standard_normal(3000) * 10.0 ** rng.uniform(-12, 12, 3000)).astype(np.float32)

@@ -16,7 +16,7 @@ from end_to_end.page_hands import visiting
 from end_to_end.page_worlds import encoded
 from served import reading, saved, serving
 
-pytestmark = pytest.mark.needs_chromium
+pytestmark = [pytest.mark.needs_chromium, pytest.mark.wide]
 TOKEN = "a-token-that-is-long-enough"
 
 

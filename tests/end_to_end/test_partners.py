@@ -21,6 +21,8 @@ import torch
 import partners
 from vitrail.files import safetensors_file
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 STEPS = 150
 PRETRAINED = ("--pretrain.steps", "300", "--pretrain.batch_size", "16")
 

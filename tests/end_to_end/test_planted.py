@@ -24,6 +24,8 @@ from vitrail.predict.predictor import Predictor
 from vitrail.services.evaluation import load_held_out
 from vitrail.services.map_faithfulness import get_map_function, measure_faithfulness
 
+pytestmark = pytest.mark.wide
+
 SHAPE = ("--model.depth", "3", "--model.class_token", "true", "--model.pool", "class+mean")
 LIMIT = 900
 """Seconds: two minutes on two cores that nobody else uses, and tests share theirs."""

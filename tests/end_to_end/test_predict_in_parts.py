@@ -76,6 +76,7 @@ def test_parts_become_json_lines_or_parquet_too(ending, vitrail, run_folder, lis
     assert out.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.wide
 def test_ranks_at_the_same_time_do_too(run_folder, listed, alone, tmp_path):
     out = tmp_path / "shared.csv"
     line = ["-m", "vitrail", "predict", str(run_folder), listed, "--part-size", "64", "--to", str(out)]
@@ -85,6 +86,7 @@ def test_ranks_at_the_same_time_do_too(run_folder, listed, alone, tmp_path):
     assert out.read_bytes() == alone
 
 
+@pytest.mark.wide
 def test_a_killed_process_loses_the_part_at_hand_and_no_other(vitrail, run_folder, listed, alone, tmp_path):
     out = tmp_path / "parts.csv"
     words = ("predict", run_folder, listed, "--part-size", "64", "--to", out)

@@ -79,6 +79,7 @@ def test_unlike_pictures_are_those_of_the_command_line(vitrail, run_folder, flow
     assert (found.others, found.n, found.cut) == (5, 2, None)
 
 
+@pytest.mark.wide
 def test_fit_trains_all_folds_as_the_command_line_does(vitrail, flowers, tmp_path):
     words = ("train", flowers, *TINY, "--folds", 2, "--steps", 2, "--out", tmp_path / "cli")
     assert vitrail(*words).code == 0
@@ -97,6 +98,7 @@ def test_fit_trains_all_folds_as_the_command_line_does(vitrail, flowers, tmp_pat
     assert again.evaluate() == run.evaluate()
 
 
+@pytest.mark.wide
 def test_what_folds_cannot_do_is_said(vitrail, flowers, tmp_path):
     run = package.fit(
         flowers, "vit_mu_patch8_16", steps=1, folds=2, out=tmp_path / "run", settings=SETTINGS, quiet=True

@@ -46,6 +46,7 @@ def opened(browser: Browser, path: Path, size: tuple[int, int]):
     return seen
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("size", [PHONE, DESK])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", ["classes", "labels"])
@@ -62,6 +63,7 @@ def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_
     seen.close()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["classes", "labels"])
 def test_no_page_is_wider_than_a_phone(kind, browser, runs):
     for asked in (None, *(AudienceRequest(audience=reader) for reader in READERS)):

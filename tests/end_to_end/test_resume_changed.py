@@ -79,6 +79,7 @@ WORDS = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("how", WORDS)
 def test_A9_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_taken(how, vitrail, whole, stopped):
     older = stopped / "checkpoints" / "step-00000004"
@@ -100,6 +101,7 @@ def _copy_as(path: Path, other: Path, step: int) -> None:
         atomic.write_json(new / "state.json", facts | {"step": step})
 
 
+@pytest.mark.wide
 def test_A9_what_dead_processes_left_unfinished_is_removed_and_what_is_younger_is_not(vitrail, stopped):
     left = [stopped / "checkpoints" / ".tmp-12345678-step-00000008", stopped / ".tmp-12345678-model"]
     for folder in left:
@@ -162,6 +164,7 @@ def test_A11_changes_that_break_the_meaning_are_refused_by_name(old, new, named,
         assert "train longer with --extend" in answer.err
 
 
+@pytest.mark.wide
 def test_A11_another_version_of_the_code_and_of_torch_is_told(vitrail, stopped, monkeypatch):
     true = checkpoint.describe_machine()
     monkeypatch.setattr(checkpoint, "describe_machine", lambda: true | {"threads": 1, "torch": "9.9", "vitrail": "8.8"})
@@ -173,6 +176,7 @@ def test_A11_another_version_of_the_code_and_of_torch_is_told(vitrail, stopped, 
     ) in answer.err
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("workers", [0, 3])
 def test_A12_another_number_of_workers_changes_no_bit(workers, vitrail, whole, stopped):
     answer = vitrail("train", "--resume", stopped, "--compute.num_workers", workers)
@@ -181,11 +185,13 @@ def test_A12_another_number_of_workers_changes_no_bit(workers, vitrail, whole, s
     assert differences(stopped, whole) == []
 
 
+@pytest.mark.wide
 def test_A12_another_number_of_threads_is_told_and_followed(vitrail, stopped):
     answer = vitrail("train", "--resume", stopped, "--compute.threads", 2)
     assert answer.code == 0 and "compute.threads 1 -> 2. The results are no longer bit for bit" in answer.err
 
 
+@pytest.mark.wide
 def test_A12_another_device_must_be_there(vitrail, stopped):
     answer = vitrail("train", "--resume", stopped, "--device", "mps")
     assert answer.code == 2 and "not usable with this torch" in answer.err
@@ -235,6 +241,7 @@ def test_A16_the_step_decides_and_no_clock(vitrail, stopped):
     assert f"Going on after step 6 of {STEPS}." in vitrail("train", "--resume", stopped).err
 
 
+@pytest.mark.wide
 def test_reasons_outlive_a_resume(vitrail, whole, stopped):
     assert vitrail("train", "--resume", stopped).code == 0
     reasons = [json.loads((run / "report.json").read_text())["reasons"] for run in (stopped, whole)]
@@ -243,6 +250,7 @@ def test_reasons_outlive_a_resume(vitrail, whole, stopped):
     assert RunFolder(stopped).read_reasons()["recipe.steps"] == "asked for"
 
 
+@pytest.mark.wide
 def test_H1_a_second_run_on_the_same_folder_stops_and_says_who_has_it(vitrail, stopped, monkeypatch):
     with lock.Lock(stopped):
         answer = vitrail("train", "--resume", stopped)

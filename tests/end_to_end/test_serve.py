@@ -22,6 +22,8 @@ from vitrail.explain.methods import METHODS
 from vitrail.predict.predictor import Predictor
 from vitrail.services.explanation import ExplainRequest, explain_with_predictor
 
+pytestmark = pytest.mark.serial
+
 READ = [case for case in CASES if not case.heavy]
 TOKEN = "a-token-that-nobody-guesses"
 
@@ -87,6 +89,7 @@ def test_e23_and_e5_every_kind_of_file_gets_the_row_of_the_command_or_a_refusal(
     assert accepted > 40
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("task", "decided"), [("labels", "labels"), ("number", "nothing"), ("classes", "unlike")])
 def test_every_task_has_the_columns_of_the_command(task, decided, tmp_path, capsys, picture, same_threads):
     found = reading(task=task, decided=decided)
@@ -191,6 +194,7 @@ def test_e16_names_of_clients_touch_no_file_and_no_log(server, picture, tmp_path
     assert len(server.ask("/predict", picture, {"X-Filename": "x" * 5000}).json["path"]) == 1000
 
 
+@pytest.mark.wide
 def test_who_asks_for_a_log_gets_a_line_for_each_request_without_names(model, picture):
     with serving(model, "--log") as server:
         assert server.ask("/predict", picture, {"X-Filename": "my-secret.png"}).status == 200
@@ -223,6 +227,7 @@ def test_unknown_paths_and_methods_are_refused_in_a_sentence(server):
     assert server.ask("/page/..%2fapp.py").status == 404 and server.ask("/nothing", b"x").status == 404
 
 
+@pytest.mark.wide
 def test_e19_without_its_token_nothing_is_computed_and_nothing_is_logged(model, picture, tmp_path):
     """E19."""
     file = tmp_path / "tokens"
@@ -237,11 +242,13 @@ def test_e19_without_its_token_nothing_is_computed_and_nothing_is_logged(model, 
         assert TOKEN not in server.said() + server.ask("/metrics").body.decode()
 
 
+@pytest.mark.wide
 def test_a_server_for_everybody_without_a_token_says_so_once(model):
     with serving(model, "--host", "0.0.0.0") as server:
         assert server.said().count("warning: whoever reaches this machine may use the model") == 1
 
 
+@pytest.mark.wide
 def test_one_file_may_be_read_in_another_way_and_unlike_settings_are_refused(model, capsys):
     with serving(model, "--image.max_pixels", 1000) as server:
         assert server.ask("/about").json["limits"]["pixels"] == 1000
@@ -264,6 +271,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch, capsys, 
     )
 
 
+@pytest.mark.wide
 def test_views_are_averaged_as_everywhere(tmp_path, capsys, picture, same_threads):
     import dataclasses
 

@@ -15,6 +15,8 @@ import pytest
 from corpus.writing import encoded, photo
 from served import PATHS, Server, memory, saved, serving
 
+pytestmark = pytest.mark.serial
+
 SLOW = 1.5
 LIMIT = 20 * 2**20
 HEAD = b"POST /predict HTTP/1.1\r\nHost: here\r\n"
@@ -126,6 +128,7 @@ def test_e3_what_frames_a_body_and_what_follows_it_are_bounded(server):
                     pass
 
 
+@pytest.mark.wide
 def test_e3_headers_after_a_body_change_nothing(server):
     """E3."""
     late = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nHost: there\r\nX-Filename: x\r\n\r\n"
@@ -160,6 +163,7 @@ def test_e4_a_head_that_does_not_end_is_cut_off(server, start):
     assert status(answer) == (408 if start else 0)
 
 
+@pytest.mark.wide
 def test_e4_bytes_that_come_one_by_one_do_not_keep_a_connection(server):
     """E4."""
     for start in (HEAD + b"X-Slow: ", HEAD + b"Content-Length: 100000\r\n\r\n"):
@@ -174,6 +178,7 @@ def test_e4_bytes_that_come_one_by_one_do_not_keep_a_connection(server):
             assert status(said) == 408 and time.monotonic() - began < SLOW + 1
 
 
+@pytest.mark.wide
 def test_e4_an_honest_body_may_take_its_time(server):
     """E4."""
     data = encoded(photo(), "BMP") + bytes(300_000)
@@ -186,6 +191,7 @@ def test_e4_an_honest_body_may_take_its_time(server):
         assert status(line.recv(4096)) == 200
 
 
+@pytest.mark.wide
 def test_e4_500_idle_connections_leave_health_as_it_was(server):
     """E4."""
     lines = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(500)]
@@ -225,6 +231,7 @@ def test_e15_odd_paths_and_heads_get_a_4xx(server):
     assert status(server.raw(b"GET / HTTP/1.1\r\n\r\n")) == 400  # no host
 
 
+@pytest.mark.wide
 def test_e25_noise_on_20_paths_kills_nothing(server):
     """E25: a slice; `benchmarks/server_soak.py --fuzz` does it for as long as it is told."""
     noise = random.Random(0)

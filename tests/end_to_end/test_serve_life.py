@@ -21,6 +21,8 @@ from corpus.writing import encoded, photo
 from served import Server, asked, nursery, saved, serving, talked, tree
 from vitrail.cli.main import main
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 PICTURE = encoded(photo(), "PNG")
 HEAD = b"POST /predict HTTP/1.1\r\nHost: here\r\n"
 

@@ -12,10 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from corpus.writing import encoded, photo
 from served import asked, memory, saved, serving, tree
 from serving_here import Here, serving_here
 from vitrail.serve.limits import ServerLimits
+
+pytestmark = pytest.mark.serial
 
 PICTURE = encoded(photo(), "PNG")
 HEAD = b"POST /predict HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(PICTURE)
@@ -72,6 +76,7 @@ def test_e6_64_clients_at_once_are_answered_in_few_batches():
         assert max(seconds for _, seconds, _ in found) <= 0.2 * (len(sizes) + 1) + 5
 
 
+@pytest.mark.wide
 def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
     """E7: the queue is bounded, one address cannot fill it, and nobody waits without end."""
     limits = ServerLimits(
@@ -106,6 +111,7 @@ def test_e8_what_takes_longer_than_the_deadline_is_told_so_and_makes_room():
         assert sum(sizes) < 3  # one of them was given up before the model got to it
 
 
+@pytest.mark.wide
 def test_e9_who_leaves_the_queue_is_never_computed():
     """E9."""
     with serving_here() as here:
@@ -189,6 +195,7 @@ def test_too_many_explanations_are_told_to_come_again():
         assert asked(here.port, "/explain", PICTURE).status == 200
 
 
+@pytest.mark.wide
 def test_e22_open_files_threads_and_memory_stay_as_they_are(tmp_path):
     """E22: a slice; `benchmarks/server_soak.py` runs 100,000 requests or 20 minutes."""
     with serving(saved(tmp_path / "tiny"), "--workers", 1) as server:

@@ -17,6 +17,8 @@ from vitrail.files import atomic
 from vitrail.train import checkpoint, finish, fit, loop, trainer
 from vitrail.train.planning import fingerprint
 
+pytestmark = pytest.mark.serial
+
 STEPS = 9
 STOPPING = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
 
@@ -85,6 +87,7 @@ def test_A5_A6_A7_a_signal_that_stops_saves_one_checkpoint_and_says_how_to_go_on
     assert "Going on after step 4 of 9." in vitrail("train", "--resume", run).err
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("place", "times", "step"), [("data", 4, 4), ("save", 2, 5), ("validation", 5, 5)])
 def test_A5_SIGTERM_while_pictures_are_awaited_or_a_checkpoint_or_a_validation_is_made(
     place, times, step, vitrail, pictures, tmp_path, send_in, kept_handlers
@@ -96,6 +99,7 @@ def test_A5_SIGTERM_while_pictures_are_awaited_or_a_checkpoint_or_a_validation_i
     assert whole is not None and whole.name == f"step-{step:08d}" and complaints == []
 
 
+@pytest.mark.wide
 def test_A5_SIGTERM_twice_leaves_a_whole_checkpoint_and_ends_with_143(pictures, tmp_path):
     run = tmp_path / "run"
     with Nursery() as nursery:
@@ -112,6 +116,7 @@ def test_A5_SIGTERM_twice_leaves_a_whole_checkpoint_and_ends_with_143(pictures, 
         assert nursery.wait(going).code == 143
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("number", "code"), STOPPING)
 def test_A5_a_signal_during_the_conclusion_ends_it_and_the_resume_redoes_it(
     number, code, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
@@ -125,6 +130,7 @@ def test_A5_a_signal_during_the_conclusion_ends_it_and_the_resume_redoes_it(
     assert vitrail("train", "--resume", run).code == 0 and (run / "report.html").is_file()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("place", "times"), [("step", STEPS), ("save", 5)])
 def test_A5_a_signal_in_the_last_step_or_its_save_stops_before_the_evaluation(
     place, times, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
@@ -189,6 +195,7 @@ def test_A7_USR1_saves_and_goes_on(vitrail, pictures, tmp_path, send_in, kept_ha
     assert f"Saved after step 5 of {STEPS}, as a signal asked; the training goes on." in answer.err
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_A7_USR1_before_the_steps_or_after_them_ends_nothing(
     dry, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch

@@ -20,6 +20,8 @@ from vitrail.services import diagnostics
 from vitrail.services.evaluation import LabelledImages
 from vitrail.spec import ImageSpec
 
+pytestmark = pytest.mark.wide
+
 STEPS = 150
 
 

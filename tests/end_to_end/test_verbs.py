@@ -36,6 +36,7 @@ def test_a_training_for_machines_prints_nothing_but_json(vitrail, flowers, tmp_p
     assert told["run"] == str(tmp_path / "run") and told["metrics"]["n"] == 2
 
 
+@pytest.mark.wide
 def test_the_default_run_folder_tells_date_source_and_model(vitrail, flowers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert vitrail("train", flowers, *TINY, "--steps", 2).code == 0
@@ -53,6 +54,7 @@ def test_a_dry_run_prints_a_plan_that_can_be_followed(vitrail, flowers, tmp_path
     assert followed.code == 0, followed.err
 
 
+@pytest.mark.wide
 def test_the_same_plan_gives_the_same_weights(vitrail, run_folder, tmp_path):
     answer = vitrail("train", "--plan", run_folder / "plan.toml", "--out", tmp_path / "again")
     assert answer.code == 0, answer.err
@@ -62,12 +64,14 @@ def test_the_same_plan_gives_the_same_weights(vitrail, run_folder, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.wide
 def test_a_plan_can_be_changed_by_flags_and_names(vitrail, run_folder, tmp_path):
     plan = ("train", "--plan", run_folder / "plan.toml", "--json", "--dry-run")
     told = json.loads(vitrail(*plan, "--steps", 5, "--seed", 7, "--recipe.lr", "0.01").out)["plan"]
     assert (told["recipe"]["steps"], told["seed"], told["recipe"]["lr"]) == (5, 7, 0.01)
 
 
+@pytest.mark.wide
 def test_a_dry_run_of_a_written_plan_says_what_it_would_take_and_makes_nothing(
     vitrail, run_folder, tmp_path, monkeypatch
 ):
@@ -83,6 +87,7 @@ def test_a_dry_run_of_a_written_plan_says_what_it_would_take_and_makes_nothing(
     assert json.loads(again.out)["plan"] == json.loads(answer.out)["plan"]
 
 
+@pytest.mark.wide
 def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, tmp_path, monkeypatch):
     class Still(datetime):
         @classmethod
@@ -98,6 +103,7 @@ def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, t
     assert one.startswith("20261125-031515-flowers") and (two, three) == (f"{one}-2", f"{one}-3")
 
 
+@pytest.mark.wide
 def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
     fields = ("--data.test_fraction", "0.4", "--compute.number-format", "bfloat16")
     answer = vitrail("train", flowers, *TINY, *fields, "--steps", 2, "--dry-run", "--json")
@@ -129,6 +135,7 @@ def test_evaluating_gives_the_figures_of_the_run(vitrail, run_folder):
     assert told["log_loss"] == pytest.approx(kept["log_loss"], abs=1e-5)
 
 
+@pytest.mark.wide
 def test_a_run_compared_with_itself_is_no_better(vitrail, run_folder):
     answer = vitrail("evaluate", run_folder, "--against", run_folder)
     assert answer.code == 0, answer.err
@@ -138,6 +145,7 @@ def test_a_run_compared_with_itself_is_no_better(vitrail, run_folder):
     assert {one["p_value"] for one in told["comparison"]["differences"]} == {1.0}
 
 
+@pytest.mark.wide
 def test_a_model_is_not_compared_on_pictures_that_the_other_has_learnt_from(vitrail, run_folder, flowers):
     answer = vitrail("evaluate", run_folder, flowers, "--against", run_folder)
     assert answer.code == 0, answer.err
@@ -190,6 +198,7 @@ def test_inspecting_a_name_counts_its_parameters(vitrail):
     assert sum(told["parts"].values()) == told["parameters"]
 
 
+@pytest.mark.wide
 def test_inspecting_a_name_draws_the_picture_that_comes_along(vitrail, tmp_path):
     answer = vitrail("inspect", "explained_vit_patch20_60x100", "--figures", tmp_path, "--token", 12, "--cmap", "gray")
     assert answer.code == 0, answer.err
@@ -217,6 +226,7 @@ def test_doctor_gives_a_reason_for_every_choice(vitrail):
     assert "device" in vitrail("doctor").out
 
 
+@pytest.mark.wide
 def test_a_manifest_with_groups_is_trained_on_and_another_is_evaluated(vitrail, flowers, tmp_path):
     lines = [f"{kind}/{number}.png,{kind},{number}" for kind in ("disc", "stripes") for number in range(5)]
     (flowers / "bed.csv").write_text("\n".join(["path,kind,bed", *lines]) + "\n")

@@ -56,6 +56,7 @@ def cases() -> dict[str, Open]:
     )
 
 
+@pytest.mark.first(12)
 @pytest.mark.parametrize("opened", cases().values(), ids=cases().keys())
 @torch.no_grad()
 def test_X1_attention_and_a_map_of_any_checkpoint_by_one_call(opened: Open, tmp_path: Path) -> None:

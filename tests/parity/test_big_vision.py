@@ -178,6 +178,7 @@ def test_each_model_has_the_card_of_its_kind(tmp_path: Path) -> None:
     assert opened("naflex", tmp_path).config.resample == "bilinear-antialias"
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", [*PARTS, "naflex"])
 def test_every_damage_is_refused(kind: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:

@@ -78,6 +78,7 @@ def upper_left(pixels: Tensor, patch: tuple[int, int]) -> Tensor:
     return pixels[:, :: patch[0], :: patch[1]]
 
 
+@pytest.mark.first(4)
 @every_kind
 def test_integrated_gradients_of_every_kind_of_model_equal_captums(config: ViTConfig) -> None:
     model, images, of = made(config)

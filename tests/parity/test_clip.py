@@ -204,6 +204,7 @@ def test_a_configuration_that_makes_no_sense_is_named(changes: Described, messag
         load_checkpoint(saved(model, described, tmp_path / "folder"))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", ["LayerScale", "trunk"])
 def test_every_damage_is_refused_by_name(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, described = with_trunk("projection", monkeypatch) if case == "trunk" else reference(case)
@@ -226,6 +227,7 @@ def test_every_damage_is_refused_by_name(case: str, tmp_path: Path, monkeypatch:
     assert refuses_every_damage(weights, from_tensors, ignored=words, prefix="visual.trunk.") > 100
 
 
+@pytest.mark.wide
 def test_every_damage_of_openais_file_is_refused_by_name(tmp_path: Path) -> None:
     tower = reference("QuickGELU")[0].visual
 

@@ -74,6 +74,7 @@ def test_gradients_are_equal(case: str) -> None:
     assert difference < 1e-4
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("case", CASES)
 def test_every_damage_is_refused_by_name(case: str) -> None:
     _, tensors = original(case)

@@ -213,6 +213,7 @@ def test_gradients_on_every_weight_are_those_of_timm(tmp_path: Path) -> None:
     assert gap <= 1e-4
 
 
+@pytest.mark.wide
 def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         load_checkpoint(npz(tmp_path / "damaged.npz", tensors), layout="google-npz")

@@ -151,6 +151,7 @@ def test_a_config_that_makes_no_sense_is_an_error(
         load_checkpoint(folder)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "memory", "prefix"),
     [

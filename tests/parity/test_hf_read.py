@@ -18,6 +18,7 @@ from .hf_cases import CASES
 NAMINGS = {"names of files": False, "names in memory": True}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("naming", NAMINGS)
 @pytest.mark.parametrize("name", CASES)
 def test_every_block_and_output_is_the_references(name: str, naming: str, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def test_the_blog_file_carries_the_unused_norms_and_its_shared_tensors_twice() -
     assert tensors["vit.3.mlp.seq.0.weight"].shape == tensors["vit.3.mlp.linear1.weight"].shape == (3072, 768)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_renamed_is_an_error_that_names_it_and_its_new_name(layout: str, tmp_path: Path) -> None:
     _, tensors = written(layout)
@@ -102,6 +103,7 @@ def test_every_tensor_renamed_is_an_error_that_names_it_and_its_new_name(layout:
         assert f"{name}_x" in str(error.value)
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_missing_is_an_error_that_names_it(layout: str, tmp_path: Path) -> None:
     _, tensors = written(layout)
@@ -111,6 +113,7 @@ def test_every_tensor_missing_is_an_error_that_names_it(layout: str, tmp_path: P
             load_checkpoint(save(tmp_path, fewer), **SAID[layout])
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_of_another_shape_is_an_error_that_names_it(layout: str, tmp_path: Path) -> None:
     _, tensors = written(layout)
@@ -122,6 +125,7 @@ def test_every_tensor_of_another_shape_is_an_error_that_names_it(layout: str, tm
                 load_checkpoint(save(tmp_path, {**tensors, name: wrong}), **SAID[layout])
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_every_tensor_with_a_nan_is_an_error_that_names_it(layout: str, tmp_path: Path) -> None:
     _, tensors = written(layout)

@@ -107,6 +107,7 @@ def test_writing_gives_back_the_same_tensors(name: str) -> None:
         assert torch.equal(again.model(images), loaded.model(images))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("name", LAYOUT_OF)
 def test_every_damage_is_refused_by_name(name: str) -> None:
     ignored = ("local_cls_norm.*", "decoder_*", *(("mask_token",) if name == "mae" else ()))

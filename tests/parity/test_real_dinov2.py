@@ -33,6 +33,7 @@ def way_of(size: tuple[int, int]) -> str:
     return "read, native grid" if size == SIZES[0] else f"read, {size[0] // 14}x{size[1] // 14} grid"
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("way", ["loaded at this size", "loaded as it is"])
 def test_it_equals_transformers(theirs, size, way):
@@ -60,6 +61,7 @@ def test_every_number_of_the_file_is_there():
     assert found.config.grid == (37, 37) and "Apache-2.0" in found.licence
 
 
+@pytest.mark.wide
 def test_timm_reads_what_we_write_of_it(tmp_path):
     """timm stretches positions with antialiasing, so that the comparison at 224 follows its rule."""
     import timm

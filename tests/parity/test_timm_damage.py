@@ -19,6 +19,7 @@ DECIDES = {"parallel": ("norm_pre.weight",)}
 """Tensors without which the file is of another kind, in which another tensor is missing."""
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("case", CASES)
 def test_every_damage_is_refused_by_name(case: str) -> None:
     model = reference(case, **SIZE)

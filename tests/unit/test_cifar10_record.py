@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from cifar_files import files10, write
 from scripts import ROOT, script
 from vitrail.model.flops import training_flops
@@ -14,6 +16,7 @@ record = script("cifar10_record")
 SMALL = ("--model", "vit_mu_patch8_32", "--recipe.batch_size", "4", "--compute.threads", "1")
 
 
+@pytest.mark.wide
 def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch, capfd):
     write(tmp_path / "cifar-10-batches-py", files10())
     words = ["cifar10_record.py", tmp_path, "--hold-out", "--seeds", 0, "--folder", tmp_path, "--name", "none"]
@@ -26,6 +29,7 @@ def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch,
     assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == MIN_STEPS
 
 
+@pytest.mark.wide
 def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(tmp_path):
     write(tmp_path / "cifar-10-batches-py", files10())
     early = ("--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.75")

@@ -178,6 +178,7 @@ print(kept, statistics.median_low(counts[20:]))
 """
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
 @pytest.mark.parametrize("owned", [False, True])
 def test_freed_memory_is_kept_unless_the_owner_of_the_machine_has_said_otherwise(owned):

@@ -54,6 +54,7 @@ def test_a_contestant_without_a_figure_keeps_its_row_and_is_compared_with_nobody
     assert standings.ratio(alone) is None and "not measured" in script("table_of_speed", "docs").table([alone])
 
 
+@pytest.mark.wide
 def test_a_contestant_that_cannot_start_says_why():
     child = children.Running({"shape": "quick", "threads": 1})
     with pytest.raises(children.Died, match="KeyError: 'format'"):
@@ -110,6 +111,7 @@ def test_the_table_of_speed_has_a_line_a_cell():
     assert "7 interleaved rounds on Some CPU, 2 threads, torch 2.13, timm 1.0;" in table.around(CELLS)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "mode", "own"),

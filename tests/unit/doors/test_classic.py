@@ -16,6 +16,7 @@ from vitrail.services.open_model import find_model
 NAME = "explained_vit_patch20_60x100"
 
 
+@pytest.mark.wide
 def test_a_figure_of_a_picture_at_the_models_size_and_at_twice_that(tmp_path):
     found = find_model(NAME)
     for size, grid in ((None, [3, 5]), ((120, 200), [6, 10])):

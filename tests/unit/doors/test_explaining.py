@@ -79,6 +79,7 @@ def test_the_answer_is_explained_with_its_probability(kept, pictures):
         np.testing.assert_array_equal(one.image, np.asarray(Image.open(path)))
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_draws_and_keeps_a_picture(kept, pictures, tmp_path, method):
     asked = ExplainRequest(

@@ -30,6 +30,7 @@ def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSE
     return Predictor([PredictorMember(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("tag", [False, True])
 def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
     source = synthetic.open_synthetic(tag=tag)
@@ -51,6 +52,7 @@ def other(task: str) -> LabelledImages:
     return LabelledImages(source, np.arange(12), "all")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("task", ["classes", "labels", "number"])
 def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_task(task):
     watched = []

@@ -87,6 +87,7 @@ def test_scikit_learn_s_checks_pass(estimator: Any, check: Callable[[Any], None]
     check(estimator)
 
 
+@pytest.mark.wide
 def test_constructors_take_any_value_and_leave_judging_to_fit():
     script = f"""
 import vitrail

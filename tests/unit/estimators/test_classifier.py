@@ -63,6 +63,7 @@ def test_run_and_command_line_give_the_same_answers(fitted, tmp_path, capsysbina
     np.testing.assert_array_equal(fitted.predict_proba(list(map(str, paths))), of_estimator)
 
 
+@pytest.mark.wide
 def test_rows_of_numbers_are_the_same_pictures():
     X, y = digits(120, 4)
     of_rows, of_pictures = (
@@ -71,6 +72,7 @@ def test_rows_of_numbers_are_the_same_pictures():
     np.testing.assert_array_equal(of_rows, of_pictures)
 
 
+@pytest.mark.wide
 def test_a_second_fit_gives_the_same_and_leaves_nothing_of_the_first():
     X, y = digits(120, 3)
     estimator = vitrail.ViTClassifier(**QUICK).fit(X, y)
@@ -81,6 +83,7 @@ def test_a_second_fit_gives_the_same_and_leaves_nothing_of_the_first():
     assert not folder.exists() and estimator.run_.path.exists()
 
 
+@pytest.mark.wide
 def test_a_temporary_run_goes_with_the_estimator_and_a_named_one_stays(tmp_path):
     X, y = digits(60, 2)
     estimator, named = (vitrail.ViTClassifier(out=out, **QUICK).fit(X, y) for out in (None, tmp_path / "run"))
@@ -106,6 +109,7 @@ def test_a_forked_process_removes_nothing(tmp_path):
     assert not tmp_path.exists()
 
 
+@pytest.mark.wide
 def test_a_pickle_answers_without_the_folder_it_came_from():
     X, y = digits(120, 3)
     estimator = vitrail.ViTClassifier(**QUICK).fit(X, y)
@@ -120,6 +124,7 @@ def test_a_pickle_answers_without_the_folder_it_came_from():
     assert fresh.get_params()["steps"] == 5 and not hasattr(fresh, "run_")
 
 
+@pytest.mark.wide
 def test_clones_pipelines_and_grid_searches_work():
     X, y = digits(90, 2)
     rows = X.reshape(90, 64) / 255
@@ -150,6 +155,7 @@ def test_the_run_s_own_threshold_decides():
     assert (expected != estimator.predict_proba(X).argmax(1)).any()
 
 
+@pytest.mark.wide
 def test_pictures_may_be_floats_colours_and_files_of_many_sizes(tmp_path):
     generator = np.random.default_rng(0)
     y = np.arange(40) % 2

@@ -56,6 +56,7 @@ def test_labels_that_are_none_say_where(y, words):
         parse_label_table(y)
 
 
+@pytest.mark.wide
 def test_numbers_come_in_their_units_and_as_many_as_there_were():
     X, y = digits(200, 2)
     one = vitrail.ViTRegressor(**LEARNING).fit(X, 100.0 + 50 * y)

@@ -66,6 +66,7 @@ def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
     assert fit_temperature("labels", true[:50], targets[:50]) is None
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("n", "most"), [(200, 0.02), (2000, 0.005), (20_000, 0.002)])
 @pytest.mark.parametrize("spread", [1.0, 2.5, 5.0])
 def test_V3_the_error_of_calibrated_answers_is_nothing_but_chance(n, most, spread):

@@ -45,6 +45,7 @@ def test_a_model_is_not_better_than_itself():
     assert found.verdict("A", "B") == "No evidence of a difference between A and B on these 400 pictures."
 
 
+@pytest.mark.wide
 def test_V13_equal_models_are_told_apart_in_five_of_a_hundred_cases():
     told, sets = {"accuracy": 0, "log loss": 0}, 4000
     for seed in range(sets):

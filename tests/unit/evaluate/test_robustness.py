@@ -86,6 +86,7 @@ def test_intervals_draw_pictures_with_all_their_answers():
     assert drawn[1] - drawn[0] > 3 * (naive[1] - naive[0]), "answers to one picture are alike"
 
 
+@pytest.mark.wide
 def test_groups_widen_intervals():
     images = pictures(30).repeat_interleave(4, dim=0)
     alone = measure_robustness(means, brightness, images, np.arange(120), "films")
@@ -192,6 +193,7 @@ def digits():
     return answering, answers, torch.from_numpy(images[900:1000].reshape(-1, 1, 8, 8))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("suite", CORRUPTION_SUITES)
 def test_V8_accuracy_falls_with_severity(digits, suite):
     found = measure_robustness(*digits, np.arange(100), suite)

@@ -26,6 +26,8 @@ from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import set_thread_count
 from vitrail.spec import ImageSpec
 
+pytestmark = pytest.mark.serial
+
 CPU = torch.device("cpu")
 SPEC = ImageSpec(height=32, width=32, channels=3)
 
@@ -148,6 +150,7 @@ raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
 def test_a_forked_process_has_teams_of_its_own():
     assert subprocess.run([sys.executable, "-c", FORKED], timeout=120).returncode == 0

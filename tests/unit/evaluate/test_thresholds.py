@@ -25,6 +25,7 @@ def rates(positive, chances, value):
     return (answered & positive).sum() / positive.sum(), (~answered & ~positive).sum() / (~positive).sum()
 
 
+@pytest.mark.wide
 @given(seed=st.integers(0, 5000), steps=st.sampled_from([None, 7]))
 @settings(deadline=None, max_examples=50)
 def test_every_rule_is_as_good_as_the_best_of_all_thresholds(seed, steps):

@@ -39,6 +39,7 @@ def mapped(model, images, method, of=None):
     return METHODS[method].run(model, images, of, asked)
 
 
+@pytest.mark.each_value
 @every_kind
 @every_method
 def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, method):
@@ -87,6 +88,7 @@ def _share(model, images) -> np.ndarray:
     return model.features(images, ("pool.attention",))["pool.attention"].mean(1)[:, 0].detach().numpy()
 
 
+@pytest.mark.each_value
 @every_kind
 @pytest.mark.parametrize("method", [relevance_map, legrad], ids=["relevance", "legrad"])
 def test_little_room_changes_no_number(config, method):

@@ -148,6 +148,7 @@ def test_X2_grad_cam(config):
     close(gradcam(model, images, OF).values, grid(config, wanted))
 
 
+@pytest.mark.first(1)
 @every_model
 def test_X10_integrated_gradients_and_their_completeness(config):
     model, images = made(config)
@@ -167,6 +168,7 @@ def test_X10_integrated_gradients_and_their_completeness(config):
     np.testing.assert_allclose(found.values.sum((1, 2)), change[[0, 1, 2], list(OF)].numpy(), atol=1e-5)
 
 
+@pytest.mark.first(1)
 @every_model
 @pytest.mark.parametrize("window", [1, 2])
 def test_occlusion_is_the_mean_fall_over_windows(config, window):

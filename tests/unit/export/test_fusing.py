@@ -49,6 +49,7 @@ def logits(model, images):
     return onnxruntime.InferenceSession(model.SerializeToString()).run(["logits"], {"images": images})[0]
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("kind", COUNTS)
 def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, quantised):
     model, images = quantised(kind)
@@ -111,6 +112,7 @@ def test_a_graph_of_floats_stays_as_it_is(tmp_path):
     assert [known.domain for known in model.opset_import] == [""]
 
 
+@pytest.mark.wide
 def test_a_guard_against_division_by_zero_is_written_however_small_it_is(tmp_path):
     one = member("soft splits")  # its random features underflow: 0 / (0 + 1e-8)
     write_and_reopen(one, "onnx", tmp_path / "float32.onnx", resize=False)
@@ -119,6 +121,7 @@ def test_a_guard_against_division_by_zero_is_written_however_small_it_is(tmp_pat
     assert all(np.isfinite(found).all() for found in session.run(None, {"images": images}))
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("kind", "joined", "times"), [("mean, indexed", "Gelu", 2), ("probe, no class token", "FastGelu", 3)]
 )

@@ -18,6 +18,7 @@ from vitrail.export.build import METADATA_FILE, Pt2File, export_file
 FEW = [("mean, indexed", "labels", "labels"), ("soft splits", "number", "nothing"), ("dinov3", "classes", "unlike")]
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_part_can_be_packed(kind, tmp_path):
@@ -26,6 +27,7 @@ def test_every_kind_of_part_can_be_packed(kind, tmp_path):
     assert proof.difference < 2e-5 and proof.num_changed == 0
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_package_answers_as_the_model_does_for_any_batch(kind, task, decided, tmp_path):
     one = member(kind, task, decided)
@@ -45,6 +47,7 @@ def test_a_package_needs_nothing_but_torch_and_says_what_it_is(tmp_path):
     np.testing.assert_allclose(probabilities.sum(1), np.ones(7), atol=1e-6)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("fit", ["crop", "pad"])
 def test_a_package_that_resizes_takes_pictures_of_any_size(fit, tmp_path):
     one = member("sincos2d")
@@ -60,6 +63,7 @@ def test_a_package_that_resizes_takes_pictures_of_any_size(fit, tmp_path):
     assert resized is not None and resized.num_images == 8 and resized.difference < 0.01
 
 
+@pytest.mark.wide
 def test_a_file_that_answers_otherwise_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "TOLERANCE", -1.0)
     one = member()

@@ -37,6 +37,7 @@ def made(one, kind, precision, out, force=False):
     )
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("kind", "precision"), CASES)
 def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precision, tmp_path):
     one = member(decided="calibrated")
@@ -53,6 +54,7 @@ def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precisi
     assert file.metadata.classes == ("cat", "dog", "fish")
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "precision", "parts", "task", "decided"), OTHERS)
 def test_other_parts_and_tasks_can_be_smaller_too(kind, precision, parts, task, decided, tmp_path):
@@ -72,6 +74,7 @@ def test_int8_has_whole_numbers_for_the_matrices_of_the_blocks_and_a_scale_for_e
     assert {node.op_type for node in graph.node} >= {"Softmax", "LayerNormalization"}
 
 
+@pytest.mark.wide
 def test_matrices_in_half_the_bits_take_half_the_room(tmp_path):
     made(member(), "pt2", "bf16", tmp_path / "model.pt2", force=True)
     weights = torch.export.load(tmp_path / "model.pt2").state_dict
@@ -80,6 +83,7 @@ def test_matrices_in_half_the_bits_take_half_the_room(tmp_path):
     assert not any("norm" in name for name in halves)
 
 
+@pytest.mark.wide
 def test_a_file_that_decides_otherwise_is_kept_only_by_force(tmp_path, monkeypatch):
     monkeypatch.setattr(verify, "MIN_AGREEMENT", 1.01)
     said = r"In int8 only \d+\.\d\d% of the classes of 40 pictures are answered as in float32, and 101% is asked for"

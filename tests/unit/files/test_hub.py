@@ -114,6 +114,7 @@ def test_without_a_network_a_person_is_told_what_to_copy_where(tmp_path, setting
     assert "\n" not in said["words"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_file_with_another_content_is_removed_and_named(tmp_path, name):
     with serving(Hub(dict(FILES), wrong=frozenset({name}))) as address:

@@ -15,6 +15,8 @@ from vitrail.errors import ResourceError, UsageError
 from vitrail.files import lock
 from vitrail.files.lock import Lock
 
+pytestmark = pytest.mark.serial
+
 
 def test_the_lock_is_gone_after_leaving_even_by_an_error(tmp_path):
     with pytest.raises(ZeroDivisionError), Lock(tmp_path):

@@ -57,6 +57,7 @@ def grey(tmp_path_factory):
     return one, place
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_part_can_be_written(kind, tmp_path):
@@ -65,6 +66,7 @@ def test_every_kind_of_part_can_be_written(kind, tmp_path):
     assert proof.difference < 2e-5 and proof.num_changed == 0
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, decided, tmp_path):
     one = member(kind, task, decided)
@@ -80,6 +82,7 @@ def test_every_view_is_in_the_graph(views, tmp_path):
     assert export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5
 
 
+@pytest.mark.wide
 def test_outputs_far_from_zero_stay_numbers(tmp_path):
     """log(sigmoid(x)) written as two steps would be minus infinity at -200, and its mean over views no number."""
     one = member("mean, indexed", "labels", "labels")
@@ -128,6 +131,7 @@ def test_the_input_is_called_images_and_any_number_of_them_is_taken(grey):
     assert [output.name for output in graph.output] == ["probabilities", "logits", "decisions", "abstained"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("fit", "fraction"), [("squash", 0.875), ("pad", 1.0)])
 def test_pictures_of_any_size_where_the_graph_resizes(fit, fraction, tmp_path):
     one = member("sincos2d")
@@ -167,6 +171,7 @@ def test_a_model_that_the_runtime_refuses_is_told_with_its_reason(grey, tmp_path
         OnnxPredictor(tmp_path / "odd.onnx")
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("ending", ["", ".jsonl", ".parquet"])
 def test_torch_is_never_imported(grey, paths, ending, tmp_path):
     to = ["--to", str(tmp_path / f"a{ending}")] if ending else []

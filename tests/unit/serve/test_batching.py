@@ -13,6 +13,8 @@ from vitrail.predict.batches import ImageName
 from vitrail.serve.batcher import Batcher, PredictionBatch
 from vitrail.serve.http_errors import HttpError
 
+pytestmark = pytest.mark.serial
+
 
 class Gated:
     """A model that waits at a gate and notes the size of each batch; a row holds the first pixel of its picture."""

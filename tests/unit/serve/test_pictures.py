@@ -18,6 +18,8 @@ from vitrail.serve.http_errors import HttpError
 from vitrail.serve.limits import ServerLimits
 from vitrail.spec import ImageSpec
 
+pytestmark = pytest.mark.serial
+
 SPEC = ImageSpec(height=8, width=8)
 SMALL = encoded(np.full((8, 8, 3), 7, np.uint8), "PNG")
 

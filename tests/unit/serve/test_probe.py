@@ -13,6 +13,8 @@ import pytest
 
 from attacking import PROBE
 
+pytestmark = pytest.mark.serial
+
 SERVER = """
 import http.server, os, sys, time
 work, rest, alone = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "alone"

@@ -9,6 +9,8 @@ import torch
 
 from vitrail.serve.served_model import choose_threads
 
+pytestmark = pytest.mark.serial
+
 
 @pytest.mark.parametrize(("gain", "chosen"), [(1.0, 1), (1.1, 1), (2.0, 2)])
 def test_all_threads_are_taken_only_where_they_are_worth_it(gain, chosen):

@@ -84,6 +84,7 @@ def test_every_picture_three_times_tells_no_more_than_once():
     assert variance(naive) < 0.36 * variance(once)
 
 
+@pytest.mark.wide
 def test_groups_that_hold_both_kinds_agree_with_drawing_whole_groups():
     generator = np.random.default_rng(8)
     groups = np.repeat(np.arange(150), 4)
@@ -107,6 +108,7 @@ def test_V2_intervals_cover_the_true_area(shift):
     assert 0.935 <= covered / sets <= 0.965
 
 
+@pytest.mark.wide
 def test_V2_intervals_by_groups_cover_where_naive_ones_do_not():
     truth, sets = NormalDist().cdf(1 / np.sqrt(2)), 2000
     covered = {"grouped": 0, "naive": 0}
@@ -121,6 +123,7 @@ def test_V2_intervals_by_groups_cover_where_naive_ones_do_not():
     assert covered["naive"] / sets < 0.75
 
 
+@pytest.mark.wide
 def test_V13_two_equal_models_are_told_apart_in_five_of_a_hundred_cases():
     sets, told = 4000, 0
     for seed in range(sets):

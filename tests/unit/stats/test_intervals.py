@@ -70,6 +70,7 @@ def test_bootstrap_leaves_out_samples_without_an_answer_and_refuses_when_none_ha
         bootstrap_interval(np.zeros(0), lambda v: 0.0, seed=0)
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("people", [15, 50])
 def test_V2_bootstrap_by_groups_covers_where_the_naive_one_fails(people):
@@ -86,6 +87,7 @@ def test_V2_bootstrap_by_groups_covers_where_the_naive_one_fails(people):
     assert covered["naive"] / sets["naive"] < 0.8
 
 
+@pytest.mark.wide
 def test_V2_bootstrap_of_few_numbers_covers_as_often_as_of_many():
     sets, covered = 2000, 0
     for seed in range(sets):

@@ -104,6 +104,7 @@ def test_predictions_keep_the_activation_of_the_task(crossed_run):
     np.testing.assert_allclose(crossed_run.predict(list(pictures)).probabilities.sum(1), 1, atol=1e-5)
 
 
+@pytest.mark.wide
 def test_an_own_augmentation_is_used_and_repeats_itself(plain, tmp_path):
     alone = settings(recipe__label_smoothing=0.0, recipe__class_weights="none")
     first, again = (fitted(tmp_path / name, augment=darker, settings=alone) for name in ("first", "again"))

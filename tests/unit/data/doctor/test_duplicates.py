@@ -30,6 +30,7 @@ COPIES = {
 }
 
 
+@pytest.mark.first(1)
 @pytest.mark.parametrize("how", COPIES)
 def test_D18_near_copies_are_found_and_no_others(how):
     originals = textures(400)
@@ -52,6 +53,7 @@ def look_alikes(n: int) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.wide
 def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
     originals = look_alikes(400)
     copies = [as_jpeg(cropped(values)) for values in originals[:60]]
@@ -63,6 +65,7 @@ def test_D18_look_alikes_are_not_taken_for_copies_and_their_copies_are_found():
     assert len(pairs - planted) == 0
 
 
+@pytest.mark.wide
 def test_two_pictures_are_a_set_too():
     picture = textures(1)[0]
     assert near_duplicates.find_near_duplicates(sketches([picture, as_jpeg(picture)])).indices.tolist() == [[0, 1]]
@@ -70,6 +73,7 @@ def test_two_pictures_are_a_set_too():
     assert len(near_duplicates.find_near_duplicates(np.zeros((0, 40, 40), np.uint8)).indices) == 0
 
 
+@pytest.mark.wide
 def test_a_set_that_is_half_copies_of_one_picture_is_found_whole():
     one, *others = textures(41)
     copies = [as_jpeg(one, quality) for quality in range(55, 95)]
@@ -94,6 +98,7 @@ def test_candidates_are_the_pairs_of_the_whole_table(monkeypatch):
     assert sorted(near_duplicates.find_candidate_pairs(found).tolist()) == sorted(table.tolist())
 
 
+@pytest.mark.wide
 def test_when_time_is_over_the_likeliest_pairs_have_been_compared(monkeypatch):
     originals = textures(60)
     found = sketches([*originals, *(as_jpeg(values) for values in originals[:20])])

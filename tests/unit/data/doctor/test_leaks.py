@@ -48,6 +48,7 @@ def test_the_training_copy_is_the_one_to_leave_out():
     ]
 
 
+@pytest.mark.wide
 def test_near_copies_across_splits_are_told_with_all_their_exact_copies():
     originals = textures(20)
     source = of_arrays(*originals, originals[3], as_jpeg(originals[3]), targets=np.zeros(22, np.int64))

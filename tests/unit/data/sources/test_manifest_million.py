@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.wide
+
 ROWS, FOLDER = 1_000_000, 10_000
 SECONDS, MEBIBYTES = 30, 1430  # of the processor; 1.5 GB, torch included
 

@@ -41,6 +41,7 @@ CAPTIONED = [name for name in FIGURES if name not in ("patch-grid", "token-strip
 ROTARY = {"axial rotary, RMSNorm", "rotary from one", "dinov3"}
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CAPTIONED)
 def test_every_figure_is_drawn_of_every_kind_of_model_or_says_why_not(name, kind):

@@ -56,6 +56,7 @@ def test_the_true_map_comes_first_and_every_verdict_is_what_the_areas_say():
     assert {one.way for one in found.compared[0].differences} == {"drop", "blur", "mean"}
 
 
+@pytest.mark.wide
 def test_two_equal_methods_cannot_be_told_apart_and_noise_neither():
     found = measure_faithfulness({"one": brightness, "other": brightness}, asked(num_shuffled=0))
     assert found.compared[0].verdict == "inconclusive"
@@ -151,6 +152,7 @@ def test_the_lines_say_it_all_and_the_json_holds_it():
     assert "on_tag" in stored["rows"][0]["located"] and "own_class" not in stored["rows"][2]["located"]
 
 
+@pytest.mark.wide
 def test_maps_that_say_nothing_are_counted_and_named():
     def sometimes(model, images, classes):
         return brightness(model, images, classes) * (images[:, 0, 0, 0] % 2).view(-1, 1, 1)

@@ -12,6 +12,8 @@ import pytest
 import partners
 from vitrail.train.signals import forward_signal, listen_for_signals
 
+pytestmark = [pytest.mark.wide, pytest.mark.serial]
+
 GO_ON = "Continue with: vitrail train --resume run"
 
 

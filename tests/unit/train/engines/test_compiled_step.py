@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.wide
+
 PROGRAM = Path(__file__).parents[3] / "compiled_step.py"
 
 

@@ -36,6 +36,7 @@ with join_group("cpu", 60) as team:
 """
 
 
+@pytest.mark.wide
 def test_G1_a_disk_that_is_full_on_one_rank_is_said_by_all_with_exit_code_5(tmp_path):
     folder = tmp_path / "checkpoints" / ".tmp-step-00000004"
     folder.mkdir(parents=True)

@@ -10,6 +10,8 @@ import pytest
 
 import partners
 
+pytestmark = pytest.mark.wide
+
 TESTS = Path(__file__).parents[3]
 
 

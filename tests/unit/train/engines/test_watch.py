@@ -12,6 +12,8 @@ import pytest
 from vitrail.train.distributed import liveness
 from vitrail.train.distributed.liveness import PeerProcess, PeerWatchdog
 
+pytestmark = pytest.mark.serial
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_H4_who_saves_when_a_partner_dies_is_ended_only_afterwards(monkeypatch):

@@ -197,6 +197,7 @@ print(len(seen), reads)
 """
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 def test_H2_a_reader_always_finds_a_whole_checkpoint_while_the_trainer_changes_them(tmp_path):
     found, step = learner(), 1

@@ -99,6 +99,7 @@ def test_pretraining_comes_first_and_leaves_its_weights_its_figures_and_a_pictur
     assert phase.sum_phase_totals(rows(run), "pretrain")[1] == 44
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [3, 1, 4])
 def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
@@ -121,6 +122,7 @@ def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(la
         assert same(run / name, tmp_path / "whole" / name)
 
 
+@pytest.mark.wide
 def test_a_run_stopped_after_its_pretraining_does_not_repeat_it(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "run_trainer", lambda *words: iter([Note("stop here")]))
     monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
@@ -165,6 +167,7 @@ def test_A7_USR1_saves_says_so_and_goes_on(fit, send_in_step_2):
     assert said.count("Saved after step 2 of 4 of the pre-training, as a signal asked; it goes on.") == 1
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("room", "words", "flag"),
     [
@@ -241,6 +244,7 @@ def train(given: object, out: Path, data: DataSettings, **said: object) -> list[
     return notes(list(training.fit(wishes, MACHINE, out, source_object=given)))
 
 
+@pytest.mark.wide
 def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
     values = drawn().images
     more = folder_of(values, tmp_path / "more")
@@ -254,6 +258,7 @@ def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
     assert "adds 0 pictures" in told and "leaves out 16 that are in the data already" in told
 
 
+@pytest.mark.wide
 def test_what_was_taken_out_of_the_data_is_not_taken_in_again_nor_what_cannot_be_read(tmp_path):
     labelled = tmp_path / "labelled"
     for kind, rows in (("dark", range(8)), ("light", range(8, 16))):
@@ -304,6 +309,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
             unlabelled_images.open_extra_images(name, DataSettings())
 
 
+@pytest.mark.wide
 def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch):
     more, whole = folder_of(255 - drawn().images[:5], tmp_path / "more"), phase.iterate_phase_steps
 
@@ -323,6 +329,7 @@ def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch
     assert any(words in text for text in told) and "Going on after step 2 of 4 of the pre-training." in told
 
 
+@pytest.mark.wide
 def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of_the_training(
     fit, tmp_path, monkeypatch
 ):
@@ -376,6 +383,7 @@ def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
         list(training.fit_plan(shared, tmp_path / "again", drawn()))
 
 
+@pytest.mark.wide
 def test_a_dry_run_of_a_written_plan_counts_its_pretraining_and_makes_nothing(fit, tmp_path, monkeypatch):
     fit(pretrain__steps=2)
     plan = RunFolder(tmp_path / "run").read_plan()
@@ -387,6 +395,7 @@ def test_a_dry_run_of_a_written_plan_counts_its_pretraining_and_makes_nothing(fi
     assert not (tmp_path / "dry").exists()
 
 
+@pytest.mark.wide
 def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch):
     fit(pretrain__steps=1)
     (tmp_path / "here").mkdir()

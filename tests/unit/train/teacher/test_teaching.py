@@ -81,6 +81,7 @@ def test_a_cnn_is_trained_first_is_judged_and_lies_in_the_run_folder(fit, tmp_pa
     assert not same(tmp_path / "run", tmp_path / "alone")
 
 
+@pytest.mark.wide
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [2, 4, 6])
 def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
@@ -103,6 +104,7 @@ def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last
     assert same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.wide
 def test_another_run_teaches_in_any_order_of_its_classes_and_may_go_away_afterwards(fit, tmp_path):
     fit("elder")
     events = fit(distill__teacher=tmp_path / "elder", source=drawn(classes=("light", "dark"), targets=1 - TARGETS))
@@ -116,6 +118,7 @@ def test_another_run_teaches_in_any_order_of_its_classes_and_may_go_away_afterwa
     assert (tmp_path / "run" / "model").is_dir()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_labels_and_numbers_have_teachers_too(task, fit, tmp_path):
     source = drawn(task=task, classes=("a", "b"), targets=NUMBERS if task == "number" else (NUMBERS > 300) * 1.0)
