@@ -101,7 +101,7 @@ def equalities(team: RankGroup) -> dict[str, float]:
         theirs = weights(alone, plan(**recipe), SINGLE_PROCESS)
         for engine in ("ddp", "fsdp"):
             for parts in (1, 2):
-                asked = plan(engine, accumulate=parts, **recipe)
+                asked = plan(engine, grad_accum_steps=parts, **recipe)
                 learner, told = trained(asked, team, targets, brought)
                 found[f"{engine} {kind}, {parts} parts"] = furthest(weights(learner, asked, team), theirs)
                 found[f"{engine} {kind}, {parts} parts, losses"] = float(np.abs(np.subtract(told, losses)).max())

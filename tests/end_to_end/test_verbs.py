@@ -105,7 +105,7 @@ def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, t
 
 @pytest.mark.wide
 def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
-    fields = ("--data.test_fraction", "0.4", "--compute.number-format", "bfloat16")
+    fields = ("--data.test_fraction", "0.4", "--compute.precision", "bfloat16")
     answer = vitrail("train", flowers, *TINY, *fields, "--steps", 2, "--dry-run", "--json")
     assert answer.code == 0, answer.err
     plan = json.loads(answer.out)["plan"]

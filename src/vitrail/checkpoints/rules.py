@@ -1,8 +1,7 @@
-"""Foreign checkpoints as tables that read both ways, where a tensor without a rule is an error and never a skip.
+"""Read and write tensors by a layout's rules; a tensor without a rule is an error, never skipped.
 
-A layout is a list of rules about *their* tensor names (see layouts.py and steps.py, whose words stand here again).
-Both directions come from one expansion: `write` makes the file that a model would have, and `read` wants a file to
-hold exactly the names and shapes that `write` would give, before it takes a number from it.
+Both directions use one expansion of the rules. `write_with_layout` makes the tensors that a file of the model has.
+`read_with_layout` first checks that a file has exactly the names and shapes that would be written, then loads it.
 """
 
 from __future__ import annotations
@@ -17,20 +16,7 @@ from torch import Tensor
 from ..errors import DamagedFileError, UsageError
 from ..model.config import FIXED_POSITIONS, ViTConfig
 from .layouts import (
-    BATCHED,
-    BATCHED2,
-    CHANNELS_LAST_VECTOR,
-    FLAT,
-    GRID_TABLE,
-    GRID_TABLE_BARE,
-    IDENTITY,
-    KERNEL,
-    MATRIX,
-    MATRIX_CHANNELS_LAST,
-    SPLIT,
     STACK,
-    TRANSPOSED,
-    UNBATCHED,
     CheckRule,
     CopyRule,
     DropRule,
@@ -39,8 +25,6 @@ from .layouts import (
     LayoutHints,
     NameRule,
     PartsRule,
-    Rule,
-    StorageStep,
     TensorClaim,
     TensorDict,
     ZeroRule,
@@ -49,64 +33,36 @@ from .layouts import (
     find_optional_names,
     has_prefix,
     invert_write,
-    make_name_rules,
     map_unprefixed_names,
     split_equally,
     writes_prefix,
 )
 from .validate import Audit, AuditRow, check_complete, check_finite
 
-__all__ = [
-    "BATCHED",
-    "BATCHED2",
-    "CHANNELS_LAST_VECTOR",
-    "FLAT",
-    "GRID_TABLE",
-    "GRID_TABLE_BARE",
-    "IDENTITY",
-    "KERNEL",
-    "MATRIX",
-    "MATRIX_CHANNELS_LAST",
-    "SPLIT",
-    "STACK",
-    "TRANSPOSED",
-    "UNBATCHED",
-    "CheckRule",
-    "CopyRule",
-    "DropRule",
-    "IgnoreRule",
-    "Layout",
-    "NameRule",
-    "PartsRule",
-    "Rule",
-    "StorageStep",
-    "TensorDict",
-    "ZeroRule",
-    "load_with_layout",
-    "make_name_rules",
-    "read_with_layout",
-    "write_with_layout",
-]  # fmt: skip
+# What no file of any family holds, and outputs in evaluation mode at the model's own size do not depend on.
+_NOT_IN_FILES = (
+    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention", "resample",
+)  # fmt: skip
 
 
 def read_with_layout(
     tensors: TensorDict, state: TensorDict, config: ViTConfig, layout: Layout, where: str
 ) -> tuple[dict[str, Tensor], Audit]:
-    """Take every tensor of a file to its place.
+    """Map every tensor of a file to our parameters.
 
-    Copies, second names, fixed tables and what only training uses may be left out of a file, all of one reason
-    together. What the layout ignores may be there or not.
+    A file may lack copies, fixed tables and tensors that only training uses, if it lacks all of one reason. Tensors
+    that the layout ignores are optional.
 
     Args:
-        state: the model's own tensors, for their names, shapes and dtypes; they may lie on the meta device.
+        state: the model's own tensors, for names, shapes and dtypes; may be on the meta device.
         where: the file, for messages.
 
     Returns:
-        Our tensors by our names, and the report.
+        Our tensors by our names, and the audit.
 
     Raises:
-        DamagedFileError: a tensor is missing, has no rule, another shape, numbers that are not finite, differs from
-            the one it repeats, or is a fixed table of another convention. The message names it.
+        DamagedFileError: a tensor is missing, has no rule or another shape, is not finite, differs from its original,
+            or is a fixed table of another convention. The message names it.
         UsageError: the layout has no place for a part of the model.
     """
     return load_with_layout(dict(tensors), state, config, layout, where)
@@ -120,44 +76,44 @@ def load_with_layout(
     where: str,
     allow_nonfinite: bool = False,
 ) -> tuple[dict[str, Tensor], Audit]:
-    """`read`, but `tensors` is emptied on the way, so that file and model are not both whole in memory.
+    """As `read_with_layout`, but empties `tensors` on the way, so that file and model are never both whole in memory.
 
     Args:
-        allow_nonfinite: note tensors that hold NaN or infinity in the report, instead of refusing them.
+        allow_nonfinite: note tensors with NaN or infinity in the audit, instead of refusing them.
     """
     claims = expand_rules(layout, state, config, has_prefix(layout, tensors))
-    aside = {name: rule for name in tensors if name not in claims and (rule := find_ignore_rule(layout, name))}
-    used = {name: tensor for name, tensor in tensors.items() if name not in aside}
+    ignored = {name: rule for name in tensors if name not in claims and (rule := find_ignore_rule(layout, name))}
+    used = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     absent = find_optional_names(used, claims)
     shapes = _expected_shapes(claims, state, config)
     check_complete(used, {name: shape for name, shape in shapes.items() if name not in absent}, layout.key, where)
-    doubts = check_finite(used, where, allow_nonfinite)
+    warnings = check_finite(used, where, allow_nonfinite)
     for name in used:
         _check_claim(name, claims[name], used, config, where)
     rows = tuple(
-        _make_audit_row(name, tensor, aside[name] if name in aside else claims[name])
+        _make_audit_row(name, tensor, ignored[name] if name in ignored else claims[name])
         for name, tensor in tensors.items()
     )
     used.clear()
     values: dict[str, Tensor] = {}
     for claim in _unique_claims(claims):
-        found = [tensors.pop(name) for name in claim.theirs if name in tensors]
+        theirs = [tensors.pop(name) for name in claim.theirs if name in tensors]
         if claim.fills_model:
-            values.update(zip(claim.ours, _read_claim(found, claim, state, config), strict=True))
+            values.update(zip(claim.ours, _read_claim(theirs, claim, state, config), strict=True))
     tensors.clear()
-    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows, warnings=doubts)
+    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows, warnings=warnings)
 
 
 def write_with_layout(
     state: TensorDict, config: ViTConfig, layout: Layout, settings: Mapping[str, Any] | None = None
 ) -> dict[str, Tensor]:
-    """A model's tensors under their names, as the family's own code would have saved them.
+    """A model's tensors under their names, as the family's own code would save them.
 
     Args:
-        settings: fields of ViTConfig that stand beside the file, in a config.json, so that the file need not say them.
+        settings: fields of ViTConfig that are stored beside the file, in a config.json.
 
     Raises:
-        UsageError: the layout cannot say what this model is, so that reading it back would give another one.
+        UsageError: the layout cannot express the model, so that reading it back would give another one.
     """
     if layout.prepare_export is not None:
         config, state = layout.prepare_export(config, dict(state))
@@ -176,9 +132,9 @@ def _check_round_trip(
     layout: Layout,
     settings: Mapping[str, Any],
 ) -> None:
-    """Refuse to write what would be read back as another model."""
+    """Refuse to write a file that would be read back as another model."""
     bare = {name: tensors[full] for name, full in map_unprefixed_names(layout, tensors).items()}
-    told = LayoutHints(
+    hints = LayoutHints(
         heads=config.heads,
         image_size=config.image_size,
         channels=config.channels,
@@ -186,7 +142,7 @@ def _check_round_trip(
         match=layout.match,
         settings=settings,
     )
-    read_back = layout.describe(bare, told)
+    read_back = layout.describe(bare, hints)
     placed = {name for claim in claims.values() if claim.fills_model for name in claim.ours}
     for setting in fields(config):
         name = setting.name
@@ -200,14 +156,8 @@ def _check_round_trip(
             )
 
 
-# What no file of any family says, and the outputs of a model in evaluation mode, at its own size, do not depend on.
-_NOT_IN_FILES = (
-    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention", "resample",
-)  # fmt: skip
-
-
 def _normalize_setting(name: str, value: object, placed: set[str]) -> object:
-    """A setting without what makes no other function at the model's own size."""
+    """A setting in a form that is equal for equal functions at the model's own size."""
     if name == "patches":
         return "conv" if value == "linear" else value
     if name == "layer_scale":
@@ -218,7 +168,7 @@ def _normalize_setting(name: str, value: object, placed: set[str]) -> object:
 
 
 def _unique_claims(claims: Mapping[str, TensorClaim]) -> Iterable[TensorClaim]:
-    """Every claim once, also those that claim several names."""
+    """Every claim once, including claims of several names."""
     return (claim for name, claim in claims.items() if claim.theirs[0] == name)
 
 
@@ -246,7 +196,7 @@ def _write_claim(claim: TensorClaim, tensors: TensorDict, state: TensorDict, con
 def _expected_shapes(
     claims: Mapping[str, TensorClaim], state: TensorDict, config: ViTConfig
 ) -> dict[str, tuple[int, ...] | None]:
-    """The shape that each of their tensors must have; None for a fixed table, whose own comparison judges it."""
+    """The shape that each of their tensors must have; None for a fixed table, which has its own comparison."""
     like = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for name, tensor in state.items()}
     written: dict[str, Tensor] = {}
     shapes: dict[str, tuple[int, ...] | None] = {}
@@ -260,7 +210,7 @@ def _expected_shapes(
 
 
 def _check_claim(name: str, claim: TensorClaim, tensors: TensorDict, config: ViTConfig, where: str) -> None:
-    """Refuse a copy that differs, or a fixed table that is not ours."""
+    """Refuse a copy that differs from its original, or a fixed table that is not ours."""
     match claim.rule:
         case CopyRule() if not _are_equal(tensors[name], tensors[claim.ours[0]]):
             gap = (tensors[name].double() - tensors[claim.ours[0]].double()).abs().max().item()
@@ -274,12 +224,12 @@ def _check_claim(name: str, claim: TensorClaim, tensors: TensorDict, config: ViT
 
 
 def _are_equal(first: Tensor, second: Tensor) -> bool:
-    """Bit for bit but for the kind of NaN; in another shape they are not."""
+    """Equal in shape and value; NaN equals NaN."""
     return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
 
 
 def _read_claim(theirs: list[Tensor], claim: TensorClaim, state: TensorDict, config: ViTConfig) -> list[Tensor]:
-    """Their tensors in our shapes and dtypes, in memory of their own."""
+    """Their tensors in our shapes and dtypes, each in its own storage."""
     likes = [state[name] for name in claim.ours]
     match claim.rule:
         case NameRule(step=step):
@@ -298,7 +248,7 @@ def _read_claim(theirs: list[Tensor], claim: TensorClaim, state: TensorDict, con
 
 
 def _own_storage(tensor: Tensor, dtype: torch.dtype, taken: set[int]) -> Tensor:
-    """The tensor in this format, whole and in a storage that no other has; its own is noted as taken."""
+    """The tensor in this dtype, contiguous and in a storage that no other shares; that storage is added to `taken`."""
     own = tensor.to(dtype).contiguous()
     own = own.clone() if own.untyped_storage().data_ptr() in taken else own
     taken.add(own.untyped_storage().data_ptr())

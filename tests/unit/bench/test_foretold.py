@@ -42,7 +42,7 @@ def test_copies_on_eight_devices_sum_their_gradients_during_the_backward_pass():
 
 
 def test_what_does_not_fit_is_shared_out():
-    tight = dataclasses.replace(ROOM, memory=20e9)
+    tight = dataclasses.replace(ROOM, memory_bytes=20e9)
     wanted = Workload(config=GIANT, batch_size=64, num_devices=64)
     found = estimate_workload_cost(wanted, StepSeconds(0.1, 0.3), tight)
     assert found.engine == "fsdp" and found.fits
@@ -85,7 +85,7 @@ def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed(
         + cost_model.CPU_FRAGMENTATION_FLOAT32 * used
         + cost_model.EXTRA_MATRIX_COPIES * largest
     )
-    alone = dataclasses.replace(room, threads=1)
+    alone = dataclasses.replace(room, num_threads=1)
     assert cost_model.estimate_inference_memory(wanted, alone) > 1.5 * cost_model.estimate_inference_memory(
         wanted, room
     )

@@ -29,11 +29,11 @@ def measured(tmp_path_factory):
 
 def test_everything_is_measured_at_every_batch_beside_its_own_limit(measured):
     found, told = measured
-    assert [(row.what, row.batch, row.pictures) for row in found.rows] == [
+    assert [(row.kind, row.batch, row.pictures) for row in found.rows] == [
         ("inference", 1, 1), ("inference", 2, 2), ("training", 1, 1), ("training", 2, 2), ("loading", 2, 2),
         ("predicting", 2, 3),
     ]  # fmt: skip
-    with_limits = [row.what for row in found.rows if row.limit is not None]
+    with_limits = [row.kind for row in found.rows if row.limit is not None]
     assert with_limits == ["inference", "inference", "training", "training"]
     assert found.large > 1e8 and found.copied > 1e7 and found.left_out == []
     assert "round 2 of 2, products of training, batch 2" in told
@@ -42,7 +42,7 @@ def test_everything_is_measured_at_every_batch_beside_its_own_limit(measured):
 
 def test_operations_are_those_of_the_pictures_of_a_call(measured):
     found, _ = measured
-    by = {(row.what, row.batch): row.flops for row in found.rows}
+    by = {(row.kind, row.batch): row.flops for row in found.rows}
     forward = flops.forward_flops(CONFIG)
     assert by["inference", 2] == 2 * forward and by["training", 2] == 6 * forward
     assert by["loading", 2] == 0 and by["predicting", 2] == 3 * forward
@@ -57,7 +57,7 @@ def test_rates_and_utilisation_follow_from_the_median():
 def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
     bare = dataclasses.replace(CONFIG, outputs=0)
     found = SweepRunner(
-        create_model(bare, 0), default_image_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path
+        create_model(bare, 0), default_image_spec(bare), dataclasses.replace(QUICK, batch_sizes=(1,)), tmp_path
     )
     list(found.run())
     assert [row.kind for row in found.rows] == ["inference", "loading"]
@@ -75,7 +75,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
         return job
 
     monkeypatch.setattr(measure, "make_inference_job", answers)
-    only = dataclasses.replace(QUICK, kinds=("inference",), batches=(1, 2, 4))
+    only = dataclasses.replace(QUICK, kinds=("inference",), batch_sizes=(1, 2, 4))
     found = SweepRunner(create_model(CONFIG, 0), default_image_spec(CONFIG), only, tmp_path)
     list(found.run())
     assert [row.batch_size for row in found.rows] == [1]

@@ -54,7 +54,7 @@ def test_words_and_flags_go_to_their_fields_in_any_order():
 
 
 def test_dotted_names_are_collected_with_hyphens_as_underscores():
-    asked = parse_command(Paint, ["wall", "--recipe.batch_size", "125", "--recipe.keep-patches=0.5"])
+    asked = parse_command(Paint, ["wall", "--recipe.batch_size", "125", "--recipe.patch-keep-rate=0.5"])
     assert asked.changes == (("recipe.batch_size", "125"), ("recipe.patch_keep_rate", "0.5"))
 
 
@@ -93,7 +93,7 @@ def test_an_unknown_flag_names_the_nearest_one():
 
 
 def test_the_last_word_of_a_plan_field_names_the_field():
-    assert refused("wall", "--batch", "3") == "There is no flag --batch here. Did you mean --recipe.batch_size?"
+    assert refused("wall", "--batch-size", "3") == "There is no flag --batch-size here. Did you mean --recipe.batch_size?"
 
 
 def test_a_flag_like_nothing_known_lists_all():

@@ -177,7 +177,7 @@ def test_D23_pictures_that_vanish_are_left_out_counted_and_named(workers, photos
     assert [row for row, _ in pictures.lost] == [gone, cut_off, replaced]
     patterns = [r"cannot be read", r"truncated|bytes before, 300 now", r"was changed while .* bytes before, [\d,]+ now"]
     for (row, reason), words in zip(pictures.lost, patterns, strict=True):
-        assert reason.startswith(str(photos.pictures[row]))
+        assert reason.startswith(str(photos.images[row]))
         assert re.search(words, reason)
 
 

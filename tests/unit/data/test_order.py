@@ -94,8 +94,8 @@ def test_every_copy_has_a_key_of_its_own_and_the_first_that_of_its_row():
     [
         ({"repeats": 5}, r"multiple of how often .* batch=24, repeats=5"),
         ({"repeats": 0}, r"repeats=0"),
-        ({"world_size": 5}, r"multiple of the number of ranks.* batch=24, world_size=5"),
-        ({"rank": 2, "world_size": 2}, r"rank must lie in 0\.\.world-1\. Got rank=2, world_size=2"),
+        ({"world_size": 5}, r"multiple of the number of ranks.* batch=24, world=5"),
+        ({"rank": 2, "world_size": 2}, r"rank must lie in 0\.\.world-1\. Got rank=2, world=2"),
         ({"world_size": 24, "repeats": 1}, r"A batch of 20 pictures cannot be shared among 24 ranks"),
     ],
 )

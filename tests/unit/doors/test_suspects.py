@@ -138,12 +138,12 @@ def test_features_are_what_the_head_reads_and_bad_pictures_can_be_left_out(predi
     features, rows = extract_features(predictor, every(given), skip_bad=True)
     assert rows.tolist() == [*range(60), *range(61, N)] and features.shape == (
         N - 1,
-        predictor.alone().model.config.width,
+        predictor.single_member().model.config.width,
     )
     x = (torch.from_numpy(pictures[:1]).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.5
     with torch.inference_mode():
-        head = predictor.alone().model.eval().head(torch.from_numpy(features[:1])).numpy()
-        np.testing.assert_allclose(head, predictor.alone().model(x).numpy(), atol=1e-5)
+        head = predictor.single_member().model.eval().head(torch.from_numpy(features[:1])).numpy()
+        np.testing.assert_allclose(head, predictor.single_member().model(x).numpy(), atol=1e-5)
 
 
 def test_another_kind_of_model_is_refused():

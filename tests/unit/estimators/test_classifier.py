@@ -148,7 +148,7 @@ def test_the_run_s_own_threshold_decides():
         "settings": {**QUICK["settings"], "decisions.positive": "1", "decisions.threshold_rule": "sensitivity 0.99"},
     }
     estimator = vitrail.ViTClassifier(**asked, validation_fraction=0.4).fit(X, y)
-    decided = estimator.run_.predictor.decided
+    decided = estimator.run_.predictor.decisions
     assert decided.positive == "1" and decided.thresholds[0] != 0.5
     expected = (estimator.predict_proba(X)[:, 1] >= decided.thresholds[0]).astype(int)
     np.testing.assert_array_equal(estimator.predict(X), expected)

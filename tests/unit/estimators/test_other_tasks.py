@@ -32,7 +32,7 @@ def test_labels_are_answered_by_the_run_s_own_thresholds():
     asked = {**LEARNING, "settings": {**LEARNING["settings"], "decisions.threshold_rule": "sensitivity 0.95"}}
     estimator = vitrail.ViTMultiLabel(validation_fraction=0.3, **asked).fit(X, y)
     assert estimator.classes_.tolist() == ["even", "large"] == list(estimator.run_.predictor.classes)
-    cuts = np.array(estimator.run_.predictor.decided.thresholds)
+    cuts = np.array(estimator.run_.predictor.decisions.thresholds)
     assert (cuts != 0.5).all()
     chances = estimator.predict_proba(X)
     np.testing.assert_array_equal(estimator.predict(X), chances >= cuts)

@@ -114,7 +114,7 @@ def rows(found, some):
     if hasattr(found, "values"):
         return dataclasses.replace(found, **values, values=found.values[some])
     return dataclasses.replace(
-        found, **values, probabilities=found.probabilities[some], answered=found.labels[some]
+        found, **values, probabilities=found.probabilities[some], predicted=found.labels[some]
     )  # fmt: skip
 
 

@@ -126,7 +126,7 @@ def pickled_array(shape: bytes, raw: bytes) -> bytes:
         (pickled_array(b"K\x01\x85", b"X\x03\x00\x00\x00\xe2\x82\xac"), "the content of an array is a text"),
         (b"\x80\x02}" + text("a") + b"cnumpy.core.multiarray\n_reconstruct\n)Rs.", "an array has no content"),
         (b"\x80\x02}" + text("a") + b"cnumpy\nndarray\n)Rs.", r"'a' is a numpy\.ndarray"),
-        (b"\x80\x02}" + text("a") + b"cnumpy\nndarray\ns.", "'a' is a Named"),
+        (b"\x80\x02}" + text("a") + b"cnumpy\nndarray\ns.", "'a' is a PickledName"),
         (b"\x80\x02}" + text("a") + b"c_codecs\nencode\nK\x01\x85Rs.", "encodes something that is no text"),
         (b"\x80\x02}" + text("a") + b"c__builtin__\nbytes\nJ\xff\xff\xff\x7f\x85Rs.", "makes bytes of something else"),
         (b"\x80\x05}\x8c\x01acnumpy.core.numeric\n_frombuffer\n)Rs.", "made of something else than bytes"),

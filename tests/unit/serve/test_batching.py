@@ -26,7 +26,7 @@ class Gated:
         self.gate = threading.Event()
         self.entered = threading.Event()
 
-    def answer(self, names, images):
+    def predict_batch(self, names, images):
         self.entered.set()
         self.used.append(torch.get_num_threads())
         assert self.gate.wait(10)
@@ -82,7 +82,7 @@ def test_a_lone_request_goes_at_once_and_whoever_waits_goes_together():
 def test_no_batch_is_larger_than_the_limit_unless_one_request_is():
     async def play(batcher, model, batches):
         tasks = await begin(batcher, model, *range(7))
-        many = asyncio.create_task(batcher.answer([ImageName("", "")] * 5, picture(9, 5)))
+        many = asyncio.create_task(batcher.submit([ImageName("", "")] * 5, picture(9, 5)))
         await asyncio.sleep(0.02)
         model.gate.set()
         await asyncio.gather(*tasks)
@@ -119,7 +119,7 @@ def test_errands_take_the_model_for_themselves_between_batches():
 
     async def play(batcher, model, batches):
         (first,) = await begin(batcher, model, 1)
-        errands = [asyncio.create_task(batcher.do(lambda n=n: order.append(n) or n)) for n in range(3)]
+        errands = [asyncio.create_task(batcher.run_exclusive(lambda n=n: order.append(n) or n)) for n in range(3)]
         errands[1].cancel()
         second = asyncio.create_task(batcher.answer([ImageName("", "")], picture(2)))
         second.add_done_callback(lambda _: order.append("batch"))

@@ -36,7 +36,7 @@ def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[
         ("classes", {"class_weights": "balanced"}),
         ("classes", {"class_weights": "root", "label_smoothing": 0.1, "mixup": 0.4}),
         ("labels", {"max_pos_weight": 10.0}),
-        ("labels", {"asl_gamma_neg": 4.0, "asl_gamma_pos": 1.0, "margin": 0.05}),
+        ("labels", {"asl_gamma_neg": 4.0, "asl_gamma_pos": 1.0, "asl_margin": 0.05}),
         ("number", {"huber_delta": 0.2}),
     ],
 )

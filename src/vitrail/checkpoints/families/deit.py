@@ -1,9 +1,9 @@
 """`deit` and `deit3`: files of facebookresearch/deit.
 
-DeiT's files have timm's names, so `layout="deit"` must be said; what it adds is the numerics of its repository. A
-distilled one has a second token with a row of its own in the table and a second head; its outputs are the mean of both.
-DeiT-III's files are known by `gamma_1` and `gamma_2`, and their table holds patches alone. timm's `Eva` module gives
-the same names to some models with rotary positions, which only the config.json beside them tells apart.
+DeiT's files have timm's names, so they are read only with `layout="deit"`, for the numerics of its repository. A
+distilled model has a second token with its own row in the table and a second head; its outputs are the mean of both.
+DeiT-III's files are identified by `gamma_1` and `gamma_2`, and their table holds patches alone. timm's `Eva` module
+gives the same names to some models with rotary positions, which only the config.json beside them distinguishes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def describe_deit(
     """The architecture of a file.
 
     Args:
-        card: deit or deit3.
+        card: numerics card, deit or deit3.
         class_position: the table has rows for the class and the distillation token.
 
     Raises:

@@ -1,8 +1,9 @@
-"""`transformers`: the image towers of SigLIP and SigLIP 2, of fixed size and NaFlex. Both namings are the same.
+"""`transformers`: the image towers of CLIP, SigLIP and SigLIP 2 (fixed size and NaFlex). Both namings are the same.
 
-A learned probe looks at the normalised tokens and an MLP follows; a classifier reads the mean of the tokens instead and
-never looks at the probe. NaFlex projects flat patches, channels last, and stretches one square table to each image.
-Text towers and the two numbers that scale similarities have no place here.
+SigLIP pools by a learned probe on the normalised tokens, followed by an MLP; a classifier reads the mean of the tokens
+instead and ignores the probe. NaFlex projects flat patches, channels last, and resamples one square table for each
+image. CLIP normalises tokens before the first block and only the class token after the last one; a matrix without bias
+projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from .hf import (
 )
 from .hf_export import export_clip, export_siglip
 
+# -- SigLIP, and what CLIP shares with it
+
 # fmt: off
 SIGLIP_STEM = {  # theirs                              ours
     "embeddings.patch_embedding.bias":          "tokens.patches.bias",
@@ -71,7 +74,7 @@ SIGLIP_DEFAULTS = {
     "num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "image_size": 224,
     "num_channels": 3,
 }  # fmt: skip
-"""What a config.json of these classes means by leaving it out; Hub files leave out everything that is usual."""
+"""Defaults of these classes, for fields that a config.json leaves out; files on the Hub leave out all defaults."""
 NAFLEX_DEFAULTS = {name: value for name, value in SIGLIP_DEFAULTS.items() if name != "image_size"}
 SIGLIP_HEADS = {768: 12, 1024: 16, 1152: 16, 1536: 16}
 """Heads of the published sizes by their width."""
@@ -82,7 +85,7 @@ TEXT_TOWER_RULES: tuple[Rule, ...] = (
     IgnoreRule("logit_bias", reason="shifts similarities of pictures and texts"),
     IgnoreRule("embeddings.position_ids", reason="a list of numbers from 0, which old versions saved"),
 )
-"""What stands beside the image tower of a model of images and texts."""
+"""Rules for what a model of images and texts holds beside the image tower."""
 WEIGHT_AND_BIAS = ("weight", "bias")
 
 
@@ -145,7 +148,7 @@ def describe_hf_siglip(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
 
 
 def _read_flat_patch(weight: Tensor, hints: LayoutHints, config: HFConfig) -> tuple[tuple[int, int], int]:
-    """The square patch of a projection of flat patches, and the channels: 3 unless somebody says otherwise."""
+    """The square patch of a projection of flat patches, and the channels: 3 unless given."""
     numbers = weight.shape[1]
     channels = config.positive_int("num_channels") if hints.foreign_config else hints.channels or 3
     side = isqrt(numbers // channels)
@@ -159,7 +162,7 @@ def _read_flat_patch(weight: Tensor, hints: LayoutHints, config: HFConfig) -> tu
 
 
 def choose_siglip_card(naflex: bool) -> str:
-    """Whose numbers: both generations of fixed size share one card."""
+    """The numerics card: both generations of fixed size share one."""
     return "hf_siglip2_naflex" if naflex else "hf_siglip"
 
 
@@ -172,7 +175,7 @@ HF_SIGLIP_LAYOUTS = (
         model_types=("siglip_vision_model", "siglip", "siglip2_vision_model", "siglip2"),
         rules=SIGLIP_RULES,
         describe=describe_hf_siglip,
-        card=lambda config, told: choose_siglip_card(config.patches == "linear"),
+        card=lambda config, hints: choose_siglip_card(config.patches == "linear"),
         match="transformers",
         prefix="vision_model.",
         names_without_prefix=("classifier.{p}",),
@@ -182,11 +185,7 @@ HF_SIGLIP_LAYOUTS = (
 """One table for fixed sizes and NaFlex, with a probe, with a classifier, or with neither."""
 
 
-# `transformers`: the image tower of CLIP, alone, with its projection, in a whole CLIP, or under a classifier.
-#
-# Tokens are normalised before the first block and only the class token after the last one; a matrix without bias
-# projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised. Both namings
-# are the same.
+# -- CLIP, alone, with its projection, in a whole CLIP, or under a classifier
 
 # fmt: off
 CLIP_STEM = {  # theirs                             ours
@@ -201,7 +200,7 @@ CLIP_PROJECTION = {
 # fmt: on
 CLIP_CLASS_TOKEN = "embeddings.class_embedding"
 CLIP_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu", "image_size": 224}
-"""What a config.json of this class means by leaving it out."""
+"""Defaults of this class, for fields that a config.json leaves out."""
 CLIP_HEADS = {768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
 """Heads of the published sizes by their width."""
 
@@ -223,7 +222,7 @@ def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
 
 
 def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. What comes out of a CLIP is the projected class token, or the normalised one.
+    """The architecture of a file. The outputs are the projected class token, or the normalised one.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
@@ -237,7 +236,7 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: Lay
         )
     beside = read_hf_config(hints, CLIP_DEFAULTS)
     known = read_hf_numerics(hints, beside, "hf_clip")
-    if hints.foreign_config:  # every tower was trained with its own, whoever runs it
+    if hints.foreign_config:  # the one the tower was trained with, for every `match`
         known["activation"] = beside.activation("hidden_act")
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])

@@ -1,8 +1,11 @@
-"""`transformers`: DINOv2 with and without registers, in the names of files and in those of memory.
+"""`transformers`: DINOv2 with and without registers, and DINOv3, in the namings of files and of memory.
 
-Registers come between the class token and the patches after positions are added, so they have none. The classifier
-reads the class token beside the mean of the patches. The giant's MLP is gated; files pack gate and value in one matrix.
-Without registers positions stretch by plain bicubic interpolation, with them by bicubic antialiased.
+DINOv2: registers are inserted between the class token and the patches after positions are added, so they have none. The
+classifier reads the class token and the mean of the patches. The giant's MLP is gated; files pack gate and value in one
+matrix. Positions are resampled by plain bicubic interpolation without registers, by antialiased bicubic with them.
+
+DINOv3: there is no position table; queries and keys are rotated by row and column. The key projection has no bias (the
+7B has none anywhere in attention), which is not the same as a trainable bias of zeros. transformers has no classifier.
 """
 
 from __future__ import annotations
@@ -73,14 +76,14 @@ REGISTER_TOKENS = "embeddings.register_tokens"
 DINOV2_BLOCK_PREFIX = "encoder.layer.{i}."
 GATE_AND_VALUE = ("mlp.gate_proj", "mlp.up_proj")
 DINOV2_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu", "image_size": 224}
-"""What a config.json of these classes means by leaving it out."""
+"""Defaults of these classes, for fields that a config.json leaves out."""
 DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
 """Heads of the published sizes by their width."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HFDinov2Variant:
-    """One of the eight tables: with or without registers, names of files or of memory, plain or gated MLP."""
+    """One of the eight layouts: with or without registers, naming of files or of memory, plain or gated MLP."""
 
     registers: bool
     memory: bool
@@ -88,7 +91,7 @@ class HFDinov2Variant:
 
     @property
     def family(self) -> str:
-        """What transformers calls it: in config.json, and as the prefix of a classifier's encoder."""
+        """transformers' name: in config.json, and as the prefix of a classifier's encoder."""
         return "dinov2_with_registers" if self.registers else "dinov2"
 
     @property
@@ -168,7 +171,7 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hin
         **{
             "pool": "class+mean" if count else "class",
             **read_hf_numerics(hints, beside, kind.card),
-            **({"activation": "SiLU"} if kind.gated else {}),  # whatever config.json says
+            **({"activation": "SiLU"} if kind.gated else {}),  # config.json may give another one, which is not run
         },
     )
 
@@ -205,14 +208,9 @@ HF_DINOV2_LAYOUTS = tuple(
     for memory in (False, True)
     for gated in (False, True)
 )
-"""Every kind."""
 
 
-# `transformers`: DINOv3 ViT, in the names of files and in those of memory.
-#
-# No position table: queries and keys are turned by row and column. The key projection has no bias (the 7B has none
-# anywhere in attention), which is not the same as a bias of zeros that one could train. transformers has no
-# classifier.
+# -- DINOv3
 
 # fmt: off
 DINOV3_STEM = {  # theirs                        ours
@@ -236,14 +234,14 @@ DINOV3_PATCH_WEIGHT, DINOV3_REGISTER_TOKENS = "embeddings.patch_embeddings.weigh
 DINOV3_DEFAULTS = {
     "num_attention_heads": 6, "layer_norm_eps": 1e-5, "hidden_act": "gelu", "image_size": 224, "rope_theta": 100.0,
 }  # fmt: skip
-"""What a config.json of this class means by leaving it out."""
+"""Defaults of this class, for fields that a config.json leaves out."""
 DINOV3_HEADS = {384: 6, 768: 12, 1024: 16, 1280: 20, 4096: 32}
 """Heads of the published sizes by their width."""
 MASK_REASON = "stands for hidden patches in training"
 
 
 def make_hf_dinov3_rules(block_prefix: str) -> tuple[Rule, ...]:
-    """The whole table, for blocks that lie under this name."""
+    """The whole table, for blocks under this prefix."""
     query, _, value = (f"{block_prefix}.{{i}}.{name}.bias" for name in MEMORY_QKV)
     return (
         *make_name_rules(DINOV3_STEM),
@@ -256,7 +254,7 @@ def make_hf_dinov3_rules(block_prefix: str) -> tuple[Rule, ...]:
 
 
 def describe_hf_dinov3(block_prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Images are 224 x 224 unless config.json or the caller says otherwise.
+    """The architecture of a file. The image size is 224 x 224 unless config.json or the caller gives one.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
@@ -312,4 +310,3 @@ HF_DINOV3_LAYOUTS = tuple(
     )
     for variant, under in (("dinov3", "layer"), ("dinov3-memory", "model.layer"))
 )
-"""In both namings; a file has no prefix."""

@@ -1,7 +1,8 @@
-"""The same function in the parts that transformers' models have, exact by value.
+"""Convert a model to the parts that transformers' models have; the function stays exactly the same.
 
-Its tables have rows for the class and the distillation token, its keys a bias, DINOv2 a factor at the end of every
-branch and a classifier on [class ; mean]: what ours lacks is added as zeros or ones, which change no output.
+Their position tables have rows for the class and the distillation token, their keys a bias. DINOv2 has a LayerScale
+factor at the end of every branch and a classifier on [class ; mean]. What a model lacks is added as zeros or ones,
+which change no output.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ...model.config import ViTConfig
+from .plain_export import ConfigAndState, StateDict, add_key_bias, pack_gate, split_gate
 
-StateDict = dict[str, Tensor]
-ConfigAndState = tuple[ViTConfig, StateDict]
 WEIGHTS_WITH_BIAS = {
     "patch_bias": ("tokens.patches.weight",),
     "qkv_bias": (".attention.qkv.weight",),
@@ -23,12 +22,12 @@ WEIGHTS_WITH_BIAS = {
     "mlp_bias": (".mlp.fc1.weight", ".mlp.gate.weight", ".mlp.fc2.weight"),
     "head_bias": ("head.linear.weight", "head.distillation.weight"),
 }
-"""Settings of ViTConfig -> the weights beside which they put a bias."""
+"""Settings of ViTConfig -> the weights that they give a bias."""
 BLOCK_BIASES = ("out_bias", "mlp_bias")
 
 
 def export_vit(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For ViT, DeiT, MAE, MSN, I-JEPA: rows for every token, biases everywhere but perhaps in the joint projection."""
+    """For ViT, DeiT, MAE, MSN, I-JEPA: rows for every token, biases everywhere; those of qkv stay optional."""
     return add_key_bias(
         *add_zero_biases(
             *add_prefix_rows(*drop_size_settings(config, state)), fields=("patch_bias", *BLOCK_BIASES, "head_bias")
@@ -49,17 +48,17 @@ def export_clip(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def export_dinov2(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For DINOv2 with or without registers: also factors, a packed gate and a classifier on [class ; mean]."""
+    """For DINOv2 with or without registers: also LayerScale, a packed gate and a classifier on [class ; mean]."""
     return widen_classifier(*pack_gate(*add_unit_scales(*export_vit(config, state))))
 
 
 def export_dinov3(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For DINOv3: a bias of the patches, factors, and the gate apart."""
+    """For DINOv3: a bias of the patch projection, LayerScale, and a separate gate."""
     return split_gate(*add_unit_scales(*add_zero_biases(*drop_size_settings(config, state), fields=("patch_bias",))))
 
 
 def drop_size_settings(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Drop what changes nothing at the model's own size: padding of whole patches, and widths that are the usual."""
+    """Drop settings without effect at the model's own size: padding of whole patches, default head width and scale."""
     whole = all(pixels % patch == 0 for pixels, patch in zip(config.image_size, config.patch, strict=True))
     usual = config.head_width is not None and config.attention_width == config.width
     scale = None if config.qk_scale == config.head_dim**-0.5 else config.qk_scale
@@ -68,7 +67,7 @@ def drop_size_settings(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def add_prefix_rows(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Zero rows for the class and the distillation token, where the table has none."""
+    """Add zero rows for the class and the distillation token, where the table has none."""
     if config.class_position or not config.class_token or "positions.table" not in state:
         return replace(config, class_position=True), state
     table = state["positions.table"]
@@ -77,28 +76,16 @@ def add_prefix_rows(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def add_zero_biases(config: ViTConfig, state: StateDict, fields: tuple[str, ...]) -> ConfigAndState:
-    """Zeros as the biases that the model lacks and these settings would add."""
+    """Add zeros as the biases that these settings (keys of `WEIGHTS_WITH_BIAS`) turn on and the model lacks."""
     wanted = tuple(end for field in fields for end in WEIGHTS_WITH_BIAS[field])
     weights = {name: tensor for name, tensor in state.items() if name.endswith(wanted) and "pool." not in name}
     zeros = {name.removesuffix("weight") + "bias": weight.new_zeros(len(weight)) for name, weight in weights.items()}
-    there: dict[str, Any] = dict.fromkeys(fields, True)
-    return replace(config, **there), {**zeros, **state}
-
-
-def add_key_bias(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Zeros as the keys' bias, where only queries and values have one."""
-    if config.key_bias or not config.qkv_bias:
-        return replace(config, key_bias=True), state
-    changed = dict(state)
-    for name in state:
-        if name.endswith("attention.qv_bias"):
-            q, v = changed.pop(name).chunk(2)
-            changed[name.replace("qv_bias", "qkv.bias")] = torch.cat([q, torch.zeros_like(q), v])
-    return replace(config, key_bias=True), changed
+    enabled: dict[str, Any] = dict.fromkeys(fields, True)
+    return replace(config, **enabled), {**zeros, **state}
 
 
 def add_unit_scales(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Ones as the factor of every branch, where there is none."""
+    """Add a LayerScale of ones to every branch, where there is none."""
     if config.layer_scale is not None:
         return config, state
     ones = {
@@ -109,31 +96,8 @@ def add_unit_scales(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return replace(config, layer_scale=1.0), {**state, **ones}
 
 
-def pack_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Gate and value of the MLP in one matrix, gate first."""
-    if config.mlp != "gated":
-        return config, state
-    changed = {name: tensor for name, tensor in state.items() if ".mlp.gate." not in name}
-    for name in state:
-        if ".mlp.gate." in name:
-            value = name.replace(".gate.", ".fc1.")
-            changed[value] = torch.cat([state[name], state[value]])
-    return replace(config, mlp="gated-packed"), changed
-
-
-def split_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Gate and value of the MLP as two matrices."""
-    if config.mlp != "gated-packed":
-        return config, state
-    changed = dict(state)
-    for name in state:
-        if ".blocks." in name and ".mlp.fc1." in name:
-            changed[name.replace(".fc1.", ".gate.")], changed[name] = state[name].chunk(2)
-    return replace(config, mlp="gated"), changed
-
-
 def widen_classifier(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """A classifier on [class ; mean] with zeros for the half that the model does not look at."""
+    """Widen the classifier to [class ; mean], with zeros for the half that the model does not read."""
     if config.pool not in ("class", "mean") or not config.outputs or not config.class_token:
         return config, state
     weight = state["head.linear.weight"]

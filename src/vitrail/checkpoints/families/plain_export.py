@@ -1,7 +1,7 @@
-"""A model in the parts of the ViT paper's own design, as torchvision and Google's files have it, exact by value.
+"""Convert a model to the parts of the ViT paper's own design, which torchvision and Google's files have.
 
-There every projection has a bias, and the position table is learned and begins with the class token: what a model lacks
-of these is added as zeros, which change no output, and a computed table is written down.
+The function stays exactly the same. In that design every projection has a bias, and the position table is learned and
+begins with the class token. What a model lacks is added as zeros, which change no output; a computed table is stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ConfigAndState = tuple[ViTConfig, StateDict]
 
 
 def export_plain(config: ViTConfig, state: StateDict, layout: str) -> ConfigAndState:
-    """The same function at the model's own image size.
+    """The same function at the model's own image size, in the parts of the paper's design.
 
     Args:
         layout: its name, for messages.
@@ -30,26 +30,25 @@ def export_plain(config: ViTConfig, state: StateDict, layout: str) -> ConfigAndS
     """
     refuse_parts(layout, _list_later_parts(config))
     usual = replace(config, pad=False, head_width=None, qk_scale=None)
-    return _add_all_biases(*_add_key_biases(*_add_class_row(*_store_table(usual, state))))
+    return _add_all_biases(*add_key_bias(*_add_class_row(*_store_table(usual, state))))
 
 
 def refuse_parts(layout: str, faults: Mapping[str, bool]) -> None:
-    """Say what a layout has no place for.
+    """Refuse a model with parts that a layout has no place for.
 
     Args:
-        faults: words for a part -> whether the model has it.
+        faults: name of a part, for the message -> whether the model has it.
 
     Raises:
         UsageError: the model has one of them.
     """
-    if there := [words for words, present in faults.items() if present]:
-        raise UsageError(
-            f"The layout {layout} has no place for {', nor for '.join(there)}. Save the model as a bundle instead."
-        )
+    if unsupported := [words for words, present in faults.items() if present]:
+        parts = ", nor for ".join(unsupported)
+        raise UsageError(f"The layout {layout} has no place for {parts}. Save the model as a bundle instead.")
 
 
 def _list_later_parts(config: ViTConfig) -> dict[str, bool]:
-    """Words for every part that only a later design has, and whether the model has it."""
+    """Names of the parts that only later designs have -> whether the model has them."""
     return {
         "pad=true": config.pad and any(n % p for n, p in zip(config.image_size, config.patch, strict=True)),
         f'patches="{config.patches}"': config.patches not in ("conv", "linear"),
@@ -73,7 +72,7 @@ def _list_later_parts(config: ViTConfig) -> dict[str, bool]:
 
 
 def _store_table(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """A learned table: as it is, as it was computed, or zeros where nothing is added to the tokens."""
+    """Store positions as a learned table: learned or computed as they are, zeros where there are none."""
     if config.positions == "none":
         weight = state["tokens.patches.weight"]
         state = {**state, "positions.table": weight.new_zeros(config.table_rows, config.width)}
@@ -81,26 +80,15 @@ def _store_table(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def _add_class_row(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """A row of zeros for the class token, where the table begins with the first patch."""
+    """Add a row of zeros for the class token, where the table begins with the first patch."""
     if config.class_token and not config.class_position:
         table = state["positions.table"]
         state = {**state, "positions.table": torch.cat([table.new_zeros(1, config.width), table])}
     return replace(config, class_position=True), state
 
 
-def _add_key_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Zeros as the bias of the keys, where only queries and values have one."""
-    if config.key_bias or not config.qkv_bias:
-        return replace(config, key_bias=True), state
-    state = dict(state)
-    for i in range(config.depth):
-        of_q, of_v = state.pop(f"encoder.blocks.{i}.attention.qv_bias").chunk(2)
-        state[f"encoder.blocks.{i}.attention.qkv.bias"] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
-    return replace(config, key_bias=True), state
-
-
 def _add_all_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Zeros as every bias that is not there."""
+    """Add every missing bias as zeros."""
     lengths = {"tokens.patches.bias": config.width}
     if config.outputs:
         lengths["head.linear.bias"] = config.outputs
@@ -113,3 +101,41 @@ def _add_all_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
     zeros = {name: like.new_zeros(length) for name, length in lengths.items() if name not in state}
     full = replace(config, patch_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True)
     return full, {**state, **zeros}
+
+
+# -- Steps shared with timm_export and hf_export
+
+
+def add_key_bias(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Add zeros as the bias of the keys, where only queries and values have one."""
+    if config.key_bias or not config.qkv_bias:
+        return replace(config, key_bias=True), state
+    state = dict(state)
+    for i in range(config.depth):
+        of_q, of_v = state.pop(f"encoder.blocks.{i}.attention.qv_bias").chunk(2)
+        state[f"encoder.blocks.{i}.attention.qkv.bias"] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+    return replace(config, key_bias=True), state
+
+
+def pack_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Concatenate gate and value of a gated MLP into one matrix, gate rows first."""
+    if config.mlp != "gated":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"encoder.blocks.{i}.mlp.{name}.{part}" for name in ("gate", "fc1"))
+            state[value] = torch.cat([state.pop(gate), state[value]])
+    return replace(config, mlp="gated-packed"), state
+
+
+def split_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Split the packed matrix of a gated MLP into gate and value."""
+    if config.mlp != "gated-packed":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"encoder.blocks.{i}.mlp.{name}.{part}" for name in ("gate", "fc1"))
+            state[gate], state[value] = (half.clone() for half in state[value].chunk(2))
+    return replace(config, mlp="gated"), state

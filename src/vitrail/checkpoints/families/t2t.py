@@ -1,7 +1,7 @@
-"""`t2t`: files of yitu-opensource/T2T-ViT with transformer or performer blocks between the cuts.
+"""`t2t`: files of yitu-opensource/T2T-ViT with transformer or performer blocks in the tokens-to-token module.
 
-The file's table of waves is read as a learned one: the repository, too, keeps it as a parameter, stretches it by
-bicubic interpolation for another size, and does not compute it anew.
+The file's sine table is read as a learned one: the repository, too, keeps it as a parameter and resamples it by bicubic
+interpolation for another size, instead of computing it again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _write_key_first(ours: Tensor, config: ViTConfig) -> Tensor:
 
 
 KEY_FIRST: StorageStep[Tensor] = StorageStep(_read_key_first, _write_key_first)
-"""The performer's joint projection has the rows of the keys first, then those of the queries and the values."""
+"""The performer's joint projection has the rows of keys first, then queries, then values."""
 
 
 def _make_t2t_rules(inner_names: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
@@ -108,7 +108,7 @@ def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], hints: LayoutH
 
 
 def _count_channels(tensors: Mapping[str, Tensor]) -> int:
-    """A first window has 7 x 7 numbers per channel.
+    """Channels of the images: a first window has 7 x 7 numbers per channel.
 
     Raises:
         DamagedFileError: its norm has another length.
@@ -124,7 +124,7 @@ def _count_channels(tensors: Mapping[str, Tensor]) -> int:
 
 
 def export_t2t(config: ViTConfig, state: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """Fixed waves are written as the table that they are."""
+    """Store a fixed sine table as a learned one."""
     if config.positions != "sinusoid":
         return config, state
     return replace(config, positions="learned", resample="bicubic"), state

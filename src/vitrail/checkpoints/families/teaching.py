@@ -218,8 +218,8 @@ BLOG_CONV_LAYOUTS = (
 # -- xray-rope: a tutorial on chest films with two-dimensional rotary positions (xray_vit_patch16_224)
 #
 # The file carries its rotary tables, whose width gives the number of heads and whose length the grid. A file saved
-# without them loads if `heads` and `image_size` are given. A table holds the cosine or sine of one axis for every token:
-# [N, e], or [N + 1, e] with the class token (angle 0) in front; e is half a head's width.
+# without them loads if `heads` and `image_size` are given. A table holds the cosine or sine of one axis for every
+# token: [N, e], or [N + 1, e] with the class token (angle 0) in front; e is half a head's width.
 # angle = place * 10000^(-2i/e), i = 1 .. e/2, each used twice.
 
 ROTARY_TABLE_NAMES = ("x_cos", "x_sin", "y_cos", "y_sin")

@@ -1,7 +1,7 @@
-"""What a timm file cannot say by its shapes: heads, norm epsilon, activation, pooling. `config.json` or its name tells.
+"""Read what no tensor of a timm file gives (heads, norm epsilon, activation, pooling) from config.json.
 
-timm keeps these in the code of each architecture, and `config.json` beside the file names the architecture and lists
-what was changed (`model_args`). A file alone says less: published sizes have known heads, the rest must be told.
+timm keeps these in the code of each architecture. config.json beside the file names the architecture and lists what was
+changed (`model_args`). Without config.json, published sizes have known heads and the rest must be given by the caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HEADS = (
     (r"dinov3", {1280: 20, 4096: 32}),
     (r"", {1152: 16, 1280: 16, 1408: 16}),
 )
-"""Heads of the architectures whose heads are not 64 numbers wide: (their names, {width: heads})."""
+"""Heads of the architectures whose heads are not 64 wide: (pattern of their names, {width: heads})."""
 _PUBLISHED = {(size.width, size.depth, size.mlp_width): size.heads for size in SIZES.values()} | {
     (256, 14, 1280): 4,
     (320, 14, 1792): 5,
@@ -58,7 +58,7 @@ _PUBLISHED_GATED = {(384, 12, 1536): 6, (1280, 32, 5120): 20, (1536, 40, 4096): 
 
 
 def read_architecture(hints: LayoutHints) -> str:
-    """timm's name of the architecture, without the tag of the weights; empty if nothing says it."""
+    """timm's name of the architecture, without the tag of the weights; empty without config.json."""
     name = hints.foreign_config.get("architecture", "")
     if not isinstance(name, str):
         raise DamagedFileError(f"config.json: architecture must be a name. Got {name!r}.")
@@ -66,13 +66,13 @@ def read_architecture(hints: LayoutHints) -> str:
 
 
 def read_weights_tag(hints: LayoutHints) -> str:
-    """timm's name of the published weights, such as augreg_in21k; empty if nothing says it."""
+    """timm's name of the published weights, such as augreg_in21k; empty if config.json has none."""
     described = hints.foreign_config.get("pretrained_cfg", {})
     return str(described.get("tag", "")) if isinstance(described, Mapping) else ""
 
 
 def read_model_arg(hints: LayoutHints, name: str) -> Any:
-    """What `model_args` of config.json says about an argument of timm's class; None if nothing."""
+    """An argument of timm's class in `model_args` of config.json; None if it is not there."""
     arguments = hints.foreign_config.get("model_args", {})
     if not isinstance(arguments, Mapping):
         raise DamagedFileError(f"config.json: model_args must hold arguments by name. Got {arguments!r}.")
@@ -80,16 +80,16 @@ def read_model_arg(hints: LayoutHints, name: str) -> Any:
 
 
 def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool) -> int:
-    """Attention heads: as the caller says, or config.json, or the architecture's name, or the published size.
+    """Attention heads: from config.json or the architecture's name, else from the caller or the published size.
 
     Raises:
-        UsageError: nothing tells them, or the caller contradicts config.json.
+        UsageError: none of these gives them, or the caller contradicts config.json.
     """
-    said = read_model_arg(hints, "num_heads")
-    if said is None and (name := read_architecture(hints)):
-        said = _published_heads(name, width)
-    if said is not None:
-        return reconcile(hints.heads, said, "heads", "config.json")
+    heads = read_model_arg(hints, "num_heads")
+    if heads is None and (name := read_architecture(hints)):
+        heads = _published_heads(name, width)
+    if heads is not None:
+        return reconcile(hints.heads, heads, "heads", "config.json")
     published = _PUBLISHED_GATED if gated else _PUBLISHED
     known = published.get((width, depth, mlp_width)) if hints.heads is None else hints.heads
     return require_argument(
@@ -106,7 +106,7 @@ def _published_heads(name: str, width: int) -> int | None:
 
 def choose_norm_eps(hints: LayoutHints, pre_norm: bool, rotary: bool = False) -> float:
     """Epsilon of the norms: timm's 1e-6, but 1e-5 in CLIP's design, DINOv3 and a few more."""
-    if read_model_arg(hints, "norm_layer") is not None:  # a word in JSON stands for the class with its own default
+    if read_model_arg(hints, "norm_layer") is not None:  # a name in JSON means the class with its own default
         return 1e-6
     name = read_architecture(hints)
     if name:
@@ -118,13 +118,13 @@ def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activa
     """Activation of the MLP.
 
     Raises:
-        UsageError: a CLIP tower without config.json, which may have either of two; or a word that is not known.
+        UsageError: a CLIP tower without config.json, which may have either of two; or an unknown activation.
     """
-    said = read_model_arg(hints, "act_layer")
-    if said is not None:
-        if said not in TIMM_ACTIVATIONS:
-            raise UsageError(f"config.json names the activation {said!r}. Known: {', '.join(TIMM_ACTIVATIONS)}.")
-        return TIMM_ACTIVATIONS[said]
+    word = read_model_arg(hints, "act_layer")
+    if word is not None:
+        if word not in TIMM_ACTIVATIONS:
+            raise UsageError(f"config.json names the activation {word!r}. Known: {', '.join(TIMM_ACTIVATIONS)}.")
+        return TIMM_ACTIVATIONS[word]
     name = read_architecture(hints)
     if gated:
         return "SiLU"
@@ -141,10 +141,10 @@ def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activa
 
 
 def choose_clip_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
-    """Activation that a CLIP tower was trained with: OpenAI's had QuickGELU, also where timm runs them with GELU.
+    """Activation that a CLIP tower was trained with: QuickGELU for OpenAI's, also where timm runs them with GELU.
 
     Raises:
-        UsageError: as `activation`.
+        UsageError: as `choose_activation`.
     """
     if (
         "activation" not in hints.settings
@@ -156,13 +156,13 @@ def choose_clip_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> A
 
 
 def choose_rotary(hints: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
-    """How queries and keys are turned: as the caller's settings say, or config.json, or else `bare`.
+    """The kind of rotary positions: from the caller's settings, else from config.json, else `bare`.
 
     Args:
-        bare: the angles of such tensors where nothing says them; None where there is no saying.
+        bare: the kind for a file without config.json; None where its tensors leave it open.
 
     Raises:
-        UsageError: they are not told, or are none of ours.
+        UsageError: it is given nowhere, or Vitrail has no such kind.
     """
     if "rotary" in hints.settings:
         return hints.settings["rotary"]
@@ -194,11 +194,11 @@ TIMM_ROPE_ARGUMENTS: dict[RotaryKind, dict[str, Any]] = {
     "axial": {"rope_type": "cat", **_ROPE_ARGUMENTS, "ref_feat_shape": None},
     "dinov3": {"rope_type": "dinov3", **_ROPE_ARGUMENTS},
 }
-"""timm's arguments for our kinds of angles."""
+"""timm's arguments for our kinds of rotary positions."""
 
 
 def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm: bool, default: Pool = "class") -> Pool:
-    """What goes to the head, as timm would do it.
+    """The pooling that timm would use.
 
     Raises:
         DamagedFileError: the class token is missing.
@@ -206,31 +206,31 @@ def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm:
     """
     if probe:
         return "attention"
-    said = read_model_arg(hints, "global_pool") or hints.foreign_config.get("global_pool")
-    if said is not None and said not in TIMM_POOLS:
-        raise UsageError(f"config.json says global_pool={said!r}. Known: {', '.join(TIMM_POOLS)}. Pass pool= instead.")
-    if said == "token" and not class_token:
+    word = read_model_arg(hints, "global_pool") or hints.foreign_config.get("global_pool")
+    if word is not None and word not in TIMM_POOLS:
+        raise UsageError(f"config.json says global_pool={word!r}. Known: {', '.join(TIMM_POOLS)}. Pass pool= instead.")
+    if word == "token" and not class_token:
         raise DamagedFileError(
             "The file has no tensor cls_token, from which config.json (global_pool) makes the outputs."
         )
-    if said is not None and TIMM_POOLS[said] != "attention":
-        return TIMM_POOLS[said]
+    if word is not None and TIMM_POOLS[word] != "attention":
+        return TIMM_POOLS[word]
     if not class_token or pooled_norm:
         return "mean"
     return default
 
 
 def lacks_final_norm(hints: LayoutHints) -> bool:
-    """Whether a file without a norm behind its blocks is meant to have none."""
+    """Whether a file without a norm after its blocks is meant to have none."""
     words = ("final_norm", "use_post_transformer_norm")
     return hints.settings.get("final_norm") is False or any(read_model_arg(hints, word) is False for word in words)
 
 
 def check_promised_tokens(hints: LayoutHints, class_token: bool, registers: int) -> None:
-    """Refuse a file that lacks tokens which config.json or the architecture's name promises.
+    """Refuse a file that lacks tokens which config.json or the architecture's name requires.
 
     Raises:
-        DamagedFileError: it lacks one; without it the file would be another model that is whole.
+        DamagedFileError: it lacks one; without this check it would load as another, complete model.
     """
     name = read_architecture(hints)
     dinov3 = re.search(r"dinov3|lingbot", name) is not None
@@ -246,13 +246,13 @@ def check_promised_tokens(hints: LayoutHints, class_token: bool, registers: int)
 
 
 def read_timm_image_size(hints: LayoutHints) -> tuple[int, int] | None:
-    """Height and width in pixels that config.json says the model was made for."""
-    said = read_model_arg(hints, "img_size")
-    if isinstance(said, int):
-        return said, said
-    if said is None:
+    """Height and width in pixels from config.json; None if it has none."""
+    size = read_model_arg(hints, "img_size")
+    if isinstance(size, int):
+        return size, size
+    if size is None:
         described = hints.foreign_config.get("pretrained_cfg", {})
-        said = described.get("input_size", (0, 0, 0))[-2:] if isinstance(described, Mapping) else (0, 0)
-    if not (isinstance(said, list | tuple) and len(said) == 2 and all(isinstance(side, int) for side in said)):
-        raise DamagedFileError(f"config.json: the image size must be two whole numbers of pixels. Got {said!r}.")
-    return (said[0], said[1]) if min(said) > 0 else None
+        size = described.get("input_size", (0, 0, 0))[-2:] if isinstance(described, Mapping) else (0, 0)
+    if not (isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(side, int) for side in size)):
+        raise DamagedFileError(f"config.json: the image size must be two whole numbers of pixels. Got {size!r}.")
+    return (size[0], size[1]) if min(size) > 0 else None

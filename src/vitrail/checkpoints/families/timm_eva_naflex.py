@@ -1,7 +1,10 @@
-"""`timm-naflex`: files of timm's NaFlex model, whose patches are flattened rows and whose positions are a plane.
+"""Layouts of timm's `Eva` module (DINOv3, EVA, rotary models of ours) and of its NaFlex model (`timm-naflex`).
 
-The patch projection is a matrix over row, column, channel, the table [1, rows, columns, D] holds patches alone, and the
-blocks and the end have the names of `timm`. The model takes any image size; the file's own is that of its table.
+`Eva` has `gamma_1` and `gamma_2` for LayerScale, and biases of queries and values without one for keys. The kind of
+rotary positions stands in no file: config.json gives it, or the design (no position table means DINOv3).
+
+NaFlex projects flattened patches by a matrix over row, column, channel. Its table [1, rows, columns, D] holds patches
+alone; blocks and end have the names of `timm`. It takes any image size; the file's own is that of its table.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from ..layouts import (
 )
 from ..validate import reconcile, require_tensor
 from . import timm_config
+from .plain_export import ConfigAndState, StateDict, pack_gate
 from .timm import (
     ATTENTION_NAMES,
     END_NAMES,
@@ -50,12 +54,9 @@ from .timm import (
     read_end_settings,
     read_table_size,
 )
-from .timm_export import ConfigAndState, StateDict, add_output_biases, export_timm, pack_gate, prepare_for_timm
+from .timm_export import add_output_biases, export_timm, prepare_for_timm
 
-# `timm`: files of timm's `Eva` module, in which it keeps DINOv3, and into which our own rotary models fit.
-#
-# They have `gamma_1` and `gamma_2` for LayerScale, and biases of queries and values without one for keys. The angles
-# stand in no file: config.json says them, or the design that the tensors tell (no position table is DINOv3).
+# -- Eva
 
 # fmt: off
 EVA_STEM = {  # theirs                           ours
@@ -83,7 +84,7 @@ NOT_EVA_NAMES = (
     "blocks.*.mlp.w*",
     "blocks.*.attn.[qkv]_proj*",
 )
-"""Names that no file of this module has, and that look-alikes do."""
+"""Names by which similar files of other families are distinguished from those of this module."""
 
 
 def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
@@ -91,7 +92,7 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
-        UsageError: heads, the image's size or the angles must be told, or are none of Vitrail's.
+        UsageError: heads, image_size or rotary must be given, or Vitrail has no such rotary positions.
     """
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
@@ -118,7 +119,7 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The model in values that `Eva` can hold.
+    """The same function in the parts that `Eva` has.
 
     Raises:
         UsageError: it has no such part; the message names all of them.
@@ -130,12 +131,12 @@ def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def export_eva_packed(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """As `express`, with the gate packed."""
+    """As `export_eva`, with the gate packed."""
     return pack_gate(*export_eva(config, state))
 
 
 def list_eva_unsupported(config: ViTConfig, state: StateDict) -> list[str]:
-    """Words for every part that `Eva` lacks beside what all of timm lacks."""
+    """Names of the model's parts that `Eva` lacks, beyond `list_timm_unsupported`."""
     wanted = "GELU" if config.mlp == "plain" else "SiLU"
     rounded = config.rotary == "dinov3" and not torch.equal(
         state["rotary.periods"].float(), dinov3_periods(config.head_dim)
@@ -158,7 +159,7 @@ def _read_positions(
     registers: int,
     turned: bool,
 ) -> ConfigFields:
-    """Positions that are added, and the image size. Angles of DINOv3 (`turned`) stand alone."""
+    """Position table and image size. Models with DINOv3's rotary positions (`turned`) may have no table."""
     promised = (
         timm_config.read_architecture(hints) and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
     )
@@ -198,8 +199,10 @@ EVA_UNSCALED, EVA_UNSCALED_SPLIT = (
     _make_eva_layout("eva-unscaled", (QV_BIAS_NAMES,), ("blocks.*.gamma_[12]",), split) for split in (False, True)
 )
 EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT)
-"""A table, LayerScale and biases of keys too are the names of DeiT-III, whose layout reads and writes those."""
+"""Files with a table, LayerScale and key biases have the names of DeiT-III, whose layout reads and writes them."""
 
+
+# -- NaFlex
 
 # fmt: off
 NAFLEX_STEM = {  # theirs                           ours
@@ -221,7 +224,7 @@ def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
-        UsageError: channels or heads must be told, or the design is not among Vitrail's.
+        UsageError: channels or heads must be given, or Vitrail has no such design.
     """
     patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], hints)
     table = require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4)
@@ -247,7 +250,7 @@ def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
 
 
 def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """SigLIP 2's card for the shape of its tower, timm's own otherwise.
+    """SigLIP 2's numerics card for attention pooling, timm's own otherwise.
 
     Raises:
         UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
@@ -260,7 +263,7 @@ def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
 
 
 def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The model in values that NaFlex can hold: positions of patches alone, flattened patches.
+    """The same function in the parts that NaFlex has: positions of patches alone, flattened patches.
 
     Raises:
         UsageError: it has no such part.
@@ -283,8 +286,7 @@ def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Height and width of a patch, and channels, from the length of a flattened one."""
-    said = timm_config.read_model_arg(hints, "in_chans")
-    channels = hints.channels or said or 3
+    channels = hints.channels or timm_config.read_model_arg(hints, "in_chans") or 3
     side = isqrt(numbers // channels)
     if side**2 * channels != numbers:
         raise DamagedFileError(
@@ -296,7 +298,7 @@ def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int
 
 
 def _choose_resample(hints: LayoutHints) -> Resample:
-    """How timm stretches the plane: bicubic, or bilinear in SigLIP 2's architectures, both antialiased unless told."""
+    """How timm resamples positions: bicubic, or bilinear for SigLIP 2; antialiased unless config.json turns it off."""
     usual = "bilinear" if "siglip" in timm_config.read_architecture(hints) else "bicubic"
     mode = timm_config.read_model_arg(hints, "pos_embed_interp_mode") or usual
     smooth = timm_config.read_model_arg(hints, "pos_embed_antialias") is not False
@@ -311,7 +313,7 @@ def _choose_resample(hints: LayoutHints) -> Resample:
 
 
 def _refuse_other_naflex(hints: LayoutHints, probe: bool, prefix_tokens: int) -> None:
-    """Refuse what tensors do not show."""
+    """Refuse designs that tensors do not show."""
     included = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
     if prefix_tokens and probe != included:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""A model in values that timm's modules can hold: the same function, some of its numbers in other places.
+"""Convert a model to the parts that timm's modules have; the function stays exactly the same.
 
-Everything here is exact: a missing bias becomes zeros, a position that only one token has is added to that token, a
-gate is packed with its value or taken apart. What timm has no place for is an error that names it.
+A missing bias becomes zeros, the position of a prefix token is added to that token, a gate is packed with its value or
+split from it. A part that timm has no place for is an error that names it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from ...errors import UsageError
 from ...model.config import T2T_PATCHES, ViTConfig
+from .plain_export import ConfigAndState, StateDict, add_key_bias, pack_gate, split_gate
 
-StateDict = dict[str, Tensor]
-ConfigAndState = tuple[ViTConfig, StateDict]
 BLOCK_PREFIX = "encoder.blocks.{i}."
 
 
@@ -29,19 +27,19 @@ def export_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def export_timm_split(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For `VisionTransformer` with the gate as a matrix of its own.
+    """For `VisionTransformer` with the gate as a separate matrix.
 
     Raises:
-        UsageError: as `express`.
+        UsageError: as `export_timm`.
     """
     return _match_block_biases(*split_gate(*prepare_for_timm(config, state)))
 
 
 def export_timm_parallel(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For `VisionTransformer` with attention and MLP side by side, where one LayerScale serves both.
+    """For `VisionTransformer` with parallel attention and MLP, which share one LayerScale.
 
     Raises:
-        UsageError: as `express`, or the two LayerScales differ.
+        UsageError: as `export_timm`, or the two LayerScales differ.
     """
     config, state = prepare_for_timm(config, state)
     for i in range(config.depth if config.layer_scale is not None else 0):
@@ -51,11 +49,11 @@ def export_timm_parallel(config: ViTConfig, state: StateDict) -> ConfigAndState:
                 f"timm's parallel block has one LayerScale for both branches, and in block {i} the two differ. "
                 "Save the model as a bundle instead."
             )
-    return add_output_biases(*_add_key_bias(config, state))
+    return add_output_biases(*add_key_bias(config, state))
 
 
 def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """What all of timm's modules have in common: learned positions of patches, biases of the head and the patches.
+    """Convert what all of timm's modules share: learned positions of patches, biases of head and patch projection.
 
     Raises:
         UsageError: timm has no such part; the message names all of them.
@@ -75,7 +73,7 @@ def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def list_timm_unsupported(config: ViTConfig) -> list[str]:
-    """Words for every part that no module of timm has."""
+    """Names of the model's parts that no module of timm has."""
     faults = {
         f'patches="{config.patches}"': config.patches in T2T_PATCHES,
         "patch_norms=true": config.patch_norms,
@@ -94,55 +92,14 @@ def list_timm_unsupported(config: ViTConfig) -> list[str]:
     return [words for words, there in faults.items() if there]
 
 
-def pack_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The gate's rows above those of the value, in one matrix."""
-    if config.mlp != "gated":
-        return config, state
-    state = dict(state)
-    for i in range(config.depth):
-        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
-            gate, value = (f"{BLOCK_PREFIX}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
-            state[value] = torch.cat([state.pop(gate), state[value]])
-    return replace(config, mlp="gated-packed"), state
-
-
-def split_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The gate and the value as two matrices."""
-    if config.mlp != "gated-packed":
-        return config, state
-    state = dict(state)
-    for i in range(config.depth):
-        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
-            gate, value = (f"{BLOCK_PREFIX}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
-            state[gate], state[value] = (half.clone() for half in state[value].chunk(2))
-    return replace(config, mlp="gated"), state
-
-
 def _match_block_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Biases as `VisionTransformer` has them: of queries, keys and values together, of both outputs or of none."""
-    return _balance_output_biases(*_add_key_bias(config, state))
-
-
-def _add_key_bias(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Keys without a bias get one of zeros."""
-    if config.key_bias or not config.qkv_bias:
-        return replace(config, key_bias=True), state
-    state = dict(state)
-    for i in range(config.depth):
-        of_q, of_v = state.pop(f"{BLOCK_PREFIX}attention.qv_bias".format(i=i)).chunk(2)
-        state[f"{BLOCK_PREFIX}attention.qkv.bias".format(i=i)] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
-    return replace(config, key_bias=True), state
-
-
-def _balance_output_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """timm gives both branches biases, or neither."""
-    if config.out_bias == config.mlp_bias:
-        return config, state
-    return add_output_biases(config, state)
+    """Biases as `VisionTransformer` has them: of queries, keys and values together, of both branches or of none."""
+    config, state = add_key_bias(config, state)
+    return (config, state) if config.out_bias == config.mlp_bias else add_output_biases(config, state)
 
 
 def add_output_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Biases of zeros where the attention's output or the MLP has none."""
+    """Add biases of zeros where the attention's output or the MLP has none."""
     first = config.mlp_width * (2 if config.mlp == "gated-packed" else 1)
     widths = {"attention.out": config.width, "mlp.gate": first, "mlp.fc1": first, "mlp.fc2": config.width}
     for name, width in widths.items():
@@ -152,17 +109,17 @@ def add_output_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def _add_zeros(state: StateDict, config: ViTConfig, name: str, length: int) -> StateDict:
-    """The state with zeros under a name (in every block, if it has `{i}`) where nothing stands yet."""
+    """The state with zeros under a name (in every block, if it has `{i}`) where there is no tensor yet."""
     like = state["tokens.patches.weight"]
     names = [name.format(i=i) for i in range(config.depth)] if "{i}" in name else [name]
     return {**{each: like.new_zeros(length) for each in names if each not in state}, **state}
 
 
 def _convert_prefix_positions(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Positions of class, distillation and register tokens as timm's modules have them.
+    """Convert positions of class, distillation and register tokens to those of timm's modules.
 
-    A lone class token keeps its row. DeiT's two heads want rows for both tokens. Everywhere else the rows are added to
-    their tokens, and a distillation token without a head of its own is one register more.
+    A class token without other prefix tokens keeps its row. DeiT's two heads need rows for both tokens. Otherwise the
+    rows are added to their tokens, and a distillation token without its own head becomes one more register.
     """
     if config.distillation_head:
         return _add_prefix_rows(config, state)

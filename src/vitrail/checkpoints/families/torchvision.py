@@ -1,7 +1,7 @@
-"""`torchvision`: files of torchvision's `VisionTransformer`, with the names that its MLP has today or had at first.
+"""`torchvision`: files of torchvision's `VisionTransformer`, with current or old names of its MLP.
 
-Images are square and the class token goes to the head. The file does not say how many heads there are; the published
-widths have known ones.
+Images are square and the class token goes to the head. The file does not give the number of heads; published widths
+have known ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..layouts import BATCHED, KERNEL, Layout, LayoutHints, NameRule, Rule, make_name_rules
-from ..rules import write_with_layout as write_tensors
+from ..rules import write_with_layout
 from ..validate import (
     count_blocks,
     has_tensor,
@@ -50,17 +50,17 @@ TORCHVISION_NAMES = {  # theirs                                 ours
 # fmt: on
 KERNEL_NAME, TABLE = "conv_proj.weight", "encoder.pos_embedding"
 MLP_NAMES = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2")}
-"""The two matrices of the MLP, today and before."""
+"""Variant -> names of the two matrices of the MLP, current and old."""
 TORCHVISION_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
 SWAG_IMAGE_SIZES = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
-"""Width and image size of the weights that come from SWAG, under a licence of their own."""
+"""Width -> image size of the weights that come from SWAG, under their own licence."""
 PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
-"""Width and card of the models of patches of 16 pixels, of which SWAG has linear classifiers in the same shapes."""
+"""Width -> card of the models with patches of 16 pixels; SWAG has linear classifiers in the same shapes."""
 
 
 def make_torchvision_rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
-    """The table, with these names of the MLP's matrices."""
+    """The table, for these names of the MLP's matrices."""
     first, second = mlp
     return (
         *make_name_rules(TORCHVISION_NAMES),
@@ -104,7 +104,7 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hi
 
 
 def choose_torchvision_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """Of the weights with ImageNet's classes, or without their head, SWAG's are those with its sizes and all H/14."""
+    """The numerics card. Of ImageNet models and models without head, those of SWAG's sizes and all H/14 are SWAG's."""
     if config.outputs not in (0, 1000):
         return "torchvision"
     if config.image_size == SWAG_IMAGE_SIZES.get(config.width):
@@ -152,19 +152,18 @@ TORCHVISION_LAYOUTS = tuple(
 )
 
 
-# A state dict that torchvision's `VisionTransformer` loads: `model.load_state_dict(torch.load(FILE))`.
-#
-# The file holds weights alone; what the outputs are called and how images are prepared stays behind.
+# -- Writing
 
 TODAY_LAYOUT = TORCHVISION_LAYOUTS[0]
 TORCHVISION_SUFFIXES = (".pth", ".safetensors")
 
 
 def write_torchvision(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
-    """Write one file, whole or not at all: a state dict as `torch.save` has it, or by its ending safetensors.
+    """Write a state dict that `VisionTransformer.load_state_dict` takes, whole or not at all.
 
     Args:
-        spec, task, classes: torchvision's files have no place for them.
+        path: ends in .pth for a file of `torch.save`, or in .safetensors.
+        spec, task, classes: unused; torchvision's files have no place for them.
 
     Raises:
         UsageError: torchvision's class has no place for a part of the model (named), or the ending is another.
@@ -172,7 +171,7 @@ def write_torchvision(path: Path, model: ViT, spec: ImageSpec, task: str, classe
     """
     if path.suffix not in TORCHVISION_SUFFIXES:
         raise UsageError(f"A file for torchvision ends in {' or '.join(TORCHVISION_SUFFIXES)}. Got {path}.")
-    weights = write_tensors(model.state_dict(), model.config, TODAY_LAYOUT)
+    weights = write_with_layout(model.state_dict(), model.config, TODAY_LAYOUT)
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     if path.suffix == ".safetensors":
         safetensors_file.save_tensors(path, whole, {"format": "pt"}, checksum=True)

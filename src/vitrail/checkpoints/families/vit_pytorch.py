@@ -1,8 +1,8 @@
 """`vit-pytorch`: files of its `ViT` and `SimpleViT`, whose patches are normalised before and after their projection.
 
-Neither says its heads, which may be of any width. `ViT` learns its positions and has a class token if it pools by it;
-attention with a single head as wide as a token has no matrix after it, which is read as the identity. `SimpleViT`
-computes its positions, which stand in no file, and takes the mean. Files of before version 1.0, without the norms of
+Neither gives its heads, which may have any width. `ViT` learns its positions and has a class token if it pools by it.
+Attention with a single head as wide as a token has no output matrix, which is read as the identity. `SimpleViT`
+computes its positions, which stand in no file, and takes the mean. Files from before version 1.0, without norms of
 patches or with `fn` in their names, are of another design.
 """
 
@@ -69,13 +69,13 @@ PATCH_RULES: tuple[Rule, ...] = (
     NameRule("to_patch_embedding.2.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
 )
 EMPTY_CLASS_TOKEN = IgnoreRule("cls_token", reason="no class token: a tensor without numbers")
-"""Where the mean is taken; a class token has a rule of its own."""
+"""For mean pooling; a class token has its own rule."""
 CLASS_TOKEN_RULE = NameRule("cls_token", "tokens.cls", UNBATCHED)
 QKV, OUT = f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight", f"{VIT_PYTORCH_BLOCK}.0.to_out.0.weight"
 
 
 def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The identity written down where attention of a single head has no matrix after it."""
+    """Add the identity as output matrix where attention of a single head has none."""
     if has_tensor(tensors, f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}"):
         return tensors
     added: dict[str, Tensor] = {}
@@ -111,7 +111,7 @@ def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file of `SimpleViT`, which does not say the image's size.
+    """The architecture of a file of `SimpleViT`, which does not give the image size.
 
     Raises:
         DamagedFileError, UsageError: as `describe_vit`, and where image_size was not given.
@@ -131,7 +131,7 @@ def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
 
 
 def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, head: str) -> dict[str, Any]:
-    """What both designs tell alike."""
+    """Settings that both designs give alike."""
     sources = [
         (f"{VIT_PYTORCH_BLOCK}.{norm}.{part}", 0) for norm in ("0.norm", "1.net.0") for part in ("weight", "bias")
     ]
@@ -159,7 +159,7 @@ def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, hea
 
 
 def _read_heads(tensors: Mapping[str, Tensor], hints: LayoutHints, width: int) -> tuple[int, int | None]:
-    """Heads, and their width where that is not the usual one."""
+    """Heads, and their width where it is not width / heads."""
     inner, rest = divmod(majority_length(tensors, "width of queries, keys and values", (QKV, 0)), 3)
     out = tensors.get(OUT.format(i=0))
     if out is not None and out.shape == (inner, inner) and torch.equal(out.float(), torch.eye(inner)):
@@ -173,7 +173,7 @@ def _read_heads(tensors: Mapping[str, Tensor], hints: LayoutHints, width: int) -
 
 
 def _read_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
-    """Patch and channels, of which the file tells only how many numbers they make: square, and RGB unless told."""
+    """Patch and channels, of which the file gives only the product: a square patch and RGB unless given."""
     channels = hints.channels or 3
     side = isqrt(numbers // channels)
     patch: tuple[int, int] = hints.settings.get("patch", (side, side))

@@ -287,7 +287,7 @@ def test_an_image_description_that_is_not_the_model_s_is_refused():
 @pytest.mark.parametrize("alone", [{"recipe.progressive_size": "0.5"}, {"recipe.progressive_until": "0.5"}])
 def test_of_few_pictures_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
     few = dataclasses.replace(CLOTHES, num_images=100)
-    with pytest.raises(UsageError, match=r"no effect here without a --recipe\.small_(until above 0|size below 1)\."):
+    with pytest.raises(UsageError, match=r"no effect here without a --recipe\.progressive_(until above 0|size below 1)\."):
         draft_plan(few, wishes(overrides=alone), MACHINE)
     both = {"recipe.progressive_size": "0.5", "recipe.progressive_until": "0.5"}
     assert draft_plan(few, wishes(overrides=both), MACHINE)[0].recipe.progressive_size == 0.5
@@ -311,7 +311,7 @@ def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
 @pytest.mark.parametrize("count", [900, 55_000])
 def test_a_value_that_is_not_the_default_is_explained_by_the_rule_that_chose_it(count):
     plan, reasons = draft_plan(dataclasses.replace(CLOTHES, num_images=count), wishes(), MACHINE)
-    usual, about_any_value = vars(Recipe()), {"keep_until", "mirror"}
+    usual, about_any_value = vars(Recipe()), {"patch_keep_until", "tta_flip"}
     changed = {name for name, value in vars(plan.recipe).items() if value != usual[name]} - about_any_value
     assert {f"recipe.{name}" for name in changed} <= reasons.keys()
 
