@@ -134,6 +134,7 @@ def test_a_part_that_torchvision_lacks_is_named(config: ViTConfig, part: str, tm
     assert not (tmp_path / "written.pth").exists()
 
 
+@pytest.mark.wide
 def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "damaged.safetensors"
 
@@ -151,6 +152,7 @@ def test_heads_are_asked_for_where_the_width_does_not_tell_them(tmp_path: Path) 
         load_checkpoint(path)
 
 
+@pytest.mark.wide
 def test_swag_has_its_own_licence(tmp_path: Path) -> None:
     model = VisionTransformer(
         image_size=384, patch_size=192, num_layers=1, num_heads=12, hidden_dim=768, mlp_dim=8, num_classes=1000
@@ -162,6 +164,7 @@ def test_swag_has_its_own_licence(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "mine.pth", heads=4).licence == "BSD-3-Clause"
 
 
+@pytest.mark.first(2)
 @pytest.mark.parametrize(
     ("file", "width", "size", "patch", "outputs", "licence", "ways"),
     [

@@ -131,6 +131,7 @@ def test_older_files_are_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "old.pt", heads=2)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", ["class", "simple"])
 def test_every_damage_is_refused_by_name(case: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:

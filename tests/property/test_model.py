@@ -167,6 +167,7 @@ def test_dropped_patches_have_no_influence(name):
     assert torch.equal(model(painted, rows), model(images, rows))
 
 
+@pytest.mark.wide
 @every_kind
 def test_torch_export_accepts_the_model(config):
     model, images = create_model(config).eval(), images_for(config)

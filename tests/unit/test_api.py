@@ -94,8 +94,8 @@ def test_opening_what_is_no_run_is_refused(kept):
 
 
 def test_fitting_refuses_a_setting_that_does_not_exist():
-    with pytest.raises(UsageError, match=r"there is no setting recipe\.bacth\. Did you mean recipe\.batch_size\?"):
-        vitrail.fit("digits", settings={"recipe.bacth": 3})
+    with pytest.raises(UsageError, match=r"there is no setting recipe\.batch_sise\. Did you mean recipe\.batch_size\?"):
+        vitrail.fit("digits", settings={"recipe.batch_sise": 3})
 
 
 def test_an_object_is_fitted_and_measured_by_the_program_that_has_it(tmp_path):

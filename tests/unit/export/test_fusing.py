@@ -103,6 +103,7 @@ def test_an_attention_with_a_computed_part_is_left_as_it_is(kind, quantised):
     np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
 
 
+@pytest.mark.wide
 def test_a_graph_of_floats_stays_as_it_is(tmp_path):
     write_and_reopen(member(), "onnx", tmp_path / "float32.onnx", resize=False)
     model = onnx.load(tmp_path / "float32.onnx")

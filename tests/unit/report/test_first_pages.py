@@ -90,6 +90,7 @@ def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_p
         assert first.count("not available, because") >= 4
 
 
+@pytest.mark.wide
 def test_pictures_that_stand_among_those_learnt_from_too_are_counted_before_any_figure(cells):
     check = json.loads((cells / "check.json").read_text(encoding="utf-8"))
     for asked in (RADIOLOGY, INSPECTION):
@@ -107,6 +108,7 @@ def test_unanswered_pictures_are_named_with_their_reason_and_where_all_of_them_s
     assert "The column abstain of predictions/test.csv names every one." in text
 
 
+@pytest.mark.wide
 def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
     test, _, _ = two_classes()
     first = plain(built(cells, INSPECTION).partition('id="report"')[0])
@@ -188,6 +190,7 @@ def test_too_few_validation_pictures_offer_no_threshold():
     assert found.unavailable_reason.endswith("there are 0 and 1,000") and len(found.rows) == 1
 
 
+@pytest.mark.wide
 def test_labels_have_a_line_each_and_a_rare_one_is_called_so(tmp_path):
     test, valid = labels()
     folder = stored(tmp_path, test, valid, Decisions(thresholds=(0.5, 0.5, 0.5)))
@@ -211,6 +214,7 @@ def test_several_classes_are_told_each_against_the_rest(tmp_path):
     whole(built(folder, RADIOLOGY))
 
 
+@pytest.mark.wide
 def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path):
     test, valid, decided = two_classes()
     groups = np.argsort(np.argsort(test.probabilities[:, 0])) // 8  # pictures of one patient look alike
@@ -224,6 +228,7 @@ def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path
     assert "has not stored which belong together" in plain(built(folder, RADIOLOGY))
 
 
+@pytest.mark.wide
 def test_the_page_is_the_same_bytes_when_it_is_built_again_and_without_a_reader_as_it_was(cells):
     plainly = page.build_report(cells).read_bytes()
     for asked in (RADIOLOGY, INSPECTION):

@@ -223,6 +223,7 @@ def test_functions_are_called_by_module_and_name():
     assert not CustomFunctions() and CustomFunctions(loss=crossed)
 
 
+@pytest.mark.wide
 def test_every_fold_is_trained_with_the_function_and_none_goes_on_without(tmp_path):
     data = digits(60, classes=3)
     run = vitrail.fit(

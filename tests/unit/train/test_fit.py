@@ -80,6 +80,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     assert told.count("Left out 3 files.") == 1
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("mirror", "words"),
     [("true", ", by the mean of 2 views of each; figures on the way were of one."), ("false", ".")],
@@ -89,6 +90,7 @@ def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(
     assert [text for text in told if "held-out" in text] == [f"Evaluating on the held-out pictures{words}"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("task", "calibrates"), [("classes", True), ("number", False)])
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
     source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
@@ -126,6 +128,7 @@ def test_the_scale_of_numbers_is_that_of_the_known_training_targets(fit, tmp_pat
     np.testing.assert_allclose(scale["mean"], np.nanmean(known, 0), rtol=1e-6)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_a_column_of_which_nothing_is_known_in_training_is_told_and_all_of_them_are_refused(task, fit, tmp_path):
     unknown = np.where([True, False], BLANK, np.nan).astype(np.float32)
@@ -234,6 +237,7 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbroken_one(
     optimizer, fit, tmp_path, monkeypatch

@@ -17,35 +17,35 @@ STEP_ONLY_SETTINGS = (
     "model.grad_checkpointing",
 )
 """Of a model's shape, what only steps make use of."""
-# fmt: off
-REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {  # of a field that was asked for: when it is read, its need
-    "recipe.muon_lr":         (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
-    "recipe.muon_momentum":          (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
-    "recipe.randaugment_num_ops":     (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
-    "recipe.randaugment_magnitude": (lambda one: one.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
+REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {
+    "recipe.muon_lr": (lambda plan: plan.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.muon_momentum": (lambda plan: plan.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.randaugment_num_ops": (lambda plan: plan.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
+    "recipe.randaugment_magnitude": (lambda plan: plan.recipe.auto_augment == "rand", "--recipe.auto_augment rand"),
     "recipe.patch_keep_rate": (
-        lambda one: one.recipe.patch_keep_rate == 1 or one.recipe.patch_keep_until > 0, "a "
-                                                                                        "--recipe.patch_keep_until "
-                                                                                        "above 0",
+        lambda plan: plan.recipe.patch_keep_rate == 1 or plan.recipe.patch_keep_until > 0,
+        "a --recipe.patch_keep_until above 0",
     ),
     "recipe.patch_keep_until": (
-        lambda one: one.recipe.patch_keep_until == 0 or one.recipe.patch_keep_rate < 1, "a --recipe.patch_keep_rate "
-                                                                                        "below 1",
+        lambda plan: plan.recipe.patch_keep_until == 0 or plan.recipe.patch_keep_rate < 1,
+        "a --recipe.patch_keep_rate below 1",
     ),
     "recipe.progressive_size": (
-        lambda one: one.recipe.progressive_size == 1 or one.recipe.progressive_until > 0, "a "
-                                                                                          "--recipe.progressive_until above 0",
+        lambda plan: plan.recipe.progressive_size == 1 or plan.recipe.progressive_until > 0,
+        "a --recipe.progressive_until above 0",
     ),
     "recipe.progressive_until": (
-        lambda one: one.recipe.progressive_until == 0 or one.recipe.progressive_size < 1, "a "
-                                                                                          "--recipe.progressive_size below 1",
+        lambda plan: plan.recipe.progressive_until == 0 or plan.recipe.progressive_size < 1,
+        "a --recipe.progressive_size below 1",
     ),
-    "model.pool_every": (lambda one: one.model.pool_blocks > 1, "a --model.pool_blocks above 1"),
-    "model.class_position": (lambda one: one.model.class_token, "--model.class_token true"),
-    "track.project": (lambda one: bool(set(one.track.report_to) - {"tensorboard"}), "--track.report_to wandb, "
-                                                                                    "mlflow or trackio"),
+    "model.pool_every": (lambda plan: plan.model.pool_blocks > 1, "a --model.pool_blocks above 1"),
+    "model.class_position": (lambda plan: plan.model.class_token, "--model.class_token true"),
+    "track.project": (
+        lambda plan: bool(set(plan.track.report_to) - {"tensorboard"}),
+        "--track.report_to wandb, mlflow or trackio",
+    ),
 }
-# fmt: on
+"""Of a requested field: when the plan reads it, and what it needs otherwise."""
 
 
 def check_unused_settings(plan: Plan, overrides: Mapping[str, str]) -> None:

@@ -63,6 +63,7 @@ def test_every_figure_is_drawn_of_every_kind_of_model_or_says_why_not(name, kind
     assert all(np.isfinite(array).all() for array in drawn.arrays.values())
 
 
+@pytest.mark.first(4)
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_saved_with_its_arrays_and_facts_and_always_the_same(name, tmp_path):
     config = replace(TINY, channels=3, positions="none" if name == "rotary-kernel" else "learned", rotary="axial")

@@ -143,6 +143,7 @@ def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tm
     assert len(losses) == 4 and losses[-1] < losses[0]
 
 
+@pytest.mark.wide
 def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_path):
     fit("teacher")
     teaching = {"distill__teacher": tmp_path / "teacher", "distill__kind": "features", "distill__steps": 2}
@@ -169,6 +170,7 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
         fit("deep", source=drawn(images=drawn().images.astype(np.uint16) * 250), **elder)
 
 
+@pytest.mark.wide
 def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tmp_path):
     fit("elder")
     deep = drawn(images=drawn().images.astype(np.uint16) * 250)
@@ -217,6 +219,7 @@ def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
     assert planned.reasons["distill.steps"] == "0.15 of all steps; 3 of training follow"
 
 
+@pytest.mark.wide
 def test_a_dry_run_of_a_written_plan_counts_its_teacher_and_makes_nothing(fit, tmp_path, monkeypatch):
     fit(distill__teacher="cnn", distill__steps=2)
     plan = RunFolder(tmp_path / "run").read_plan()

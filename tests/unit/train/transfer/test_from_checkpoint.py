@@ -203,7 +203,7 @@ def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_f
     text = plan.read_text()
     for old, new, name in (
         ('\nweights = "', '\nweights = "nowhere', r"finetune\.weights"),
-        ("average = [0.25, ", "average = [", r"finetune\.wise_ft_alphas"),
+        ("wise_ft_alphas = [0.25, ", "wise_ft_alphas = [", r"finetune\.wise_ft_alphas"),
         ("mean = [0.4, ", "mean = [0.3, ", r"image\.mean"),
     ):
         assert text.count(old) == 1, old
