@@ -25,8 +25,9 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from vitrail.checkpoints.load import LoadOptions
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.services.open_model import ModelInfo, ModelOptions, find_model
+from vitrail.services.open_model import ModelInfo, find_model
 
 RESULT = Path(__file__).parent / "results" / "elpv-dinov2-probe.json"
 SIDE, BATCH, FOLDS = 168, 32, 5
@@ -45,7 +46,7 @@ def main() -> None:
         return
     paths, defective, kinds = labels(options.data)
     began = time.perf_counter()
-    found = find_model(str(options.dinov2), ModelOptions(image_size=(SIDE, SIDE), match="transformers"))
+    found = find_model(str(options.dinov2), LoadOptions(image_size=(SIDE, SIDE), match="transformers"))
     tokens = features(found, paths)
     seconds = time.perf_counter() - began
     strata = [f"{label} {kind}" for label, kind in zip(defective, kinds, strict=True)]

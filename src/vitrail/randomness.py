@@ -29,7 +29,7 @@ def permutation(seed: int, purpose: str, epoch: int, n: int) -> NDArray[np.int64
 
 
 def derive(seed: int, purpose: str, *numbers: int) -> int:
-    """A 63-bit seed for somebody else's generator, such as `torch.Generator.manual_seed`."""
+    """A 63-bit seed for another library's generator, such as `torch.Generator.manual_seed`."""
     return int(_key(seed, purpose, *numbers)[0] >> np.uint64(1))
 
 

@@ -157,7 +157,7 @@ class Run:
         """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
 
         Args:
-            source, split, skip_bad: as `evaluate`, but for all pictures unless said.
+            source, split, skip_bad: as `evaluate`, but for all images by default.
         """
         labelled = diagnostics.keep_split_images(self.path, self._select_images(source, split))
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)

@@ -164,7 +164,7 @@ def test_A8_a_decoding_thread_that_runs_out_of_memory_ends_the_run_saved(
             raise MemoryError
         return fill(self, *words)
 
-    monkeypatch.setattr(preprocess.Preprocessor, "fill", broken)
+    monkeypatch.setattr(preprocess.Preprocessor, "fill_batch", broken)
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5 and said in answer.err and "is saved. " in answer.err
     monkeypatch.undo()

@@ -44,5 +44,5 @@ def test_what_was_asked_for_and_several_cannot_do_is_refused(field, value, tmp_p
     for code, out, err in answers:
         assert code == 2 and not out, err
         said = err.splitlines()[-1]
-        assert said.startswith(f"vitrail: start.{field} {value} leaves weights as they are, which several processes")
+        assert said.startswith(f"vitrail: finetune.{field} {value} leaves weights as they are, which several processes")
     assert not (tmp_path / "run").exists()

@@ -132,8 +132,8 @@ def edit(run: Path, old: str, new: str) -> None:
 
 
 def test_A11_changes_of_rates_and_batch_are_listed_and_followed(vitrail, stopped):
-    edit(stopped, "batch = 8", "batch = 6")
-    edit(stopped, "muon_rate = 0.02", "muon_rate = 0.01")
+    edit(stopped, "batch_size = 8", "batch_size = 6")
+    edit(stopped, "muon_lr = 0.02", "muon_lr = 0.01")
     answer = vitrail("train", "--resume", stopped)
     assert answer.code == 0
     assert (
@@ -152,7 +152,7 @@ def test_A11_changes_of_rates_and_batch_are_listed_and_followed(vitrail, stopped
         ("val_fraction = 0.1", "val_fraction = 0.2", "data.val_fraction 0.1 -> 0.2"),
         ("steps = 8", "steps = 80", "recipe.steps 8 -> 80"),
         ('optimizer = "muon"', 'optimizer = "adamw"', "recipe.optimizer 'muon' -> 'adamw'"),
-        ("ema = 0.0", "ema = 0.9", "recipe.ema_decay 0.0 -> 0.9"),
+        ("ema_decay = 0.0", "ema_decay = 0.9", "recipe.ema_decay 0.0 -> 0.9"),
     ],
 )
 def test_A11_changes_that_break_the_meaning_are_refused_by_name(old, new, named, vitrail, stopped):
@@ -181,7 +181,7 @@ def test_A11_another_version_of_the_code_and_of_torch_is_told(vitrail, stopped, 
 def test_A12_another_number_of_workers_changes_no_bit(workers, vitrail, whole, stopped):
     answer = vitrail("train", "--resume", stopped, "--compute.num_workers", workers)
     assert answer.code == 0 and "The results stay the same bit for bit." in answer.err
-    assert f"workers = {workers} " in (stopped / "plan.toml").read_text()
+    assert f"num_workers = {workers} " in (stopped / "plan.toml").read_text()
     assert differences(stopped, whole) == []
 
 

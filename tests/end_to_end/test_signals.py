@@ -45,10 +45,10 @@ def send_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def arranged(place: str, number: int, times: int = 4, again: int = 1) -> None:
         module, name = {
-            "step": (loop, "apply"),
-            "data": (loop, "augment"),
+            "step": (loop, "apply_step"),
+            "data": (loop, "augment_batch"),
             "save": (atomic, "write_json"),
-            "validation": (trainer, "collect"),
+            "validation": (trainer, "run_inference"),
             "conclusion": (finish, "write_predictions"),
         }[place]
         true, count = vars(module)[name], 0
@@ -150,16 +150,16 @@ def test_A5_a_signal_in_the_last_step_or_its_save_stops_before_the_evaluation(
 LAST_SAVE = """
 import os, signal, sys
 from vitrail.cli.main import main
-from vitrail.train import checkpoint as keeper
+from vitrail.train import checkpoint
 
-true = keeper.state.save
+true = checkpoint.save_checkpoint
 
 def save(*words):
     if words[1] == 6:
         os.kill(os.getpid(), signal.SIGTERM)
     return true(*words)
 
-keeper.state.save = save
+checkpoint.save_checkpoint = save
 sys.exit(main(sys.argv[1:]))
 """
 

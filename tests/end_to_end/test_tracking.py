@@ -93,7 +93,7 @@ def test_a_run_may_be_tracked_from_a_resume_on_without_another_bit(vitrail, flow
     (run / "report.html").unlink()
     again = vitrail("train", "--resume", run, "--track.report_to", "tensorboard")
     assert again.code == 0 and "The results stay the same bit for bit." in again.err
-    assert 'to = ["tensorboard"]' in (run / "plan.toml").read_text()
+    assert 'report_to = ["tensorboard"]' in (run / "plan.toml").read_text()
     assert curves(run / "tensorboard")["final/val_accuracy"]
 
 

@@ -220,7 +220,7 @@ def test_check_counts_and_exits_with_zero(vitrail, flowers):
 
 def test_doctor_gives_a_reason_for_every_choice(vitrail):
     facts = {fact["name"]: fact for fact in json.loads(vitrail("doctor", "--json").out)}
-    for name in ("device", "number format", "threads", "compile", "attention, training", "attention, inference"):
+    for name in ("device", "precision", "threads", "compile", "attention, training", "attention, inference"):
         assert facts[name]["value"] and facts[name]["reason"]
     assert facts["torch"]["value"] == torch.__version__
     assert "device" in vitrail("doctor").out

@@ -123,8 +123,8 @@ def test_D19_a_group_in_two_splits_stops_a_training_and_a_check(vitrail, flowers
 
 
 def test_a_plan_field_with_a_typo(vitrail, flowers):
-    said = sentence(vitrail("train", flowers, "--recipe.bacth", "4"), 2)
-    assert said == "the command line: there is no setting recipe.bacth. Did you mean recipe.batch_size?"
+    said = sentence(vitrail("train", flowers, "--recipe.batch_sise", "4"), 2)
+    assert said == "the command line: there is no setting recipe.batch_sise. Did you mean recipe.batch_size?"
 
 
 def test_a_flag_with_a_typo(vitrail, flowers):
@@ -134,10 +134,10 @@ def test_a_flag_with_a_typo(vitrail, flowers):
 
 
 def test_a_plan_file_with_a_typo(vitrail, run_folder, tmp_path):
-    text = (run_folder / "plan.toml").read_text().replace("muon_rate", "moun_rate")
+    text = (run_folder / "plan.toml").read_text().replace("muon_lr", "moun_lr")
     (tmp_path / "plan.toml").write_text(text)
     said = sentence(vitrail("train", "--plan", tmp_path / "plan.toml"), 2)
-    assert said == f"{tmp_path / 'plan.toml'}: there is no setting recipe.moun_rate. Did you mean recipe.muon_lr?"
+    assert said == f"{tmp_path / 'plan.toml'}: there is no setting recipe.moun_lr. Did you mean recipe.muon_lr?"
 
 
 def test_a_run_folder_that_exists(vitrail, flowers, run_folder):

@@ -17,7 +17,7 @@ from parity.outside import answers, furthest, pictures
 from parity.reference import reference
 from vitrail.checkpoints.families.flax import describe_big_vision
 from vitrail.checkpoints.layouts import LayoutHints, Match
-from vitrail.checkpoints.load import LoadedModel, load_checkpoint
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 
 PARTS = {
@@ -60,7 +60,7 @@ def stacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def opened(kind: str, folder: Path, **said: Any) -> LoadedModel:
     if kind == "hidden" and "image_size" not in said:
         said["image_size"] = 12
-    return load_checkpoint(npz(folder / "model.npz", weights(kind)), **said)
+    return load_checkpoint(npz(folder / "model.npz", weights(kind)), LoadOptions(**said))
 
 
 def kept(run: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -109,7 +109,9 @@ def test_timm_reads_siglip_to_the_same_function(tmp_path: Path) -> None:
     model.load_pretrained(str(path))
     images = pictures(12, 12)
     difference = furthest(
-        load_checkpoint(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images
+        load_checkpoint(path, LoadOptions(match="timm")).model,
+        answers(model.eval(), list(model.blocks), images),
+        images,
     )
     record("big-vision, attention", "read as timm, native grid", difference)
     assert difference <= 1e-5
@@ -183,7 +185,7 @@ def test_each_model_has_the_card_of_its_kind(tmp_path: Path) -> None:
 def test_every_damage_is_refused(kind: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         size = 12 if kind == "hidden" else None
-        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), layout="big-vision", image_size=size)
+        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), LoadOptions(layout="big-vision", image_size=size))
 
     optional = ("cls",) if kind == "class" else ()  # without it the file is that of a model that takes the mean
     decides = ("Transformer/encoderblock/*",) if kind == "scan" else ()  # messages name the blocks one by one

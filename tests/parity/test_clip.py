@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures, randomised
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 
@@ -112,7 +112,9 @@ def test_another_grid_is_that_of_openclips_own_resize(size: tuple[int, int], tmp
     other.load_state_dict(weights)
     images = pictures(*size)
     path, theirs = saved(model, described, tmp_path / "folder"), run(other, images)
-    difference = max(furthest(load_checkpoint(path, image_size=given).model, theirs, images) for given in (None, size))
+    difference = max(
+        furthest(load_checkpoint(path, LoadOptions(image_size=given)).model, theirs, images) for given in (None, size)
+    )
     record("open-clip", f"read, {size[0] // 4}x{size[1] // 4} grid", difference)
     assert difference <= 1e-5
 
@@ -124,7 +126,7 @@ def test_openais_file_is_known_by_its_sizes_and_has_quickgelu(half: bool, tmp_pa
     weights = {name: tensor.half() if half else tensor for name, tensor in model.state_dict().items()}
     torch.save({**weights, **sizes}, tmp_path / "ViT.pt")
     model.load_state_dict({name: tensor.float() for name, tensor in weights.items()})
-    loaded, images = load_checkpoint(tmp_path / "ViT.pt", heads=4), pictures(16, 16)
+    loaded, images = load_checkpoint(tmp_path / "ViT.pt", LoadOptions(heads=4)), pictures(16, 16)
     assert (loaded.audit.layout, loaded.config.activation) == ("openai-clip", "QuickGELU")
     difference = furthest(loaded.model, run(model, images), images)
     record("openai-clip", "read, native grid", difference)
@@ -143,7 +145,10 @@ def test_openais_archive_is_read_without_running_its_program(tmp_path: Path) -> 
         model.register_buffer(name, torch.tensor(16))
     images, words = pictures(16, 16), torch.zeros(2, 5, dtype=torch.long)
     torch.jit.trace(model, (images, words), check_trace=False).half().save(tmp_path / "ViT.pt")
-    loaded, model = load_checkpoint(tmp_path / "ViT.pt", heads=4), model.float()  # the trace shares the halved weights
+    loaded, model = (
+        load_checkpoint(tmp_path / "ViT.pt", LoadOptions(heads=4)),
+        model.float(),
+    )  # the trace shares the halved weights
     assert (loaded.audit.layout, loaded.config.activation) == ("openai-clip", "QuickGELU")
     difference = furthest(loaded.model, run(model, images), images)
     record("openai-clip", "read, TorchScript archive", difference)
@@ -156,18 +161,24 @@ def test_without_anything_beside_it_a_file_must_be_named(alone: bool, tmp_path: 
     path, images = tmp_path / "clip.pt", pictures(16, 16)
     torch.save((model.visual if alone else model).state_dict(), path)
     with pytest.raises(DamagedFileError, match=r"fits 2 layouts, open-clip\S* and openai-clip\S*\. Name one"):
-        load_checkpoint(path, heads=4)
-    assert furthest(load_checkpoint(path, layout="openai-clip", heads=4).model, run(model, images), images) <= 1e-5
+        load_checkpoint(path, LoadOptions(heads=4))
+    assert (
+        furthest(load_checkpoint(path, LoadOptions(layout="openai-clip", heads=4)).model, run(model, images), images)
+        <= 1e-5
+    )
     with pytest.raises(UsageError, match=r'open-clip without .* does not say activation\. .* "QuickGELU" for those'):
-        load_checkpoint(path, layout="open-clip", heads=4)
-    named = load_checkpoint(path, layout="open-clip", heads=4, settings={"activation": "QuickGELU"})
+        load_checkpoint(path, LoadOptions(layout="open-clip", heads=4))
+    named = load_checkpoint(path, LoadOptions(layout="open-clip", heads=4, settings={"activation": "QuickGELU"}))
     assert furthest(named.model, run(model, images), images) <= 1e-5
 
 
 @pytest.mark.parametrize("case", TRUNKS)
 def test_a_tower_of_timm_gives_its_answers(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, described = with_trunk(case, monkeypatch)
-    loaded, images = load_checkpoint(saved(model, described, tmp_path / "folder"), heads=4), pictures(16, 16)
+    loaded, images = (
+        load_checkpoint(saved(model, described, tmp_path / "folder"), LoadOptions(heads=4)),
+        pictures(16, 16),
+    )
     assert loaded.audit.layout == "open-clip" and loaded.config.outputs == (0 if "SigLIP" in case else 12)
     difference = furthest(loaded.model, run(model, images), images)
     record(f"open-clip:{loaded.audit.variant}", "read, native grid", difference)
@@ -179,11 +190,14 @@ def test_a_tower_of_timm_takes_its_pictures_as_its_folder_says(tmp_path: Path, m
     said = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.4, 0.4], "interpolation": "bilinear", "resize_mode": "squash"}
     folder = saved(model, {**described, "preprocess_cfg": said}, tmp_path / "folder")
     for match in (None, "original"):
-        spec = load_checkpoint(folder, heads=4, match=match).spec
+        spec = load_checkpoint(folder, LoadOptions(heads=4, match=match)).spec
         assert (spec.fit, spec.interpolation, spec.mean) == ("squash", "bilinear", (0.1, 0.2, 0.3))
-    assert load_checkpoint(folder, heads=4, match="timm").config == load_checkpoint(folder, heads=4).config
+    assert (
+        load_checkpoint(folder, LoadOptions(heads=4, match="timm")).config
+        == load_checkpoint(folder, LoadOptions(heads=4)).config
+    )
     with pytest.raises(UsageError, match='match="transformers" is not known for'):
-        load_checkpoint(folder, heads=4, match="transformers")
+        load_checkpoint(folder, LoadOptions(heads=4, match="transformers"))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +226,7 @@ def test_every_damage_is_refused_by_name(case: str, tmp_path: Path, monkeypatch:
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         files.save_tensors(folder / "open_clip_model.safetensors", tensors, {})
-        load_checkpoint(folder, heads=4)
+        load_checkpoint(folder, LoadOptions(heads=4))
 
     words = (
         "transformer.*",
@@ -233,6 +247,6 @@ def test_every_damage_of_openais_file_is_refused_by_name(tmp_path: Path) -> None
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         torch.save(tensors, tmp_path / "damaged.pt")
-        load_checkpoint(tmp_path / "damaged.pt", layout="openai-clip", heads=4)
+        load_checkpoint(tmp_path / "damaged.pt", LoadOptions(layout="openai-clip", heads=4))
 
     assert refuses_every_damage(tower.state_dict(), from_tensors) > 100

@@ -14,7 +14,7 @@ from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.timm_models import furthest, pictures, reference
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
 from vitrail.errors import UsageError
 
 CASES = {"class": "deit", "distilled": "deit", "DeiT-III": "deit3"}
@@ -31,7 +31,7 @@ def original(case: str) -> tuple[nn.Module, dict[str, Tensor]]:
 def test_every_block_is_equal_at_the_native_size(case: str, tmp_path: Path) -> None:
     model, tensors = original(case)
     torch.save({"model": tensors}, tmp_path / "w.pth")
-    loaded = load_checkpoint(tmp_path / "w.pth", layout=CASES[case], heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", LoadOptions(layout=CASES[case], heads=4))
     assert loaded.audit.layout == CASES[case] and loaded.repository == "facebookresearch/deit"
     assert loaded.config.norm_eps == 1e-6 and loaded.config.resample == "bicubic"
     difference = furthest(loaded.model, model, pictures(3, 16, 16))
@@ -53,7 +53,7 @@ def test_positions_stretch_as_in_the_repository(case: str, size: tuple[int, int]
     table = torch.cat([model.pos_embed[:, :prefix], new], dim=1)
     resized.load_state_dict({**model.state_dict(), "pos_embed": table})
     torch.save({"model": tensors}, tmp_path / "w.pth")
-    loaded = load_checkpoint(tmp_path / "w.pth", layout=CASES[case], heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", LoadOptions(layout=CASES[case], heads=4))
     difference = furthest(loaded.model, resized, pictures(3, *size))
     record(CASES[case], f"read, {grid[0]}x{grid[1]} grid", difference)
     assert difference < 1e-5

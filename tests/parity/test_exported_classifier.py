@@ -59,7 +59,7 @@ def test_the_exported_folder_is_a_model_for_us_too(run, tmp_path):
     Image.fromarray(picture).save(tmp_path / "a.png")
     ours, again = run.predict([picture]), open_predictor(folder, "cpu").predict([tmp_path / "a.png"])
     assert again.classes == ours.classes
-    (temperature,) = run.predictor.decided.temperature  # which stays behind
+    (temperature,) = run.predictor.decisions.temperature  # which stays behind
     raised = ours.probabilities.astype(np.float64) ** temperature
     assert np.abs(again.probabilities - raised / raised.sum()).max() < 1e-5
 

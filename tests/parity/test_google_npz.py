@@ -18,7 +18,7 @@ from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures
 from parity.reference import reference
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
@@ -74,7 +74,7 @@ def test_it_is_the_function_of_googles_own_code(kind: str, tmp_path: Path) -> No
     assert gap <= 1e-4
     images = larger.pop("images")
     for size in (None, 20):
-        difference = furthest(load_checkpoint(path, image_size=size).model, larger, images)
+        difference = furthest(load_checkpoint(path, LoadOptions(image_size=size)).model, larger, images)
         record("google-npz", "read, 5x5 grid", difference)
         assert difference <= 1e-5
 
@@ -97,7 +97,7 @@ def test_timm_reads_the_same_file_to_the_same_function(container: str, names: st
     published = npz(tmp_path / "published.npz", weights(), container if container != "params/" else "")
     model.load_pretrained(str(published))
     path = npz(tmp_path / "vit.npz", weights() if names == "published" else linen(weights()), container)
-    loaded, images = load_checkpoint(path, match="timm"), pictures(12, 12)
+    loaded, images = load_checkpoint(path, LoadOptions(match="timm")), pictures(12, 12)
     assert loaded.config.activation == "GELU"
     difference = furthest(loaded.model, answers(model.eval(), list(model.blocks), images), images)
     record("google-npz", "read as timm, native grid", difference)
@@ -113,14 +113,16 @@ def test_timm_stretches_positions_of_such_a_file_to_the_same_function(size: tupl
     model.load_pretrained(str(path))
     images = pictures(*size)
     difference = furthest(
-        load_checkpoint(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images
+        load_checkpoint(path, LoadOptions(match="timm")).model,
+        answers(model.eval(), list(model.blocks), images),
+        images,
     )
     record("google-npz", "read as timm, other grids", difference)
     assert difference <= 1e-5
 
 
 def test_match_transformers_is_its_epsilon_and_activation(tmp_path: Path) -> None:
-    config = load_checkpoint(npz(tmp_path / "vit.npz", weights()), match="transformers").config
+    config = load_checkpoint(npz(tmp_path / "vit.npz", weights()), LoadOptions(match="transformers")).config
     assert (config.norm_eps, config.activation, config.resample) == (1e-12, "GELU", "bicubic")
 
 
@@ -164,7 +166,7 @@ def test_what_we_write_is_loaded_by_timm_and_by_us(kind: str, tmp_path: Path) ->
     save_model(path, ours, spec, tuple("abc") if config.outputs else (), "google-npz")
     match = "timm" if config.activation == "GELU" else "original"
     said = {"patch": config.patch} if config.patch != (4, 4) else {}
-    again = load_checkpoint(path, image_size=config.image_size, match=match, settings=said)
+    again = load_checkpoint(path, LoadOptions(image_size=config.image_size, match=match, settings=said))
     with torch.no_grad():
         assert (again.model(images) - ours(images)).abs().max() <= 1e-6
     if config.head == "tanh":  # timm leaves that layer out
@@ -205,7 +207,7 @@ def test_a_part_that_these_files_lack_is_named(config: ViTConfig, part: str, tmp
 
 
 def test_gradients_on_every_weight_are_those_of_timm(tmp_path: Path) -> None:
-    ours = load_checkpoint(npz(tmp_path / "vit.npz", weights()), match="timm").model
+    ours = load_checkpoint(npz(tmp_path / "vit.npz", weights()), LoadOptions(match="timm")).model
     model = of_timm(replace(OURS, activation="GELU")).eval()
     model.load_pretrained(str(tmp_path / "vit.npz"))
     gap = furthest_gradient(ours, model, pictures(12, 12), "timm", heads=2)
@@ -216,7 +218,7 @@ def test_gradients_on_every_weight_are_those_of_timm(tmp_path: Path) -> None:
 @pytest.mark.wide
 def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
-        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), layout="google-npz")
+        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), LoadOptions(layout="google-npz"))
 
     assert refuses_every_damage(weights(hidden=True), from_tensors) > 200
 

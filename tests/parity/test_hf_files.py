@@ -12,7 +12,7 @@ import transformers as hf
 from torch import Tensor
 
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 
@@ -47,8 +47,8 @@ def test_a_file_without_its_config_loads_when_the_heads_are_said(
     with pytest.raises(
         UsageError, match=r"transformers without its config\.json does not say heads\. Pass heads=; publ"
     ):
-        load_checkpoint(path, **said)
-    loaded = load_checkpoint(path, heads=4, **said)
+        load_checkpoint(path, LoadOptions(**said))
+    loaded = load_checkpoint(path, LoadOptions(heads=4, **said))
     pictures = images(SIZES["native grid"])
     with torch.no_grad():
         assert largest_difference(loaded.model, CASES[name].run(reference, pictures), pictures) < 1e-5
@@ -59,14 +59,14 @@ def test_a_published_width_tells_the_heads(tmp_path: Path) -> None:
     shape = {**VIT, "hidden_size": 192, "num_attention_heads": 3, "num_hidden_layers": 1}
     path = saved(randomised(hf.ViTModel(hf.ViTConfig(**shape))), tmp_path / "there", memory=False, bare=True)
     assert load_checkpoint(path).config.heads == 3
-    assert load_checkpoint(path, heads=6).config.heads == 6
+    assert load_checkpoint(path, LoadOptions(heads=6)).config.heads == 6
 
 
 def test_a_clip_without_its_config_asks_for_the_activation(tmp_path: Path) -> None:
     path = saved(randomised(CASES["clip"].build()), tmp_path / "there", memory=False, bare=True)
     with pytest.raises(UsageError, match=r'does not say its activation\. Pass settings=\{"activation": "QuickGELU"\}'):
-        load_checkpoint(path, heads=4)
-    assert load_checkpoint(path, heads=4, settings={"activation": "GELU"}).config.activation == "GELU"
+        load_checkpoint(path, LoadOptions(heads=4))
+    assert load_checkpoint(path, LoadOptions(heads=4, settings={"activation": "GELU"})).config.activation == "GELU"
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -75,7 +75,7 @@ def test_the_tanh_layer_of_a_bare_vit_is_kept_when_asked_for(memory: bool, tmp_p
     folder = saved(reference, tmp_path / "there", memory)
     dropped = [row for row in load_checkpoint(folder).audit.rows if row.theirs.startswith("pooler.")]
     assert {row.action for row in dropped} == {"dropped"} and "tanh layer" in dropped[0].ours
-    kept = load_checkpoint(folder, settings={"head": "tanh"})
+    kept = load_checkpoint(folder, LoadOptions(settings={"head": "tanh"}))
     pictures = images(SIZES["16x40"])
     with torch.no_grad():
         pooled = reference(pictures, interpolate_pos_encoding=True).pooler_output
@@ -85,7 +85,7 @@ def test_the_tanh_layer_of_a_bare_vit_is_kept_when_asked_for(memory: bool, tmp_p
 def test_match_chooses_whose_numerics(tmp_path: Path) -> None:
     folder = saved(randomised(CASES["vit classifier"].build()), tmp_path / "there", memory=False)
     theirs, timm, original = (
-        load_checkpoint(folder, match=match).config for match in ("transformers", "timm", "original")
+        load_checkpoint(folder, LoadOptions(match=match)).config for match in ("transformers", "timm", "original")
     )
     assert (theirs.norm_eps, theirs.activation, theirs.resample) == (1e-12, "GELU", "bicubic")
     assert (timm.norm_eps, timm.activation, timm.resample) == (1e-6, "GELU", "bicubic-antialias")
@@ -103,13 +103,15 @@ def test_a_rectangular_vit_knows_its_size_from_config_or_from_the_caller(tmp_pat
         assert (load_checkpoint(folder).model(pictures) - outputs).abs().max() < 1e-6
         path = saved(reference, tmp_path / "bare", memory=False, bare=True)
         with pytest.raises(UsageError, match=r"40 patches, which fill no square. Pass image_size="):
-            load_checkpoint(path, heads=4)
-        assert (load_checkpoint(path, heads=4, image_size=(16, 40)).model(pictures) - outputs).abs().max() < 1e-6
+            load_checkpoint(path, LoadOptions(heads=4))
+        assert (
+            load_checkpoint(path, LoadOptions(heads=4, image_size=(16, 40))).model(pictures) - outputs
+        ).abs().max() < 1e-6
 
 
 def test_loading_at_another_size_resamples_once_by_the_familys_rule(tmp_path: Path) -> None:
     reference = randomised(CASES["dinov2"].build())
-    loaded = load_checkpoint(saved(reference, tmp_path / "there", memory=False), image_size=(16, 40))
+    loaded = load_checkpoint(saved(reference, tmp_path / "there", memory=False), LoadOptions(image_size=(16, 40)))
     pictures = images((16, 40))
     with torch.no_grad():
         theirs = CASES["dinov2"].run(reference, pictures)
@@ -175,20 +177,29 @@ def test_every_damage_to_every_tensor_is_refused_by_name(name: str, memory: bool
 def test_a_clip_has_the_activation_that_it_was_trained_with_whoever_runs_it(activation: str, tmp_path: Path) -> None:
     reference = randomised(hf.CLIPVisionModel(hf.CLIPVisionConfig(**VIT, hidden_act=activation)))
     folder = saved(reference, tmp_path / "there", memory=False)
-    ours = {load_checkpoint(folder, match=match).config.activation for match in ("transformers", "timm", "original")}
+    ours = {
+        load_checkpoint(folder, LoadOptions(match=match)).config.activation
+        for match in ("transformers", "timm", "original")
+    }
     assert ours == {"GELU" if activation == "gelu" else "QuickGELU"}
-    assert load_checkpoint(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
+    assert (
+        load_checkpoint(folder, LoadOptions(match="original", settings={"activation": "SiLU"})).config.activation
+        == "SiLU"
+    )
 
 
 def test_heads_that_only_the_width_tells_are_noted(tmp_path: Path) -> None:
     reference = randomised(hf.ViTModel(hf.ViTConfig(**{**VIT, "hidden_size": 192, "num_attention_heads": 12})))
     path = saved(reference, tmp_path / "there", memory=False, bare=True)
     words = "heads=3 is that of the published model of this width; the file does not say it: heads= changes it"
-    assert words in load_checkpoint(path).notes and words not in load_checkpoint(path, heads=12).notes
+    assert words in load_checkpoint(path).notes and words not in load_checkpoint(path, LoadOptions(heads=12)).notes
 
 
 def test_whose_numerics_a_vit_gets_is_noted_where_the_folder_may_be_dinos(tmp_path: Path) -> None:
     folder = saved(randomised(CASES["vit"].build()), tmp_path / "there", memory=False)
     words = "taken for Google's ViT; for DINO's own numerics load the original file with layout=dino"
-    assert words in load_checkpoint(folder, match="original").notes
-    assert words not in load_checkpoint(folder).notes and words not in load_checkpoint(folder, match="timm").notes
+    assert words in load_checkpoint(folder, LoadOptions(match="original")).notes
+    assert (
+        words not in load_checkpoint(folder).notes
+        and words not in load_checkpoint(folder, LoadOptions(match="timm")).notes
+    )

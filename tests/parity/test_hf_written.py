@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 from PIL import Image
 
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.writers.to_transformers import write_transformers_folder
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import UsageError
@@ -112,8 +112,10 @@ def test_features_open_with_equal_tokens_and_pooled_vectors(name: str, tmp_path:
         difference = max(difference, (out.pooler_output - ours["outputs"]).abs().max().item())
     record(f"transformers:{name}", "written", difference)
     assert difference < 1e-5
-    settings = {"head": "tanh"} if model.config.head == "tanh" else None
-    assert (load_checkpoint(folder, settings=settings).model(pictures) - ours["outputs"]).abs().max() < 1e-5
+    settings = {"head": "tanh"} if model.config.head == "tanh" else {}
+    assert (
+        load_checkpoint(folder, LoadOptions(settings=settings)).model(pictures) - ours["outputs"]
+    ).abs().max() < 1e-5
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitrail.checkpoints.families.teaching import RotaryConvention, make_rotary_table
 from vitrail.checkpoints.identify import LAYOUTS, identify_layout
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
@@ -45,7 +45,7 @@ def save(folder: Path, tensors: dict[str, Tensor]) -> Path:
 @torch.no_grad()
 def test_a_written_file_loads_with_equal_outputs_and_the_same_architecture(layout: str, tmp_path: Path) -> None:
     model, tensors = written(layout)
-    loaded = load_checkpoint(save(tmp_path, tensors), **SAID[layout])
+    loaded = load_checkpoint(save(tmp_path, tensors), LoadOptions(**SAID[layout]))
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
     assert loaded.config == model.config and loaded.audit.layout == layout
@@ -59,7 +59,7 @@ def test_a_written_file_loads_with_equal_outputs_and_the_same_architecture(layou
 def test_a_pickled_file_loads_too_and_the_models_tensors_are_its_own(layout: str, tmp_path: Path) -> None:
     model, tensors = written(layout)
     torch.save(tensors, tmp_path / "weights.pt")
-    loaded = load_checkpoint(tmp_path / "weights.pt", layout=layout, **SAID[layout])
+    loaded = load_checkpoint(tmp_path / "weights.pt", LoadOptions(layout=layout, **SAID[layout]))
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
     assert all(parameter.requires_grad for parameter in loaded.model.parameters())
@@ -69,7 +69,7 @@ def test_a_pickled_file_loads_too_and_the_models_tensors_are_its_own(layout: str
 @torch.no_grad()
 def test_a_rectangular_model_loads_when_its_size_is_said(layout: str, size: tuple[int, int], tmp_path: Path) -> None:
     model, tensors = written(layout, replace(DESIGNS[layout], image_size=size))
-    loaded = load_checkpoint(save(tmp_path, tensors), **{**SAID[layout], "image_size": size})
+    loaded = load_checkpoint(save(tmp_path, tensors), LoadOptions(**{**SAID[layout], "image_size": size}))
     images = random_images(model.config)
     assert loaded.config.grid == model.config.grid and furthest(model(images), loaded.model(images)) == 0
 
@@ -77,7 +77,7 @@ def test_a_rectangular_model_loads_when_its_size_is_said(layout: str, size: tupl
 @torch.no_grad()
 def test_an_explained_file_with_qkv_biases_and_two_channels_tells_both(tmp_path: Path) -> None:
     model, tensors = written("explained", replace(EXPLAINED, qkv_bias=True, channels=2))
-    loaded = load_checkpoint(save(tmp_path, tensors), **SAID["explained"])
+    loaded = load_checkpoint(save(tmp_path, tensors), LoadOptions(**SAID["explained"]))
     assert loaded.config.qkv_bias and loaded.config.channels == 2
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
@@ -99,7 +99,7 @@ def test_every_tensor_renamed_is_an_error_that_names_it_and_its_new_name(layout:
     for name in tensors:
         renamed = {other if other != name else f"{name}_x": tensor for other, tensor in tensors.items()}
         with pytest.raises(DamagedFileError, match=re.escape(name) + r"\b") as error:
-            load_checkpoint(save(tmp_path, renamed), **SAID[layout])
+            load_checkpoint(save(tmp_path, renamed), LoadOptions(**SAID[layout]))
         assert f"{name}_x" in str(error.value)
 
 
@@ -110,7 +110,7 @@ def test_every_tensor_missing_is_an_error_that_names_it(layout: str, tmp_path: P
     for name in tensors:
         fewer = {other: tensor for other, tensor in tensors.items() if other != name}
         with pytest.raises(DamagedFileError, match=re.escape(name)):
-            load_checkpoint(save(tmp_path, fewer), **SAID[layout])
+            load_checkpoint(save(tmp_path, fewer), LoadOptions(**SAID[layout]))
 
 
 @pytest.mark.first(1)
@@ -122,7 +122,7 @@ def test_every_tensor_of_another_shape_is_an_error_that_names_it(layout: str, tm
             if ".rope." in name and wrong.ndim == 3:
                 continue  # an axis of length 1 in front of a rotary table is how some save it
             with pytest.raises((DamagedFileError, UsageError), match=re.escape(name)):
-                load_checkpoint(save(tmp_path, {**tensors, name: wrong}), **SAID[layout])
+                load_checkpoint(save(tmp_path, {**tensors, name: wrong}), LoadOptions(**SAID[layout]))
 
 
 @pytest.mark.first(1)
@@ -133,7 +133,7 @@ def test_every_tensor_with_a_nan_is_an_error_that_names_it(layout: str, tmp_path
         broken = tensor.clone()
         broken.view(-1)[0] = torch.nan
         with pytest.raises(DamagedFileError, match=rf"1 of the {tensor.numel()} in {re.escape(name)} are NaN"):
-            load_checkpoint(save(tmp_path, {**tensors, name: broken}), **SAID[layout])
+            load_checkpoint(save(tmp_path, {**tensors, name: broken}), LoadOptions(**SAID[layout]))
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
@@ -142,7 +142,9 @@ def test_a_tensor_with_a_nan_is_loaded_and_noted_where_that_is_allowed(layout: s
     name = next(name for name in tensors if name.endswith("weight"))
     broken = tensors[name].clone()
     broken.view(-1)[0] = torch.nan
-    loaded = load_checkpoint(save(tmp_path, {**tensors, name: broken}), **SAID[layout], allow_nonfinite=True)
+    loaded = load_checkpoint(
+        save(tmp_path, {**tensors, name: broken}), LoadOptions(**SAID[layout], allow_nonfinite=True)
+    )
     (note,) = [note for note in loaded.notes if "NaN" in note]
     assert note.startswith(f"1 of the {broken.numel()} in {name} are NaN")
     assert sum(int(torch.isnan(each).sum()) for each in loaded.model.state_dict().values()) == 1
@@ -154,7 +156,7 @@ def test_an_extra_tensor_is_an_error_that_names_it_and_its_shape(layout: str, tm
     with pytest.raises(
         DamagedFileError, match=rf"does not fit the layout {layout}: 1 without a rule: ema\.decay \[2\]"
     ):
-        load_checkpoint(save(tmp_path, {**tensors, "ema.decay": torch.ones(2)}), **SAID[layout])
+        load_checkpoint(save(tmp_path, {**tensors, "ema.decay": torch.ones(2)}), LoadOptions(**SAID[layout]))
 
 
 def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tmp_path: Path) -> None:
@@ -162,14 +164,14 @@ def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tm
     tensors["vit.1.mlp.seq.3.bias"][0] += 0.5
     message = r"vit\.1\.mlp\.seq\.3\.bias and vit\.1\.mlp\.linear2\.bias are one tensor .* differ by up to 0\.5"
     with pytest.raises(DamagedFileError, match=message):
-        load_checkpoint(save(tmp_path, tensors), heads=3)
+        load_checkpoint(save(tmp_path, tensors), LoadOptions(heads=3))
 
 
 def test_a_blog_file_cleaned_of_its_copies_and_unused_norms_loads(tmp_path: Path) -> None:
     _, tensors = written("blog-conv")
     clean = {name: t for name, t in tensors.items() if ".seq." not in name and not re.match(r"vit\.\d\.norm", name)}
     assert (
-        load_checkpoint(save(tmp_path, clean), heads=3).audit.format_summary()
+        load_checkpoint(save(tmp_path, clean), LoadOptions(heads=3)).audit.format_summary()
         == "layout blog-conv: 32 tensors, 32 loaded"
     )
 
@@ -178,7 +180,7 @@ def test_another_position_table_in_an_explained_file_is_an_error_that_names_it(t
     _, tensors = written("explained")
     tensors["backbone.pos_embed"] = tensors["backbone.pos_embed"].roll(1, dims=2)
     with pytest.raises(DamagedFileError, match=r"backbone\.pos_embed is another table .* differ by up to [12]\."):
-        load_checkpoint(save(tmp_path, tensors), **SAID["explained"])
+        load_checkpoint(save(tmp_path, tensors), LoadOptions(**SAID["explained"]))
 
 
 CONVENTIONS = {
@@ -231,7 +233,7 @@ def test_the_rotary_tables_tell_the_heads_and_other_heads_are_an_error_that_name
     with pytest.raises(
         UsageError, match=rf"heads=6 contradicts the file: .*x_cos, {24 // heads} wide .* says {heads}\."
     ):
-        load_checkpoint(path, heads=6)
+        load_checkpoint(path, LoadOptions(heads=6))
 
 
 @torch.no_grad()
@@ -241,7 +243,7 @@ def test_an_xray_file_saved_without_its_tables_loads_when_heads_and_size_are_sai
     with pytest.raises(UsageError, match=r"lacks its rotary tables does not say image_size\. Pass image_size="):
         load_checkpoint(path)
     images = random_images(model.config)
-    assert furthest(load_checkpoint(path, heads=3, image_size=16).model(images), model(images)) == 0
+    assert furthest(load_checkpoint(path, LoadOptions(heads=3, image_size=16)).model(images), model(images)) == 0
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_an_argument_that_is_missing_or_contradicts_the_file_is_named(
 ) -> None:
     _, tensors = written(layout)
     with pytest.raises(UsageError, match=message):
-        load_checkpoint(save(tmp_path, tensors), **said)
+        load_checkpoint(save(tmp_path, tensors), LoadOptions(**said))
 
 
 @pytest.mark.parametrize("layout", DESIGNS)

@@ -12,7 +12,7 @@ from torch import Tensor
 from vitrail.checkpoints.families import dinov2_dinov3
 from vitrail.checkpoints.identify import LAYOUTS, identify_layout
 from vitrail.checkpoints.layouts import LayoutHints, Match
-from vitrail.checkpoints.load import LoadedModel, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint, load_from_tensors
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 
@@ -141,7 +141,7 @@ def test_of_a_dino_training_the_teacher_is_read(tmp_path: Path) -> None:
     teacher = known("dino").weights
     student = {name: tensor + 1 for name, tensor in teacher.items()}
     path = saved(tmp_path, {"student": student, "teacher": teacher, "epoch": 3})
-    loaded = load_checkpoint(path, layout="dino", heads=HEADS)
+    loaded = load_checkpoint(path, LoadOptions(layout="dino", heads=HEADS))
     assert any("teacher" in note for note in loaded.notes)
     assert largest_difference(loaded.model, known("dino").runs["native"]) < 1e-5
 
@@ -163,9 +163,9 @@ def test_of_an_ijepa_training_the_target_encoder_is_read(tmp_path: Path) -> None
     target = known("ijepa").weights
     other = {name: tensor + 1 for name, tensor in target.items()}
     path = saved(tmp_path, {"encoder": other, "predictor": {}, "target_encoder": target, "epoch": 3})
-    loaded = load_checkpoint(path, layout="ijepa", heads=HEADS)
+    loaded = load_checkpoint(path, LoadOptions(layout="ijepa", heads=HEADS))
     assert largest_difference(loaded.model, known("ijepa").runs["native"]) < 1e-5
-    first = load_checkpoint(path, layout="ijepa", heads=HEADS, network="encoder")
+    first = load_checkpoint(path, LoadOptions(layout="ijepa", heads=HEADS, network="encoder"))
     assert largest_difference(first.model, known("ijepa").runs["native"]) > 0.1
 
 

@@ -10,7 +10,8 @@ import torch
 
 import vitrail
 from parity.differences import record
-from vitrail.services.open_model import ModelOptions, find_model
+from vitrail.checkpoints.load import LoadOptions
+from vitrail.services.open_model import find_model
 
 pytestmark = pytest.mark.needs_real_dinov2
 
@@ -68,7 +69,7 @@ def test_timm_reads_what_we_write_of_it(tmp_path):
 
     from vitrail.services.conversion import convert_model
 
-    convert_model(find_model(str(FOLDER), ModelOptions(match="timm")), "timm", tmp_path / "timm")
+    convert_model(find_model(str(FOLDER), LoadOptions(match="timm")), "timm", tmp_path / "timm")
     model = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, dynamic_img_size=True).eval()
     ours = vitrail.load(FOLDER, match="timm")
     for size in ((518, 518), (224, 336)):

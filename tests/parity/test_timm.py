@@ -13,7 +13,7 @@ from parity import timm_models
 from parity.differences import record
 from parity.timm_models import CASES, furthest, pictures, reference, saved, saved_bare
 from vitrail.checkpoints.identify import find_layout
-from vitrail.checkpoints.load import LoadedModel, load_checkpoint
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import UsageError
 
@@ -46,7 +46,7 @@ def test_every_block_equals_timms_at_other_sizes(case: str, tmp_path: Path) -> N
 def test_a_table_resampled_when_loading_equals_timms(case: str, tmp_path: Path) -> None:
     folder = saved(reference(case), tmp_path)
     resized = timm.create_model(f"local-dir:{folder}", pretrained=True, img_size=(20, 12)).eval()
-    loaded = load_checkpoint(folder, image_size=(20, 12))
+    loaded = load_checkpoint(folder, LoadOptions(image_size=(20, 12)))
     assert any("resampled from 4x4 to 5x3" in note for note in loaded.notes)
     assert furthest(loaded.model, resized, pictures(3, 20, 12)) < 1e-5
 
@@ -57,7 +57,7 @@ def test_a_rectangular_model_loads_with_its_own_table(case: str, tmp_path: Path)
     assert furthest(load_checkpoint(saved(model, tmp_path)).model, model, pictures(3, 12, 20)) < 1e-5
     settings = {"activation": "GELU"} if case == "CLIP" else {}
     bare = load_checkpoint(
-        saved_bare(model, tmp_path / "w.safetensors"), heads=4, image_size=(12, 20), settings=settings
+        saved_bare(model, tmp_path / "w.safetensors"), LoadOptions(heads=4, image_size=(12, 20), settings=settings)
     )
     if case != "mean, normed after":
         assert furthest(bare.model, model, pictures(3, 12, 20)) < 1e-5
@@ -66,7 +66,7 @@ def test_a_rectangular_model_loads_with_its_own_table(case: str, tmp_path: Path)
 
 def test_a_gate_of_its_own_is_read(tmp_path: Path) -> None:
     model = timm_models.split_gate()
-    loaded = load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"), heads=4)
+    loaded = load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"), LoadOptions(heads=4))
     assert loaded.config.mlp == "gated" and loaded.config.activation == "SiLU"
     assert furthest(loaded.model, model, pictures(3, 16, 16)) < 1e-5
 
@@ -77,7 +77,7 @@ def test_an_old_files_tanh_layer_is_read(tmp_path: Path) -> None:
     hidden = timm_models.randomise(nn.Linear(32, 32))
     extra = {f"pre_logits.fc.{name}": tensor for name, tensor in hidden.state_dict().items()}
     torch.save({**model.state_dict(), **extra}, tmp_path / "w.pth")
-    loaded = load_checkpoint(tmp_path / "w.pth", heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", LoadOptions(heads=4))
     images = pictures(3, 16, 16)
     wanted = model.head(torch.tanh(hidden(model.forward_head(model.forward_features(images), pre_logits=True))))
     assert loaded.config.head == "tanh" and (loaded.model(images) - wanted).abs().max() < 1e-5

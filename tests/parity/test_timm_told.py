@@ -13,7 +13,7 @@ from parity.timm_models import pictures, randomise, saved, saved_bare
 from vitrail.checkpoints.families import timm_config
 from vitrail.checkpoints.families.timm import choose_timm_card
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
 
@@ -99,8 +99,8 @@ def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
     model = randomise(timm.create_model("vit_base_patch16_clip_quickgelu_224", **size))
     path = saved_bare(model, tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="QuickGELU"):
-        load_checkpoint(path, heads=2)
-    loaded = load_checkpoint(path, heads=2, settings={"activation": "QuickGELU"})
+        load_checkpoint(path, LoadOptions(heads=2))
+    loaded = load_checkpoint(path, LoadOptions(heads=2, settings={"activation": "QuickGELU"}))
     images = pictures(3, 32, 32)
     assert (loaded.model(images) - model(images)).abs().max() < 1e-5
 
@@ -145,18 +145,23 @@ def test_a_clip_tower_has_the_activation_that_its_authors_trained_it_with(
     name: str, activation: str, tmp_path: Path
 ) -> None:
     folder = saved(timm.create_model(name, **TINY_CLIP), tmp_path)
-    assert load_checkpoint(folder, match="original").config.activation == activation
+    assert load_checkpoint(folder, LoadOptions(match="original")).config.activation == activation
     as_timm = "QuickGELU" if "quickgelu" in name else "GELU"
     assert (
-        load_checkpoint(folder).config.activation == load_checkpoint(folder, match="timm").config.activation == as_timm
+        load_checkpoint(folder).config.activation
+        == load_checkpoint(folder, LoadOptions(match="timm")).config.activation
+        == as_timm
     )
-    assert load_checkpoint(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
+    assert (
+        load_checkpoint(folder, LoadOptions(match="original", settings={"activation": "SiLU"})).config.activation
+        == "SiLU"
+    )
 
 
 def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Path) -> None:
     path = saved_bare(timm.create_model("vit_base_patch16_clip_224", **TINY_CLIP), tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="QuickGELU"):
-        load_checkpoint(path, heads=2, match="original")
+        load_checkpoint(path, LoadOptions(heads=2, match="original"))
 
 
 @pytest.mark.parametrize(
@@ -180,12 +185,12 @@ def test_the_name_with_its_tag_tells_the_authors(name: str, card: str) -> None:
 
 def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
     folder = saved(timm.create_model("vit_base_patch16_224.mae", **TINY_PLAIN), tmp_path / "mae")
-    ours = load_checkpoint(folder, match="original").config
+    ours = load_checkpoint(folder, LoadOptions(match="original")).config
     assert (ours.resample, ours.activation) == ("bicubic", "GELU") and load_checkpoint(
         folder
     ).config.resample != ours.resample
     folder = saved(timm.create_model("vit_medium_patch16_reg4_gap_256.sbb_in1k", **TINY_PLAIN), tmp_path / "sbb")
     words = r"Nobody knows the authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k\. Leave match= out"
     with pytest.raises(UsageError, match=words):
-        load_checkpoint(folder, match="original")
-    assert load_checkpoint(folder, match="timm").config == load_checkpoint(folder).config
+        load_checkpoint(folder, LoadOptions(match="original"))
+    assert load_checkpoint(folder, LoadOptions(match="timm")).config == load_checkpoint(folder).config

@@ -15,7 +15,7 @@ from parity.designs import random_images, random_model
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures, randomised
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import UsageError
 from vitrail.files import safetensors_file as files
@@ -64,7 +64,7 @@ def test_its_files_give_its_answers_and_its_gradients(ending: str, hidden: int |
         files.save_tensors(path, model.state_dict(), {})
     else:
         torch.save(renamed(model.state_dict()) if ending == "old names" else model.state_dict(), path)
-    loaded, images = load_checkpoint(path, heads=4), pictures(16, 16)
+    loaded, images = load_checkpoint(path, LoadOptions(heads=4)), pictures(16, 16)
     layout = "torchvision:old-names" if ending == "old names" else "torchvision"
     assert loaded.audit.layout == "torchvision" and loaded.audit.variant == layout.partition(":")[2]
     difference = furthest(loaded.model, run(model, images), images)
@@ -84,7 +84,8 @@ def test_another_square_is_that_of_its_own_helper(side: int, tmp_path: Path) -> 
     images = pictures(side, side)
     theirs = run(other, images)
     difference = max(
-        furthest(load_checkpoint(path, heads=4, image_size=size).model, theirs, images) for size in (None, side)
+        furthest(load_checkpoint(path, LoadOptions(heads=4, image_size=size)).model, theirs, images)
+        for size in (None, side)
     )
     record("torchvision", f"read, {side // 4}x{side // 4} grid", difference)
     assert difference <= 1e-5
@@ -106,7 +107,7 @@ def test_what_we_write_is_loaded_by_torchvision_and_by_us(kind: str, suffix: str
     images = random_images(config)
     with torch.no_grad():
         difference = (theirs(images) - ours(images)).abs().max().item()
-        again = (load_checkpoint(path, heads=2).model(images) - ours(images)).abs().max().item()
+        again = (load_checkpoint(path, LoadOptions(heads=2)).model(images) - ours(images)).abs().max().item()
     record("torchvision", "written", difference)
     assert difference <= 1e-5 and again <= 1e-6
 
@@ -140,7 +141,7 @@ def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         files.save_tensors(path, tensors, {})
-        load_checkpoint(path, heads=4)
+        load_checkpoint(path, LoadOptions(heads=4))
 
     assert refuses_every_damage(reference(hidden=32).state_dict(), from_tensors) > 150
 
@@ -161,7 +162,7 @@ def test_swag_has_its_own_licence(tmp_path: Path) -> None:
     loaded = load_checkpoint(tmp_path / "weights.pth")
     assert loaded.licence == "CC-BY-NC-4.0" and loaded.spec.interpolation == "bicubic"
     torch.save(reference().state_dict(), tmp_path / "mine.pth")
-    assert load_checkpoint(tmp_path / "mine.pth", heads=4).licence == "BSD-3-Clause"
+    assert load_checkpoint(tmp_path / "mine.pth", LoadOptions(heads=4)).licence == "BSD-3-Clause"
 
 
 @pytest.mark.first(2)

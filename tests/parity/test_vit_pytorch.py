@@ -13,7 +13,7 @@ from vit_pytorch import SimpleViT, ViT
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import furthest, furthest_gradient, pictures, randomised
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 
 SHAPE: dict[str, Any] = {
@@ -74,7 +74,7 @@ def run(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize("case", CASES)
 def test_its_files_give_its_answers_and_its_gradients(case: str, tmp_path: Path) -> None:
     model = reference(case)
-    loaded = load_checkpoint(saved(model, tmp_path), **said(case))
+    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(**said(case)))
     images = pictures(*loaded.config.image_size, loaded.config.channels)
     layout = loaded.audit.layout + (f":{loaded.audit.variant}" if loaded.audit.variant else "")
     difference = furthest(loaded.model, run(model, images), images)
@@ -92,14 +92,16 @@ def test_positions_of_a_simple_one_are_computed_for_any_grid(size: tuple[int, in
     model, larger = reference("simple"), reference("simple", image_size=size)
     larger.load_state_dict(model.state_dict())
     images = pictures(*size)
-    difference = furthest(load_checkpoint(saved(model, tmp_path), **said("simple")).model, run(larger, images), images)
+    difference = furthest(
+        load_checkpoint(saved(model, tmp_path), LoadOptions(**said("simple"))).model, run(larger, images), images
+    )
     record("vit-pytorch:simple", f"read, {size[0] // 4}x{size[1] // 4} grid", difference)
     assert difference <= 1e-5
 
 
 def test_a_file_without_a_head_gives_features(tmp_path: Path) -> None:
     model, images = reference("class", num_classes=0), pictures(16, 16)
-    loaded = load_checkpoint(saved(model, tmp_path), heads=2)
+    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(heads=2))
     with torch.no_grad():
         assert (loaded.model(images) - model(images)[:, 0]).abs().max() <= 1e-5
 
@@ -108,18 +110,18 @@ def test_the_identity_after_one_head_tells_that_there_is_one(tmp_path: Path) -> 
     path = saved(reference("one head and the identity"), tmp_path)
     assert load_checkpoint(path).config.heads == 1
     with pytest.raises(UsageError, match=r"heads=2 contradicts the file: .* says 1"):
-        load_checkpoint(path, heads=2)
+        load_checkpoint(path, LoadOptions(heads=2))
 
 
 def test_what_no_tensor_says_is_asked_for_by_name(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"vit-pytorch does not say heads\. Pass heads=; .* 64 numbers would be 1"):
         load_checkpoint(saved(reference("class"), tmp_path))
     with pytest.raises(UsageError, match=r"heads=5 contradicts the file: queries are 16 wide"):
-        load_checkpoint(saved(reference("class"), tmp_path), heads=5)
+        load_checkpoint(saved(reference("class"), tmp_path), LoadOptions(heads=5))
     with pytest.raises(UsageError, match=r"vit-pytorch:simple does not say image_size"):
-        load_checkpoint(saved(reference("simple"), tmp_path), heads=2)
+        load_checkpoint(saved(reference("simple"), tmp_path), LoadOptions(heads=2))
     with pytest.raises(UsageError, match=r"has 16 columns, no 2x2 patch of 3 channels\. Pass channels="):
-        load_checkpoint(saved(reference("one channel"), tmp_path), heads=2)
+        load_checkpoint(saved(reference("one channel"), tmp_path), LoadOptions(heads=2))
 
 
 def test_older_files_are_refused(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ def test_older_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DamagedFileError, match=r"near vit-pytorch, but has transformer\.layers\.0\.0\.fn\.to_qkv\.weight"
     ):
-        load_checkpoint(tmp_path / "old.pt", heads=2)
+        load_checkpoint(tmp_path / "old.pt", LoadOptions(heads=2))
 
 
 @pytest.mark.wide
@@ -136,6 +138,6 @@ def test_older_files_are_refused(tmp_path: Path) -> None:
 def test_every_damage_is_refused_by_name(case: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         torch.save(tensors, tmp_path / "damaged.pt")
-        load_checkpoint(tmp_path / "damaged.pt", layout="vit-pytorch", **said(case))
+        load_checkpoint(tmp_path / "damaged.pt", LoadOptions(layout="vit-pytorch", **said(case)))
 
     assert refuses_every_damage(reference(case).state_dict(), from_tensors) > 100

@@ -16,14 +16,14 @@ from vitrail.runtime import RuntimeSettings, choose
 
 def test_everything_that_is_decided_has_its_reason():
     machine = choose(RuntimeSettings())
-    assert machine.reasons.keys() == {"device", "number_format", "threads", "workers", "compile"}
+    assert machine.reasons.keys() == {"device", "precision", "threads", "num_workers", "compile"}
     assert all(machine.reasons.values())
 
 
 def test_what_is_asked_for_is_taken():
     machine = choose(RuntimeSettings(device="cpu", precision="bfloat16", threads=1, compile=True))
     assert (machine.device, machine.precision, machine.threads, machine.compile) == ("cpu", "bfloat16", 1, True)
-    assert machine.reasons["device"] == machine.reasons["number_format"] == machine.reasons["compile"] == "asked for"
+    assert machine.reasons["device"] == machine.reasons["precision"] == machine.reasons["compile"] == "asked for"
     assert machine.dtype is torch.bfloat16
 
 
@@ -65,7 +65,7 @@ def test_the_number_format_follows_the_instructions_of_the_processor(monkeypatch
     assert choose(RuntimeSettings(device="cpu")).precision == "bfloat16"
     monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset({"avx2"}))
     machine = choose(RuntimeSettings(device="cpu"))
-    assert machine.precision == "float32" and "no bfloat16 instructions" in machine.reasons["number_format"]
+    assert machine.precision == "float32" and "no bfloat16 instructions" in machine.reasons["precision"]
 
 
 def test_threads_are_those_that_this_process_may_use(monkeypatch):
@@ -167,7 +167,7 @@ FAULTS = """
 import resource, statistics
 import torch
 from vitrail import runtime
-kept = runtime.keep_memory()
+kept = runtime.keep_freed_memory()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 counts = []
 for _ in range(40):  # small things settle in between at first

@@ -1,4 +1,4 @@
-"""What was read, made into what was asked for: another image size, other channels, another pooling, another head."""
+"""Adapt a model that was read to another image size, other channels, another pooling or another head; build it."""
 
 from __future__ import annotations
 
@@ -16,26 +16,36 @@ from ..spec import ImageSpec
 from .layouts import computed_tensors
 from .validate import Audit
 
-POSITION_TABLE = "positions.table"
+CHANNEL_POLICIES = ("sum", "mean", "tile")
+ChannelPolicy = str | tuple[int, ...]
+"""How a patch projection is adapted to other channels: one of CHANNEL_POLICIES, or channel numbers.
+
+- sum: each new channel gets the sum of the file's channels, divided by the number of new ones. A grey image then gives
+  the same output as the same image repeated over the file's channels.
+- mean: each new channel gets the mean of the file's channels.
+- tile: the file's channels, repeated in order, times the file's count / the new count.
+- numbers: for each new channel the file's channel (from 0) that it gets, unchanged.
+"""
+PATCH_WEIGHT, POSITION_TABLE = "tokens.patches.weight", "positions.table"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDraft:
-    """A model before it is built."""
+    """A model before it is built: configuration, tensors, audit and notes."""
 
     config: ViTConfig
     values: Mapping[str, Tensor]
     audit: Audit
     notes: tuple[str, ...] = ()
-    """What was done to it, in sentences without a full stop."""
+    """What was adapted, in sentences without a full stop."""
 
     def with_note(self, note: str) -> ModelDraft:
-        """The same with one sentence more."""
+        """A copy with one more note."""
         return replace(self, notes=(*self.notes, note))
 
 
 def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDraft:
-    """For images of another size: a learned table is resampled once, a fixed one computed anew.
+    """Change the image size: a learned position table is resampled once, a fixed one is computed for the new grid.
 
     Raises:
         UsageError: a side is not a multiple of the patch.
@@ -64,11 +74,11 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
 
 
 def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolicy | None) -> ModelDraft:
-    """For images of another number of channels, by the policy that a person named.
+    """Change the number of channels by a policy.
 
     Raises:
-        UsageError: the number is another and no policy was named, or a policy was and there is nothing that it could
-            adapt, or it does not fit.
+        UsageError: the number differs and no policy is given, or a policy is given that does not fit or has nothing to
+            adapt.
     """
     config = draft.config
     if policy is not None:
@@ -88,7 +98,7 @@ def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolic
 
 
 def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> ModelDraft:
-    """With another pooling, for which the file's head was not trained: there must be none, or another one asked for.
+    """Change the pooling. The file's head was not trained for it, so it must be removed or replaced.
 
     Raises:
         UsageError: the head would stay, or the file has no tensors for that pooling.
@@ -105,42 +115,40 @@ def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> Mod
     without = adapt_outputs(draft, 0) if config.outputs or config.head == "tanh" else draft
     new = replace(without.config, pool=pool, distillation_head=False)
     state = build_on_meta(new).state_dict()
-    kept = {name: tensor for name, tensor in without.values.items() if name in state}
-    fitting = {name for name, tensor in kept.items() if tensor.shape == state[name].shape}
-    if lacking := [name for name in state if name not in fitting and name not in computed_tensors(new)]:
+    values = {name: tensor for name, tensor in without.values.items() if name in state}
+    fitting = {name for name, tensor in values.items() if tensor.shape == state[name].shape}
+    if missing := [name for name in state if name not in fitting and name not in computed_tensors(new)]:
         raise UsageError(
-            f'pool="{pool}" needs {lacking[0]}, which the file does not have. Its pooling is "{config.pool}".'
+            f'pool="{pool}" needs {missing[0]}, which the file does not have. Its pooling is "{config.pool}".'
         )
-    gone = set(without.values) - set(kept)
-    audit = _mark_dropped(without.audit, gone, f"pool={pool} has no use for it")
+    audit = _mark_dropped(without.audit, set(without.values) - set(values), f"pool={pool} has no use for it")
     note = f"pooling replaced: {config.pool} in the file, now {pool}"
-    return replace(without, config=new, values=kept, audit=audit).with_note(note)
+    return replace(without, config=new, values=values, audit=audit).with_note(note)
 
 
 def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
-    """Under a head of zeros with another number of outputs, or under none; a hidden layer before it goes too."""
+    """Replace the head by one of zeros with another number of outputs, or by none; its hidden layer is removed too."""
     config = draft.config
     if outputs is None or (outputs == config.outputs and (outputs or config.head == "linear")):
         return draft
     new = replace(config, outputs=outputs, head="linear", head_bias=True)
-    kept = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
-    fresh = {
+    rest = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
+    new_head = {
         name: torch.zeros(tensor.shape)
         for name, tensor in build_on_meta(new).state_dict().items()
         if name.startswith("head.")
     }
-    gone = set(draft.values) - set(kept)
-    audit = _mark_dropped(draft.audit, gone, f"outputs={outputs} asks for another head")
+    audit = _mark_dropped(draft.audit, set(draft.values) - set(rest), f"outputs={outputs} asks for another head")
     old = f"{config.outputs} outputs" if config.outputs else "none"
     note = f"head replaced: {old} in the file, now {f'{outputs}, all zeros' if outputs else 'none'}"
-    return replace(draft, config=new, values={**kept, **fresh}, audit=audit).with_note(note)
+    return replace(draft, config=new, values={**rest, **new_head}, audit=audit).with_note(note)
 
 
-def _mark_dropped(audit: Audit, gone: set[str], reason: str) -> Audit:
-    """The report, in which what filled these parameters is dropped."""
+def _mark_dropped(audit: Audit, removed: set[str], reason: str) -> Audit:
+    """The audit, with the tensors of the removed parameters marked as dropped."""
     rows = tuple(
         replace(row, action="dropped", ours=reason)
-        if row.action == "loaded" and set(row.ours.split(", ")) <= gone
+        if row.action == "loaded" and set(row.ours.split(", ")) <= removed
         else row
         for row in audit.rows
     )
@@ -151,23 +159,15 @@ def _format_size(sides: tuple[int, int]) -> str:
     return f"{sides[0]}x{sides[1]}"
 
 
-# A patch projection for another number of channels than the one that was trained, by a policy that a person names.
-
-CHANNEL_POLICIES = ("sum", "mean", "tile")
-ChannelPolicy = str | tuple[int, ...]
-"""One of POLICIES, or numbers. sum: every new channel gets the sum of the file's channels over the number of new ones,
-so that a grey image answers as the same image repeated over the file's channels did. mean: every new channel gets
-the mean of the file's. tile: the file's channels in turn, again and again, times file's / new count. Numbers: the
-file's channel (from 0) that each new channel gets, unchanged."""
-PATCH_WEIGHT = "tokens.patches.weight"
+# -- Channels
 
 
 def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy: ChannelPolicy) -> Tensor:
-    """The projection [D, C, p, p] or [D, C * p * p] of `config` for so many channels.
+    """The patch projection [D, C, p, p] or [D, C * p * p] of `config`, for C = `channels`.
 
     Raises:
-        UsageError: the policy is not known or does not fit the counts, or the model's patches are not a plain
-            projection of pixels.
+        UsageError: the policy is unknown or does not fit the counts, or the model's patches are not a plain projection
+            of pixels.
     """
     if config.patches not in ("conv", "linear") or config.patch_norms:
         what = "norms around it" if config.patch_norms else config.patches
@@ -181,11 +181,11 @@ def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy:
 
 
 def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None) -> None:
-    """Refuse a policy that has nothing to do.
+    """Refuse a policy that is unknown or has nothing to adapt.
 
     Raises:
-        UsageError: it is none of ours, no number of channels was asked for, or the file has that number and the policy
-            is no list that could put them in another order.
+        UsageError: the policy is unknown, no number of channels is given, or the file has that number already and the
+            policy is not a list, which could reorder them.
     """
     if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
         raise UsageError(
@@ -206,11 +206,11 @@ def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None)
 
 
 def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> ImageSpec:
-    """The images after a list of channels: mean and deviation go where their channel goes."""
+    """The image spec after a list of channels: mean and standard deviation are reordered with their channels."""
     if policy is None or isinstance(policy, str):
         return spec
     mean, std = (
-        values if len(values) == 1 else tuple(values[place] for place in policy) for values in (spec.mean, spec.std)
+        values if len(values) == 1 else tuple(values[channel] for channel in policy) for values in (spec.mean, spec.std)
     )
     return replace(spec, channels=len(policy), mean=mean, std=std)
 
@@ -231,8 +231,8 @@ def _adapt_kernel(kernel: Tensor, channels: int, policy: ChannelPolicy) -> Tenso
 
 
 def _check_channel_list(policy: Sequence[int] | str, old: int, channels: int) -> list[int]:
-    assert not isinstance(policy, str), "check() comes first"
-    if len(policy) != channels or not all(0 <= place < old for place in policy):
+    assert not isinstance(policy, str), "check_channels_policy comes first"
+    if len(policy) != channels or not all(0 <= channel < old for channel in policy):
         raise UsageError(
             f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
             f"Got {list(policy)}."
@@ -240,17 +240,17 @@ def _check_channel_list(policy: Sequence[int] | str, old: int, channels: int) ->
     return list(policy)
 
 
-# A model from its configuration and its tensors, without initialising anything twice.
+# -- Building a model without initialising anything twice
 
 
 def build_on_meta(config: ViTConfig) -> ViT:
-    """The model without memory: names, shapes and dtypes."""
+    """The model on the meta device: names, shapes and dtypes without memory."""
     with torch.device("meta"):
         return ViT(config)
 
 
 def build_model(config: ViTConfig, values: Mapping[str, Tensor]) -> ViT:
-    """The model with these tensors as its own, in evaluation mode; what the configuration alone tells is computed."""
+    """The model with these tensors, in evaluation mode; tensors that follow from the configuration are computed."""
     model, values = build_on_meta(config), dict(values)
     for name in computed_tensors(config):
         if name not in values:

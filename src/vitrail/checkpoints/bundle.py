@@ -1,4 +1,7 @@
-"""The portable bundle: a folder with a trained model and all that a prediction needs, checked by its hashes."""
+"""The bundle: a portable folder with a trained model and all that a prediction needs, verified by hashes.
+
+Also here: ensembles (a folder of several bundles) and how a MODEL argument is resolved to a path on this machine.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,6 @@ from ..files import atomic, checksums, hub, safetensors_file, strict_json
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from . import weight_files
 from .adapt import build_model, build_on_meta
 from .image_spec import make_preprocessor_config
 from .layouts import Layout, NameRule
@@ -27,7 +29,7 @@ from .validate import Audit, check_model_size
 from .weight_files import is_foreign_folder
 
 BUNDLE_FORMAT = 1
-"""Raised when a bundle of an older version can no longer be read as it is."""
+"""Version of the format; increased when older bundles can no longer be read unchanged."""
 CONFIG_FILE, WEIGHTS_FILE, PREPROCESSOR_FILE, CARD_FILE = (
     "config.json",
     "model.safetensors",
@@ -35,32 +37,35 @@ CONFIG_FILE, WEIGHTS_FILE, PREPROCESSOR_FILE, CARD_FILE = (
     "README.md",
 )
 FEATURE_STATS_FILE = "familiar.safetensors"
-"""What the training images look like to the model, where a bundle knows it."""
+"""Statistics of the training images' features, from which unfamiliar images are detected; optional."""
+ENSEMBLE_FILE = "ensemble.json"
+ENSEMBLE_FORMAT = 1
+"""Version of the format; increased when older ensembles can no longer be read unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """What a bundle holds."""
+    """The content of a bundle."""
 
     model: ViT
     """In evaluation mode, on the CPU, in float32."""
     spec: ImageSpec
-    """How an image is brought to the model."""
+    """Preprocessing of images for the model."""
     task: str
     """classes, labels or number."""
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
-    """What else the training noted, such as thresholds, the data's fingerprint, the attention path, the mirror."""
+    """Metadata of the training, such as thresholds, the data's fingerprint, the attention path, flips."""
     audit: Audit
     """Every tensor of the weights file."""
     feature_stats: Mapping[str, Tensor]
-    """What the training images look like to the model; empty where nobody has noted it."""
+    """Statistics of the training images' features; empty if there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BundleInfo:
-    """What a bundle says beside its weights; the fields of `Bundle`, and the shape of the model."""
+    """The fields of a `Bundle` without its weights, and the architecture of the model."""
 
     architecture: ViTConfig
     spec: ImageSpec
@@ -82,12 +87,12 @@ def save_bundle(
     """Write a bundle whole or not at all.
 
     Args:
-        info: anything that JSON can hold.
-        feature_stats: what the training images look like to the model.
-        evaluation: what the model card says of figures and images, in Markdown.
+        info: metadata that JSON can hold.
+        feature_stats: statistics of the training images' features.
+        evaluation: metrics and plots for the model card, in Markdown.
 
     Raises:
-        UsageError: the folder exists, or the image description or the class names do not fit the model.
+        UsageError: the folder exists, or the image spec or the class names do not fit the model.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     _check_bundle_fits(model.config, spec, task, classes)
@@ -115,37 +120,37 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     """Open a bundle after comparing every file with its hash.
 
     Args:
-        allow_nonfinite: note weights that are NaN or infinite in the report, instead of refusing them.
+        allow_nonfinite: note weights that are NaN or infinite in the audit, instead of refusing them.
 
     Raises:
         DamagedFileError: a file is missing, changed, or does not agree with the others.
     """
     folder = Path(folder)
-    about = read_bundle_info(folder)
-    check_model_size(about.architecture, str(folder / CONFIG_FILE))
-    state = build_on_meta(about.architecture).state_dict()
+    content = read_bundle_info(folder)
+    check_model_size(content.architecture, str(folder / CONFIG_FILE))
+    state = build_on_meta(content.architecture).state_dict()
     own_names = Layout(
         name="bundle",
         required_names=(),
         rules=tuple(NameRule(name, name) for name in state),
-        describe=lambda tensors, told: about.architecture,
+        describe=lambda tensors, hints: content.architecture,
     )
     weights = dict(safetensors_file.open_tensors(folder / WEIGHTS_FILE))
     where = str(folder / WEIGHTS_FILE)
-    values, audit = load_with_layout(weights, state, about.architecture, own_names, where, allow_nonfinite)
+    values, audit = load_with_layout(weights, state, content.architecture, own_names, where, allow_nonfinite)
     return Bundle(
-        model=build_model(about.architecture, values),
-        spec=about.spec,
-        task=about.task,
-        classes=about.classes,
-        info=about.info,
+        model=build_model(content.architecture, values),
+        spec=content.spec,
+        task=content.task,
+        classes=content.classes,
+        info=content.info,
         audit=audit,
         feature_stats=load_feature_stats(folder),
     )
 
 
 def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
-    """What the training images look like to a bundle's model; empty where nobody has noted it.
+    """Statistics of the training images' features in a bundle; empty if there are none.
 
     Raises:
         DamagedFileError: the file is not in the safetensors format.
@@ -155,7 +160,7 @@ def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
 
 
 def read_bundle_info(folder: Path) -> BundleInfo:
-    """What a bundle says beside its weights, which are compared with their hash and not read.
+    """Everything in a bundle but its weights, which are compared with their hash and not loaded.
 
     Raises:
         DamagedFileError: a file is missing, changed, or does not agree with the others.
@@ -187,7 +192,7 @@ def read_bundle_info(folder: Path) -> BundleInfo:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a path is a folder that holds the two files of every bundle, and not one of another library."""
+    """Whether a path is a folder with the two files of every bundle, and not a folder of another library."""
     path = Path(path)
     return (path / CONFIG_FILE).is_file() and (path / WEIGHTS_FILE).is_file() and not is_foreign_folder(path)
 
@@ -205,7 +210,7 @@ def _check_bundle_fits(config: ViTConfig, spec: ImageSpec, task: str, classes: t
 
 
 def _parse_descriptions(content: Mapping[str, Any], path: Path) -> tuple[ViTConfig, ImageSpec]:
-    """The two descriptions in config.json; what else it must hold is checked too."""
+    """The architecture and the image spec in config.json; its other fields are checked too."""
     kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
     for name, kind in kinds.items():
         if type(content.get(name)) is not kind:
@@ -228,11 +233,7 @@ def _find_differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) ->
     return [name for name, value in expected.items() if actual.get(name) != value]
 
 
-# Several bundles as one model: a folder that holds them, whose answers are averaged.
-
-ENSEMBLE_FILE = "ensemble.json"
-ENSEMBLE_FORMAT = 1
-"""Raised when such a folder of an older version can no longer be read as it is."""
+# -- Ensemble: a folder of several bundles whose predictions are averaged
 
 
 def save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
@@ -252,47 +253,47 @@ def save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
 
 
 def is_ensemble(path: Path) -> bool:
-    """Whether a path is such a folder."""
+    """Whether a path is the folder of an ensemble."""
     return (Path(path) / ENSEMBLE_FILE).is_file()
 
 
 def find_ensemble(path: Path) -> Path | None:
-    """The ensemble of a folder: itself, or the `model/` of a run of several folds."""
+    """The ensemble of a folder: the folder itself, or the `model/` of a run of several folds."""
     return next((folder for folder in (Path(path), Path(path) / "model") if is_ensemble(folder)), None)
 
 
 def list_members(folder: Path) -> tuple[Path, ...]:
-    """Its bundles, after every file has been compared with its hash.
+    """The bundles of an ensemble, after comparing every file with its hash.
 
     Raises:
-        DamagedFileError: a file is missing or changed, or the list of members is none.
+        DamagedFileError: a file is missing or changed, or the list of members is invalid.
     """
     folder = Path(folder)
     checksums.verify_manifest(folder)
-    told = strict_json.read_json(folder / ENSEMBLE_FILE)
-    names = told.get("members") if isinstance(told, dict) else None
+    content = strict_json.read_json(folder / ENSEMBLE_FILE)
+    names = content.get("members") if isinstance(content, dict) else None
     if not isinstance(names, list) or not names or not all((folder / str(name)).is_dir() for name in names):
         raise DamagedFileError(
-            f"{folder / ENSEMBLE_FILE} must list the folders of its members. Got {told!r}. Use another copy."
+            f"{folder / ENSEMBLE_FILE} must list the folders of its members. Got {content!r}. Use another copy."
         )
-    if told.get("format") != ENSEMBLE_FORMAT:
+    if content.get("format") != ENSEMBLE_FORMAT:
         raise DamagedFileError(
-            f"{folder / ENSEMBLE_FILE} is of format {told.get('format')!r}, expected {ENSEMBLE_FORMAT}. Install a "
+            f"{folder / ENSEMBLE_FILE} is of format {content.get('format')!r}, expected {ENSEMBLE_FORMAT}. Install a "
             f"newer vitrail."
         )
     return tuple(folder / str(name) for name in names)
 
 
-# Where a model lies on this machine: a path, or a name on the Hub after its files have come.
+# -- MODEL arguments: a path, or a name on the Hub whose files are downloaded
 
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A MODEL on this machine."""
+    """Where a MODEL is on this machine."""
 
     path: Path
     licence: str = ""
-    """As its page on the Hub states it."""
+    """Licence as stated on its page on the Hub."""
     repository: str = ""
     """OWNER/NAME on the Hub."""
     revision: str = ""
@@ -301,35 +302,35 @@ class ResolvedModel:
 
 
 def resolve_model(name: str) -> ResolvedModel | None:
-    """Where a MODEL lies on this machine, for a name on the Hub after its files have come; None for another name.
+    """The path of a MODEL, downloaded first if it is a name on the Hub; None for any other name.
 
     Raises:
-        UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
+        UsageError, ResourceError, DamagedFileError: see `files.hub.download_model`.
     """
     path = Path(name)
     if path.exists() or not hub.is_hub_name(name):
         return ResolvedModel(path) if path.exists() else None
-    got = hub.download_model(name)
-    whole = is_bundle(got.folder) or weight_files.is_foreign_folder(got.folder)
-    if not whole and len(got.weights) > 1:
+    download = hub.download_model(name)
+    whole = is_bundle(download.folder) or is_foreign_folder(download.folder)
+    if not whole and len(download.weights) > 1:
         raise UsageError(
-            f"{name} holds {len(got.weights)} weights files and no config.json that chooses one: "
-            f"{', '.join(got.weights[:4])}. They lie in {got.folder}; give the path of one."
+            f"{name} holds {len(download.weights)} weights files and no config.json that chooses one: "
+            f"{', '.join(download.weights[:4])}. They lie in {download.folder}; give the path of one."
         )
     return ResolvedModel(
-        got.folder if whole else got.folder / got.weights[0],
-        got.licence,
+        download.folder if whole else download.folder / download.weights[0],
+        download.licence,
         hub.parse_hub_name(name).repository,
-        got.revision,
-        (*got.notes, f"{name} was read at revision {got.revision}"),
+        download.revision,
+        (*download.notes, f"{name} was read at revision {download.revision}"),
     )
 
 
 def find_bundle(path: Path) -> Path | None:
-    """The bundle of a folder: itself, or the `model/` of a run folder; None where others have written the folder.
+    """The bundle of a folder: the folder itself, or the `model/` of a run folder; None if there is none.
 
     Raises:
-        UsageError: a run that has not ended, with the command that ends it.
+        UsageError: an unfinished run; the message gives the command that finishes it.
     """
     if not path.is_dir():
         return None

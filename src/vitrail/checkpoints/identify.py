@@ -1,4 +1,4 @@
-"""Which layout a file has: by tensor names that no other family uses, and by the config.json beside it."""
+"""Identify the layout of a file by its tensor names and by the config.json beside it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from .families import (
 from .layouts import Layout, NameRule, PartsRule
 from .validate import compile_pattern, nearest_name_hint
 
+_GLOB = re.compile(r"[*?\[]")
 FAMILIES: tuple[tuple[Layout, ...], ...] = (
     flax.BIG_VISION_LAYOUTS,
     teaching.BLOG_CONV_LAYOUTS,
@@ -59,10 +60,10 @@ LAYOUTS: dict[str, Layout] = {layout.key: layout for family in FAMILIES for layo
 
 
 def identify_layout(names: Collection[str]) -> str:
-    """The name of the one layout that fits a file's tensor names, as people write it after `layout=`.
+    """The name of the one layout that fits a file's tensor names, as a value of `layout=`.
 
     Raises:
-        DamagedFileError: none fits, or several do. The layout that comes nearest is named with what it lacks.
+        DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
     """
     return find_layout(names).name
 
@@ -71,12 +72,12 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
     """The one layout that fits.
 
     Args:
-        layout: the name that a person said; only its variants are tried then.
-        foreign: the config.json beside the file, which narrows the choice where it names a kind of model.
+        layout: name of a layout; only its variants are tried then.
+        foreign: the config.json beside the file, which narrows the choice if it names a kind of model.
 
     Raises:
-        DamagedFileError: none fits, or several do. The layout that comes nearest is named with what it lacks.
-        UsageError: there is no layout of that name, or config.json names a kind of model that is not known here.
+        DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
+        UsageError: there is no layout of that name, or config.json names an unknown kind of model.
     """
     unnamed = tuple(candidate for candidate in LAYOUTS.values() if not candidate.named_only)
     candidates = _filter_by_model_type(list_variants(layout) if layout else unnamed, foreign or {})
@@ -97,34 +98,34 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
 
 
 def list_variants(name: str) -> tuple[Layout, ...]:
-    """Every layout that shares the name that a person said; `name:variant` means that one.
+    """Every layout of this name; `name:variant` means one of them.
 
     Raises:
         UsageError: there is none of that name.
     """
-    found = tuple(layout for layout in LAYOUTS.values() if name in (layout.name, layout.key))
-    if not found:
+    variants = tuple(layout for layout in LAYOUTS.values() if name in (layout.name, layout.key))
+    if not variants:
         known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS.values()))
         raise UsageError(f"There is no layout {name!r}. Known: bundle, {known}.")
-    return found
+    return variants
 
 
 def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a config.json says about the kind of model: transformers' model types, the inner one first, or timm."""
+    """Kinds of model in a config.json: transformers' model types, the inner one first, "timm" or "open_clip"."""
     if isinstance(foreign.get("architecture"), str):
         return ("timm",)
     if "model_cfg" in foreign:
         return ("open_clip",)
     inner = foreign.get("vision_config")
-    said = (inner.get("model_type") if isinstance(inner, dict) else None, foreign.get("model_type"))
-    return tuple(kind for kind in said if isinstance(kind, str))
+    kinds = (inner.get("model_type") if isinstance(inner, dict) else None, foreign.get("model_type"))
+    return tuple(kind for kind in kinds if isinstance(kind, str))
 
 
 def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
     kinds = read_model_types(foreign)
     for kind in kinds:
-        if found := tuple(candidate for candidate in candidates if kind in candidate.model_types):
-            return found
+        if matching := tuple(candidate for candidate in candidates if kind in candidate.model_types):
+            return matching
     if kinds:
         known = sorted({kind for candidate in candidates for kind in candidate.model_types})
         raise UsageError(
@@ -142,17 +143,17 @@ def _matches_layout(layout: Layout, names: Collection[str]) -> bool:
 
 
 def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
-    """What is wrong with names that are not of this layout, in words that follow "it"."""
+    """Why names are not of this layout, for a message, after "it"."""
     forms = _name_forms(layout, names)
     lacking = [want for want in layout.required_names if not _matches_any(want, forms)]
     if lacking:
         return "lacks " + " and ".join(want + nearest_name_hint(want, forms) for want in lacking)
-    strange = [found for unwanted in layout.forbidden_names for found in forms if fnmatchcase(found, unwanted)]
-    return f"has {min(strange)}"
+    unexpected = [name for pattern in layout.forbidden_names for name in forms if fnmatchcase(name, pattern)]
+    return f"has {min(unexpected)}"
 
 
 def _name_forms(layout: Layout, names: Collection[str]) -> Collection[str]:
-    """The names, also without the layout's prefix."""
+    """The names, with and without the layout's prefix."""
     if not layout.prefix:
         return set(names)
     return {*names, *(name.removeprefix(layout.prefix) for name in names)}
@@ -162,11 +163,8 @@ def _matches_any(want: str, forms: Collection[str]) -> bool:
     return any(fnmatchcase(form, want) for form in forms) if _GLOB.search(want) else want in forms
 
 
-_GLOB = re.compile(r"[*?\[]")
-
-
 def _describe_closest(candidates: Collection[Layout], names: Collection[str]) -> str:
-    """Words about the layout whose table knows most of the names, and why the file is not of it."""
+    """For a message: the layout whose table has most of the names, and why the file is not of it."""
     if not names:
         return "It holds no tensors at all."
     known = {candidate.key: _count_known_names(candidate, names) for candidate in candidates}
@@ -177,7 +175,7 @@ def _describe_closest(candidates: Collection[Layout], names: Collection[str]) ->
 
 
 def _count_known_names(layout: Layout, names: Collection[str]) -> int:
-    """How many names the layout's table would load."""
+    """How many of the names the layout's table would load."""
     loading = (rule for rule in layout.rules if isinstance(rule, NameRule | PartsRule))
     wanted = [
         compile_pattern(name)

@@ -255,7 +255,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutHints:
-    """What a file cannot say about itself: given by the caller or by the config.json beside it.
+    """What a file does not contain: given by the caller or by the config.json beside it.
 
     A layout's `describe` gets it together with the tensors.
     """

@@ -1,4 +1,8 @@
-"""From a weights file, a foreign folder or a bundle to a model: recognised, complete, reported tensor by tensor."""
+"""Load a model from a bundle, a weights file or a folder of another library, completely or not at all.
+
+The steps: open (`weight_files`), identify the layout (`identify`), describe the architecture (`families`), map every
+tensor by the layout's rules (`rules`), adapt to the caller's options (`adapt`), read the image spec (`image_spec`).
+"""
 
 from __future__ import annotations
 
@@ -26,154 +30,131 @@ from .adapt import (
     build_on_meta,
     reorder_spec_channels,
 )
-from .identify import find_layout, identify_layout
+from .identify import find_layout
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import NumericsCard, find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
 
-__all__ = ["LoadedModel", "identify_layout", "load_checkpoint", "load_from_tensors"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A model that came out of a file."""
+    """A model that was read from a file."""
 
     model: ViT
     """In evaluation mode, on the CPU, in float32."""
     config: ViTConfig
     """Its architecture."""
     audit: Audit
-    """What became of every tensor of the file."""
+    """What was done with every tensor of the file."""
     spec: ImageSpec
-    """How its authors bring an image to it: from the folder beside the weights, or from the family's card."""
+    """Preprocessing of images: from the folder beside the weights, or from the family's numerics card."""
     task: str = "classes"
     """classes, labels or number."""
     classes: tuple[str, ...] = ()
-    """Names of its outputs, where somebody named them."""
+    """Names of its outputs; empty if the file does not give them."""
     licence: str = ""
-    """Of the weights that `repository` published: the folder or the bundle says it, or the card of the family."""
+    """Licence of the weights of `repository`: from the folder, the bundle or the family's card."""
     repository: str = ""
-    """Where they, or those of the family, come from."""
+    """Origin of the weights, or of those of the family."""
     notes: tuple[str, ...] = ()
     """What was chosen, resampled, adapted or replaced, in sentences without a full stop."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """The arguments of `load`."""
+    """What a caller gives beside the path of a model. None and empty leave it to the file."""
 
     layout: str | None = None
+    """Name of a layout, or `name:variant`; identified from the tensors unless given. "bundle" for a bundle."""
     heads: int | None = None
-    size: tuple[int, int] | None = None
+    """Attention heads, if the file does not give them; another number than the file's is an error."""
+    image_size: int | tuple[int, int] | None = None
+    """Pixels, if the file does not give them; for another size than the file's, positions are resampled once."""
     channels: int | None = None
+    """Channels of the images, if the file does not give them; another count than the file's needs `channels_policy`."""
     outputs: int | None = None
+    """Another number than the file's replaces the head: 0 by none (outputs are pooled features), any other number by
+    one of zeros, ready for training."""
     pool: Pool | None = None
+    """Another pooling than the file's, if there is no head or `outputs` replaces it."""
     match: Match | None = None
+    """Whose numerics, if they differ: the authors' ("original"), "timm"'s or "transformers"'."""
     network: str | None = None
-    policy: ChannelPolicy | None = None
+    """Which of several networks in a training file, such as "encoder" of I-JEPA."""
+    channels_policy: str | Sequence[int] | None = None
+    """How the patch projection is adapted to `channels`: see `adapt.ChannelPolicy`."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ViTConfig that the file does not give, such as activation or norm_eps."""
     allow_nonfinite: bool = False
+    """Note weights that are NaN or infinite, to inspect a diverged training, instead of refusing them."""
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """`image_size` as (height, width)."""
+        return (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
+
+    @property
+    def policy(self) -> ChannelPolicy | None:
+        """`channels_policy` with a list as a tuple."""
+        policy = self.channels_policy
+        return policy if isinstance(policy, str | None) else tuple(policy)
 
 
-def load_checkpoint(
-    path: str | Path,
-    layout: str | None = None,
-    heads: int | None = None,
-    image_size: int | tuple[int, int] | None = None,
-    channels: int | None = None,
-    outputs: int | None = None,
-    pool: Pool | None = None,
-    match: Match | None = None,
-    network: str | None = None,
-    channels_policy: str | Sequence[int] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    allow_nonfinite: bool = False,
-) -> LoadedModel:
-    """Read a bundle, a folder of transformers, timm or OpenCLIP, or a weights file, completely or not at all.
-
-    Args:
-        layout: its name; recognised from the tensors unless given. `name:variant` means one of several of a name.
-        heads: attention heads, where the file cannot say.
-        image_size: what the file cannot say; where it can and says another size, positions are resampled once.
-        channels: what the file cannot say; another count than the file's needs `channels_policy`.
-        outputs: unless it is the file's own count the head is replaced: 0 for none (pooled features come out), any
-            other number for a new one whose weights are zero, ready for training.
-        pool: another pooling than the file's, where there is no head or `outputs` asks for another.
-        match: whose numerics where they differ: the authors' ("original"), "timm"'s or "transformers"'.
-        network: which of several networks that a training saved, such as "encoder" of I-JEPA.
-        channels_policy: "sum", "mean", "tile", or the file's channel for each new one; see checkpoints/adapt.py.
-        settings: fields of ViTConfig that the file cannot say, such as activation or norm_eps.
-        allow_nonfinite: note weights that are NaN or infinite, to look at what a diverged training left, instead of
-            refusing them.
+def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> LoadedModel:
+    """Load a bundle, a folder of transformers, timm or OpenCLIP, or a weights file, completely or not at all.
 
     Raises:
         DamagedFileError: the file is damaged or of no known layout; a tensor is missing, renamed, extra, of another
             shape, not finite, or a fixed table of another convention.
-        UsageError: an argument is missing, contradicts the file, or names no layout.
+        UsageError: an option is missing, contradicts the file, or names no layout.
     """
-    path = Path(path)
-    wanted = LoadOptions(
-        layout=layout,
-        heads=heads,
-        size=(image_size, image_size) if isinstance(image_size, int) else image_size,
-        channels=channels,
-        outputs=outputs,
-        pool=pool,
-        match=match,
-        network=network,
-        policy=channels_policy if isinstance(channels_policy, str | None) else tuple(channels_policy),
-        settings=read_some(ViTConfig, settings, "settings") if settings else {},
-        allow_nonfinite=allow_nonfinite,
-    )
-    if pool is not None:
-        read_some(ViTConfig, {"pool": pool}, "load")
-    if path.is_dir() and weight_files.is_foreign_folder(path) and layout != "bundle":
-        return _load_content(
-            weight_files.open_folder_weights(path, match, network),
-            str(path),
-            wanted,
-            weight_files.read_foreign_folder(path),
-        )
-    if path.is_dir() or layout == "bundle":
-        return _load_bundle(path, wanted)
-    return _load_content(
-        open_weights_file(path, match, network), str(path), wanted, weight_files.read_folder_of_file(path)
-    )
+    path, options = Path(path), options or LoadOptions()
+    if options.settings:
+        options = replace(options, settings=read_some(ViTConfig, options.settings, "settings"))
+    if options.pool is not None:
+        read_some(ViTConfig, {"pool": options.pool}, "load")
+    if path.is_dir() and weight_files.is_foreign_folder(path) and options.layout != "bundle":
+        content = weight_files.open_folder_weights(path, options.match, options.network)
+        return _load_content(content, str(path), options, weight_files.read_foreign_folder(path))
+    if path.is_dir() or options.layout == "bundle":
+        return _load_bundle(path, options)
+    content = open_weights_file(path, options.match, options.network)
+    return _load_content(content, str(path), options, weight_files.read_folder_of_file(path))
 
 
 def load_from_tensors(
     tensors: dict[str, Tensor], where: str, layout: str | None = None, hints: LayoutHints | None = None
 ) -> LoadedModel:
-    """A model from tensors in memory, under the rules for a file that holds them; `tensors` is emptied."""
-    said = hints or LayoutHints()
-    wanted = LoadOptions(
+    """Load a model from tensors in memory, by the rules for a file that holds them; `tensors` is emptied."""
+    hints = hints or LayoutHints()
+    options = LoadOptions(
         layout=layout,
-        heads=said.heads,
-        size=said.image_size,
-        channels=said.channels,
-        pool=said.pool,
-        match=said.match,
-        settings=said.settings,
+        heads=hints.heads,
+        image_size=hints.image_size,
+        channels=hints.channels,
+        pool=hints.pool,
+        match=hints.match,
+        settings=hints.settings,
     )
-    folder = weight_files.ForeignFolder(path=Path(where), config=dict(said.foreign_config), preprocessor={})
-    return _load_content(WeightsContent(tensors=tensors), where, wanted, folder)
+    folder = weight_files.ForeignFolder(path=Path(where), config=dict(hints.foreign_config), preprocessor={})
+    return _load_content(WeightsContent(tensors=tensors), where, options, folder)
 
 
 def _load_content(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
-    """Recognise, describe, take every tensor, and adapt."""
+    """Identify the layout, describe the architecture, load every tensor, and adapt."""
     try:
         family = find_layout(content.tensors, options.layout, folder.config)
-        told = _make_hints(options, family, folder)
+        hints = _make_hints(options, family, folder)
         if family.clean is not None:
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
-            content.tensors = family.clean_with_hints(content.tensors, told)
-        config = _describe_config(content.tensors, family, told)
-        known = find_card_for_file(_choose_card(family, config, told), Path(where).name)
+            content.tensors = family.clean_with_hints(content.tensors, hints)
+        config = _describe_config(content.tensors, family, hints)
+        card = find_card_for_file(_choose_card(family, config, hints), Path(where).name)
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
@@ -183,18 +164,18 @@ def _load_content(
             f"{str(error)[:80]}). Use another copy."
         ) from error
     check_model_size(config, where)
-    notes = (*folder.notes, *_shape_warnings(config, options), *_guess_warnings(config, family, told), *content.notes)
+    notes = (*folder.notes, *_shape_warnings(config, options), *_guess_warnings(config, family, hints), *content.notes)
     state = build_on_meta(config).state_dict()
     values, audit = load_with_layout(content.tensors, state, config, family, where, options.allow_nonfinite)
     notes = (*notes, *audit.warnings)
-    if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
-        notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
+    if hints.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
+        notes = (*notes, f"the periods of the rotation were computed in float32, as {hints.match} does, not read")
     draft = _adapt_draft(ModelDraft(config=config, values=values, audit=audit, notes=notes), options)
-    spec, more = image_spec.make_image_spec(replace(draft.config, channels=config.channels), known, told, folder)
+    spec, spec_notes = image_spec.make_image_spec(replace(draft.config, channels=config.channels), card, hints, folder)
     spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
     return _make_loaded_model(
-        draft, spec, task, classes, *_find_origin(known, folder), (*more, *_card_notes(known, folder))
+        draft, spec, task, classes, *_find_origin(card, folder), (*spec_notes, *_card_notes(card, folder))
     )
 
 
@@ -221,36 +202,36 @@ def _choose_card(family: Layout, config: ViTConfig, hints: LayoutHints) -> Numer
 
 
 def _shape_warnings(config: ViTConfig, options: LoadOptions) -> tuple[str, ...]:
-    """A table whose rows fill a square as well as the size that was asked for might be either."""
+    """Note that a position table fits the requested size and a square equally well."""
     (rows, columns), side = config.grid, round(config.grid.patches**0.5)
-    asked = config.positions in ("learned", "indexed") and options.size == config.image_size
-    if not asked or rows == columns or side**2 != rows * columns:
+    requested = config.positions in ("learned", "indexed") and options.size == config.image_size
+    if not requested or rows == columns or side**2 != rows * columns:
         return ()
-    lie = f"the positions were taken to lie in {rows}x{columns}, as image_size says"
-    return (f"{lie}; if they lie in {side}x{side}, say the file's own image_size in settings",)
+    chosen = f"the positions were taken to lie in {rows}x{columns}, as image_size says"
+    return (f"{chosen}; if they lie in {side}x{side}, say the file's own image_size in settings",)
 
 
 def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tuple[str, ...]:
-    """What neither the file nor anybody said, and was taken to be as in published models."""
+    """Notes on settings that neither the file nor the caller gives, taken from published models."""
     notes = family.warnings(hints) if family.warnings is not None else ()
-    # torchvision's files are as silent as those of the original repositories
+    # torchvision's files give as little as those of the original repositories
     known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
-    said = hints.foreign_config or hints.heads is not None or "heads" in hints.settings
-    if known is None or said or (config.width, config.depth) in known:
+    heads_given = hints.foreign_config or hints.heads is not None or "heads" in hints.settings
+    if known is None or heads_given or (config.width, config.depth) in known:
         return notes
-    theirs = f"heads={config.heads} is that of the published model of this width"
-    return (*notes, f"{theirs}; the file does not say it: heads= changes it")
+    guess = f"heads={config.heads} is that of the published model of this width"
+    return (*notes, f"{guess}; the file does not say it: heads= changes it")
 
 
 def _find_origin(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, str]:
-    """Licence and repository: as Vitrail wrote them down, else those of the family's published weights."""
+    """Licence and repository: as written by Vitrail, else those of the family's published weights."""
     if weight_files.is_written_by_vitrail(folder.config):
         return str(folder.config.get("licence", "")), str(folder.config.get("repository", ""))
     return (card.licence, card.repository) if card is not None else ("", "")
 
 
 def _card_notes(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, ...]:
-    """What to know of the family's published weights, unless these are Vitrail's own."""
+    """The card's note on the family's published weights, unless Vitrail wrote the file."""
     ours = weight_files.is_written_by_vitrail(folder.config)
     return () if card is None or ours or not card.about else (card.about,)
 
@@ -262,9 +243,9 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
             f"Got layout={options.layout!r}; leave it out, or give the weights file inside."
         )
     ignored = {"match": options.match, "network": options.network}
-    if said := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
+    if unused := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
         raise UsageError(
-            f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(said)} out."
+            f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(unused)} out."
         )
     opened = bundle.load_bundle(path, options.allow_nonfinite)
     config, source = opened.model.config, str(path / bundle.CONFIG_FILE)

@@ -1,4 +1,4 @@
-"""The model card of a bundle: what a person reads before using somebody else's weights."""
+"""The model card of a bundle (its README.md): architecture, use, classes, output scaling, training metadata."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..model.config import ViTConfig
 from ..spec import ImageSpec
 
 UNLABELED_KEY = "trained"
-"""In a bundle's `info`, of a model that has learnt from images and seen no label: by which phase."""
+"""Key in a bundle's `info` for a model pre-trained without labels: the name of the phase."""
 TASK_DESCRIPTIONS = {
     "classes": "one of {n} classes",
     "labels": "any of {n} labels, each with its own probability",
@@ -33,7 +33,7 @@ def format_model_card(
     """The content of a bundle's README.md.
 
     Args:
-        evaluation: figures and images, in Markdown; empty where nothing was measured.
+        evaluation: metrics and plots, in Markdown; empty if nothing was measured.
     """
     grid = config.grid
     answer = TASK_DESCRIPTIONS.get(task, "{n} numbers").format(n=config.outputs)
@@ -42,6 +42,7 @@ def format_model_card(
         title = f"that has seen no label yet, to learn to answer with {answer}"
         train, embed = "vitrail train SOURCE --weights", "vitrail embed"
         use = f"{train} PATH-OF-THIS-FOLDER\n{embed} PATH-OF-THIS-FOLDER pictures/ --to features.npy"
+    evaluation_section = f"\n## What it is worth\n\n{evaluation}\n" if evaluation else ""
     return f"""---
 library_name: vitrail
 pipeline_tag: {PIPELINE_TAGS.get(task, "image-feature-extraction")}
@@ -76,7 +77,7 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 ## Answers
 
 {_list_classes(classes)}
-{_explain_outputs(task, classes, info)}{_evaluation_section(evaluation)}
+{_explain_outputs(task, classes, info)}{evaluation_section}
 ## From its training
 
 {_list_training_info(info)}
@@ -91,33 +92,33 @@ def _list_classes(classes: tuple[str, ...]) -> str:
 
 
 def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, object]) -> str:
-    """What somebody who runs the network without us must know of its outputs."""
-    decided = info.get("decisions")
-    found = decided if isinstance(decided, Mapping) else {}
-    heat = list(found.get("temperature", ()))
-    cuts = list(found.get("thresholds", ()))
+    """How to turn the network's outputs into predictions, for users of other software."""
+    noted_decisions = info.get("decisions")
+    decisions = noted_decisions if isinstance(noted_decisions, Mapping) else {}
+    temperatures = list(decisions.get("temperature", ()))
+    thresholds = list(decisions.get("thresholds", ()))
     if task == "classes":
-        words = [f"The softmax is of the outputs divided by {heat[0]:.6g}, the temperature."] if heat else []
-        if cuts and found.get("positive"):
-            words.append(f"`{found['positive']}` is answered from a probability of {cuts[0]:.6g} on.")
+        words = (
+            [f"The softmax is of the outputs divided by {temperatures[0]:.6g}, the temperature."]
+            if temperatures
+            else []
+        )
+        if thresholds and decisions.get("positive"):
+            words.append(f"`{decisions['positive']}` is answered from a probability of {thresholds[0]:.6g} on.")
         return f"\n{' '.join(words)}\n" if words else ""
     if task == "labels":
-        by = f" divided by its temperature ({_format_named_values(classes, heat)})" if heat else ""
-        start = f"from its threshold on ({_format_named_values(classes, cuts)})" if cuts else "from 0.5 on"
+        by = f" divided by its temperature ({_format_named_values(classes, temperatures)})" if temperatures else ""
+        start = f"from its threshold on ({_format_named_values(classes, thresholds)})" if thresholds else "from 0.5 on"
         return f"\nEach has a probability of its own, the sigmoid of its output{by}, and is answered {start}.\n"
-    noted = info.get("scaling")
-    if task != "number" or not isinstance(noted, Mapping) or not {"mean", "deviation"} <= noted.keys():
+    scaling = info.get("scaling")
+    if task != "number" or not isinstance(scaling, Mapping) or not {"mean", "deviation"} <= scaling.keys():
         return ""
-    pairs = zip(noted["mean"], noted["deviation"], strict=True)
+    pairs = zip(scaling["mean"], scaling["deviation"], strict=True)
     scale = (f"{deviation:.6g} x output + {mean:.6g}" for mean, deviation in pairs)
     return (
         "\nThe network's outputs are on the scale of the training targets; `vitrail predict` answers in their units. "
         f"In the order of the names: {', '.join(scale)}.\n"
     )
-
-
-def _evaluation_section(evaluation: str) -> str:
-    return f"\n## What it is worth\n\n{evaluation}\n" if evaluation else ""
 
 
 def _format_named_values(names: tuple[str, ...], values: list[float]) -> str:
@@ -126,6 +127,6 @@ def _format_named_values(names: tuple[str, ...], values: list[float]) -> str:
 
 
 def _list_training_info(info: Mapping[str, object]) -> str:
-    """Single values as a list; nested ones stay in config.json."""
+    """Scalar values as a Markdown list; nested ones stay in config.json."""
     plain = {name: value for name, value in info.items() if isinstance(value, str | int | float | bool)}
     return "\n".join(f"- {name}: {value}" for name, value in plain.items()) or "Nothing was noted."

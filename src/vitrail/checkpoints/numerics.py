@@ -1,12 +1,11 @@
-"""The numerics cards: what must match beside the names of a family's tensors, read from `cards/<name>.toml`.
+"""Numerics cards: the settings of a family of weights that no tensor gives, read from `cards/<name>.toml`.
 
-A card is a TOML file. At its top: `licence`, `repository`, optionally `about` (what to know before the weights are
-used; a note) and `files` (names of published files that nothing else tells apart from those of a sister card). Then up
-to three tables, `[original]`, `[timm]` and `[transformers]`: fields of ViTConfig (norm_eps, activation, resample, pool
-...), fields of ImageSpec (mean, std, interpolation, fit), and `crop`, the side of the centre that the reference keeps
-after its resize, as a fraction (`crop_384` for images of 384 pixels, where it differs). `[original]` holds
-everything; the other two what differs there, and may be empty. A table that is not on the card means: no such
-implementation.
+At the top of a card stand `licence`, `repository`, optionally `about` (a note on the use of the weights) and `files`
+(names of published files that only the name distinguishes from those of a sister card). Then follow up to three
+tables, `[original]`, `[timm]` and `[transformers]`: fields of ViTConfig (norm_eps, activation, resample, pool ...),
+fields of ImageSpec (mean, std, interpolation, fit), and `crop`, the side of the centre crop after the resize, as a
+fraction (`crop_384` for images of 384 pixels, if it differs). `[original]` is complete; the other two hold what
+differs there, and may be empty. A missing table means that there is no such implementation.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CROP_FIELDS = {"crop", "crop_384"}
 
 @dataclass(frozen=True, kw_only=True)
 class NumericsCard:
-    """One family's card."""
+    """Numerics, preprocessing and licence of one family of weights."""
 
     name: str
     licence: str
@@ -40,14 +39,14 @@ class NumericsCard:
     repository: str
     """Owner and name of the code that the numerics were read from."""
     about: str
-    """What a person should know before the weights are used, without a full stop; or nothing."""
+    """A note on the use of the weights, without a full stop; or empty."""
     files: tuple[str, ...]
     """Names of published files, each with the beginning of its SHA-256 in it."""
     tables: Mapping[str, Mapping[str, Any]]
-    """original, timm, transformers -> what stands there."""
+    """original, timm, transformers -> the fields of that table."""
 
     def numerics(self, match: str | None = None) -> dict[str, Any]:
-        """Fields of ViTConfig, as the authors' code has them or as `match` runs them.
+        """Fields of ViTConfig for `match`, or as the authors' code has them.
 
         Raises:
             UsageError: `match` has no implementation of this family that the card knows.
@@ -59,10 +58,10 @@ class NumericsCard:
         return {name: _as_tuple(value) for name, value in self._merge_tables(match).items() if name in _IMAGE_FIELDS}
 
     def crop(self, match: str | None = None, size: tuple[int, int] | None = None) -> float:
-        """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to.
+        """The side of the centre crop, as a fraction of the resized side.
 
         Args:
-            size: (height, width) in pixels of the images that the model reads.
+            size: image size of the model.
         """
         table = self._merge_tables(match)
         usual = table.get("crop", 1.0)
@@ -78,20 +77,21 @@ class NumericsCard:
 
 @cache
 def load_card(name: str) -> NumericsCard:
-    """The card of that name; one that is missing or holds a word that nobody reads is our mistake, not a person's."""
+    """The card of that name. A missing card or an unknown field is a bug, not a user's error."""
     content = tomllib.loads((CARDS_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     tables = {whose: content[whose] for whose in CARD_TABLES if whose in content}
-    strange = set(content) - set(CARD_TABLES) - {*_TEXT_FIELDS, "files"}
-    strange |= {word for table in tables.values() for word in table} - _MODEL_FIELDS - _IMAGE_FIELDS - _CROP_FIELDS
-    assert not strange and tables, f"cards/{name}.toml: nobody reads {sorted(strange)}, or it has no table"
+    unknown = set(content) - set(CARD_TABLES) - {*_TEXT_FIELDS, "files"}
+    unknown |= {word for table in tables.values() for word in table} - _MODEL_FIELDS - _IMAGE_FIELDS - _CROP_FIELDS
+    assert not unknown and tables, f"cards/{name}.toml: nobody reads {sorted(unknown)}, or it has no table"
     texts = {text: content.get(text, "") for text in _TEXT_FIELDS}
     return NumericsCard(name=name, files=tuple(content.get("files", ())), tables=tables, **texts)
 
 
 def find_card_for_file(default_card: NumericsCard | None, name: str) -> NumericsCard | None:
-    """The sister card that lists a file of this name, where one does; else `default_card`.
+    """The sister card that lists a file of this name, else `default_card`.
 
-    Sisters begin with the same word, such as torchvision and torchvision_swag: their files have the same tensors.
+    Names of sister cards begin with the same word, such as torchvision and torchvision_swag: their files have the same
+    tensors.
     """
     if default_card is None:
         return None

@@ -1,4 +1,4 @@
-"""A model as a bundle, or in the files of another library."""
+"""Save a model as a bundle, or in the format of another library."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from . import bundle
+from .families import flax, torchvision
+from .writers import to_timm, to_transformers
 
 SAVE_TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
 
@@ -28,10 +30,10 @@ def save_model(
     """Write a model whole or not at all: a folder for bundle, timm and transformers, else a file.
 
     Args:
-        layout: one of TARGETS.
-        info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin;
-            a folder for transformers keeps these two.
-        feature_stats: what the training images look like to the model; only a bundle keeps it.
+        layout: one of SAVE_TARGETS.
+        info: metadata that JSON can hold, such as licence and repository. A bundle keeps all of it, folders for timm
+            and transformers these two.
+        feature_stats: statistics of the training images' features; only a bundle keeps them.
 
     Raises:
         UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
@@ -43,20 +45,12 @@ def save_model(
     if layout == "bundle":
         bundle.save_bundle(path, model, spec, task, classes, info or {}, feature_stats)
     elif layout == "timm":
-        from .writers import to_timm
-
         to_timm.write_timm_folder(path, model, spec, task, classes, info or {})
     elif layout == "transformers":
-        from .writers import to_transformers
-
         to_transformers.write_transformers_folder(path, model, spec, task, classes, info or {})
     elif layout == "torchvision":
-        from .families import torchvision
-
         torchvision.write_torchvision(path, model, spec, task, classes)
     elif layout == "google-npz":
-        from .families import flax
-
         flax.write_google_npz(path, model, spec, task, classes)
     else:
         raise UsageError(f"A model can be written as {', '.join(SAVE_TARGETS)}. Got {layout!r}.")

@@ -1,4 +1,4 @@
-"""What the shapes of a file tell about its architecture, and what to say when they do not agree."""
+"""Check a weights file: infer sizes from shapes, compare names and shapes, limit model size, report every tensor."""
 
 from __future__ import annotations
 
@@ -21,10 +21,19 @@ from .layouts import LayoutHints
 ArgumentValue = TypeVar("ArgumentValue")
 MAX_BLOCKS = 256
 """Blocks of the largest model that is read; the largest published plain ViT has 64."""
+MAX_SHOWN = 4
+"""Names that a message lists before it only counts."""
+MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
+"""Limits of the search for the nearest name: names, and letters of a name. Its cost grows with their product."""
+MAX_PARAMETERS = 30_000_000_000
+"""Parameters of the largest model that is built; the largest published plain ViT has 22 billion."""
+MAX_TOKENS = 1_048_576
+"""Tokens of one image, a square of 1,024 patches a side."""
+_ADVICE = "Use another copy of the file."
 
 
 def require_tensor(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tensor:
-    """The tensor of that name, which must have so many axes.
+    """The tensor of that name, which must have this number of axes.
 
     Raises:
         DamagedFileError: it is missing (with the nearest name of the file), or has another number of axes.
@@ -39,21 +48,21 @@ def require_tensor(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tenso
 
 
 def compile_pattern(name: str) -> re.Pattern[str]:
-    """What a name of a table matches, `{i}` any block and `{p}` weight or bias."""
+    """The regular expression for a name in a table: `{i}` matches any block, `{p}` weight or bias."""
     return re.compile(re.escape(name).replace(r"\{i\}", r"\d+").replace(r"\{p\}", "(weight|bias)"))
 
 
 def has_tensor(tensors: Collection[str], *patterns: str) -> bool:
-    """Whether some name fits one of the patterns, `{i}` any block and `{p}` weight or bias."""
+    """Whether a name matches one of the patterns: `{i}` matches any block, `{p}` weight or bias."""
     wanted = [compile_pattern(pattern) for pattern in patterns]
     return any(pattern.fullmatch(name) for name in tensors for pattern in wanted)
 
 
 def count_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many blocks there are: one more than the highest number after `prefix`.
+    """The number of blocks: one more than the highest number after `prefix`.
 
     Raises:
-        DamagedFileError: a number is higher than BLOCKS allows, before anybody counts up to it.
+        DamagedFileError: a number is above MAX_BLOCKS.
     """
     matches = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
     numbers = [match[1] for match in matches if match]
@@ -67,33 +76,33 @@ def count_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
 
 
 def majority_length(tensors: Mapping[str, Tensor], what: str, *sources: tuple[str, int]) -> int:
-    """The length that most of the sources, (name, axis), have in common; `{i}` stands for every block.
+    """The most frequent length among the sources, (name, axis); `{i}` stands for every block.
 
-    A majority rather than one tensor, so that a single damaged tensor is later named as the one that does not fit.
+    A majority of tensors decides, so that a single damaged tensor is later reported as the one that does not fit.
 
     Raises:
-        DamagedFileError: none of the sources is in the file, or two lengths have equally many votes.
+        DamagedFileError: none of the sources is in the file, or two lengths are equally frequent.
     """
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for pattern, axis in sources:
         matching = compile_pattern(pattern)
         for name, tensor in tensors.items():
             if matching.fullmatch(name) and -tensor.ndim <= axis < tensor.ndim:
-                found[name] = tensor.shape[axis]
-    counts = Counter(found.values()).most_common(2)
+                lengths[name] = tensor.shape[axis]
+    counts = Counter(lengths.values()).most_common(2)
     if not counts:
         first = sources[0][0].format(i=0)
         raise DamagedFileError(
             f"The file has no tensor {first}{nearest_name_hint(first, tensors)}, which tells the {what}."
         )
     if len(counts) == 2 and counts[0][1] == counts[1][1]:
-        said = ", ".join(f"{name[:80]} says {length}" for name, length in list(found.items())[:8])
-        raise DamagedFileError(f"The tensors of the file disagree about the {what}: {said}.")
+        votes = ", ".join(f"{name[:80]} says {length}" for name, length in list(lengths.items())[:8])
+        raise DamagedFileError(f"The tensors of the file disagree about the {what}: {votes}.")
     return counts[0][0]
 
 
 def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
-    """An argument that the file cannot replace.
+    """The value of an argument that the file cannot give.
 
     Raises:
         UsageError: it was not given.
@@ -104,7 +113,7 @@ def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: 
 
 
 def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str, source: str) -> ArgumentValue:
-    """What the file tells, unless the caller said something else.
+    """The file's value, if the caller gives none or the same.
 
     Raises:
         UsageError: the caller's value and the file's differ.
@@ -123,7 +132,7 @@ def find_square_side(counts: tuple[int, ...], source: str) -> int:
     """The side of the square that one of the counts of patches fills.
 
     Raises:
-        UsageError: none is a square number, so that the image's size must be given.
+        UsageError: none is a square number, so image_size must be given.
     """
     for count in counts:
         if is_square(count):
@@ -135,24 +144,24 @@ def find_square_side(counts: tuple[int, ...], source: str) -> int:
 
 
 def infer_image_size(patches: int, patch: tuple[int, int], hints: LayoutHints, source: str) -> tuple[int, int]:
-    """The image size that a table for so many patches belongs to.
+    """The image size of a position table for this number of patches.
 
-    What the caller says in `settings` or in `image_size` is taken where it makes that many patches; else the patches
-    lie in a square, and another `image_size` is reached afterwards by resampling.
+    The caller's size, in `settings` or `image_size`, is taken if it has that many patches. Else the patches fill a
+    square, and `image_size` is reached afterwards by resampling.
 
     Args:
         source: the table's name, for messages.
 
     Raises:
-        UsageError: the count fills no square, and no size was given that it fills.
+        UsageError: the count fills neither a square nor a given size.
     """
-    said = hints.settings.get("image_size")
-    if said is not None and count_patches(said, patch) != patches:
+    own_size = hints.settings.get("image_size")
+    if own_size is not None and count_patches(own_size, patch) != patches:
         raise UsageError(
-            f"image_size={said} contradicts the file: it makes {count_patches(said, patch)} patches of "
+            f"image_size={own_size} contradicts the file: it makes {count_patches(own_size, patch)} patches of "
             f"{patch[0]}x{patch[1]}, and {source} has rows for {patches}."
         )
-    for size in (said, hints.image_size):
+    for size in (own_size, hints.image_size):
         if size is not None and count_patches(size, patch) == patches:
             return size[0], size[1]
     side = find_square_side((patches,), source)
@@ -164,12 +173,7 @@ def count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
     return (size[0] // patch[0]) * (size[1] // patch[1])
 
 
-# A file is complete when it holds the expected names and shapes, no more, no less, and only finite numbers.
-
-MAX_SHOWN = 4
-"""Names that a message lists before it goes on counting."""
-MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
-"""Names among which the nearest is sought, and the letters of the longest of them: the search takes their product."""
+# -- Complete and finite
 
 
 def check_complete(
@@ -178,10 +182,10 @@ def check_complete(
     layout: str,
     where: str,
 ) -> None:
-    """Compare a file's names and shapes with the expected ones; None stands for any shape.
+    """Check that a file has exactly the expected names and shapes; None stands for any shape.
 
     Raises:
-        DamagedFileError: names every kind of difference, the first few tensors of each, and the nearest known name.
+        DamagedFileError: lists every kind of difference, the first tensors of each, and the nearest known name.
     """
     missing = [name for name in expected if name not in tensors]
     extra = [name for name in tensors if name not in expected]
@@ -209,29 +213,29 @@ def check_finite(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: boo
     """Refuse tensors that are not floating-point, or hold NaN or infinity; the latter are only noted if allowed.
 
     Returns:
-        One note for each tensor that holds numbers that are not finite.
+        One note for each tensor with NaN or infinity.
 
     Raises:
-        DamagedFileError: names the tensor and how many of its numbers are bad.
+        DamagedFileError: names the tensor and counts its bad numbers.
     """
     notes = []
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {_format_dtype(tensor)}.")
         known = tensor if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor.float()
-        if bad := int((~torch.isfinite(known)).sum()):  # of float64 as they will be used, in float32
-            found = f"{bad} of the {tensor.numel()} in {name} are NaN or infinite"
+        if bad := int((~torch.isfinite(known)).sum()):  # float64 is checked as float32, as it will be used
+            finding = f"{bad} of the {tensor.numel()} in {name} are NaN or infinite"
             if not allow_nonfinite:
                 raise DamagedFileError(
-                    f"{where}: every weight must be a finite number, but {found}. The training that wrote it had "
+                    f"{where}: every weight must be a finite number, but {finding}. The training that wrote it had "
                     "diverged; take an earlier checkpoint. vitrail inspect --allow-nonfinite shows this one."
                 )
-            notes.append(f"{found}, so no answer of this model means anything")
+            notes.append(f"{finding}, so no answer of this model means anything")
     return tuple(notes)
 
 
 def nearest_name_hint(name: str, known: Collection[str]) -> str:
-    """Words for the most similar of the known names, or nothing if none is similar."""
+    """A hint, for messages, at the most similar of the known names; empty if none is similar."""
     short = [other for other in islice(known, MAX_COMPARED) if len(other) <= MAX_COMPARED_LETTERS]
     close = difflib.get_close_matches(name, short, n=1, cutoff=0.6) if len(name) <= MAX_COMPARED_LETTERS else []
     return f" (nearest name in the file: {close[0]})" if close else ""
@@ -252,19 +256,14 @@ def _format_dtype(tensor: Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-# How large a described model may be: asked before the first number of it is given memory.
-
-MAX_PARAMETERS = 30_000_000_000
-"""Numbers of the largest model that is built; the largest published plain ViT has 22 billion."""
-MAX_TOKENS = 1_048_576
-"""Tokens of one image, a square of 1,024 patches a side."""
+# -- Limits of a described model, checked before any memory is allocated for it
 
 
 def check_model_size(config: ViTConfig, where: str) -> None:
-    """Refuse a description that nobody meant; `where` (the file) opens the message.
+    """Refuse an implausibly large architecture; the message begins with `where` (the file).
 
     Raises:
-        DamagedFileError: names the field, its range and its value, or how many parameters come out of all of them.
+        DamagedFileError: names the field, its limit and its value, or the number of parameters.
     """
     largest = {
         "image_size": (max(config.image_size), 1_048_576),
@@ -294,18 +293,15 @@ def check_model_size(config: ViTConfig, where: str) -> None:
         )
 
 
-_ADVICE = "Use another copy of the file."
-
-
 def _estimate_parameters(config: ViTConfig) -> int:
-    """The matrices' numbers, without norms and biases."""
+    """Parameters without norms and biases."""
     mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
     blocks = config.depth * (4 * config.width * config.attention_width + mlp)
     table = config.table_rows * config.width if config.positions != "none" else 0
     return blocks + table + config.patch_dim * config.width + config.pooled_width * config.outputs
 
 
-# What became of every tensor of a file: the load report that `vitrail inspect FILE` prints.
+# -- Audit: the load report that `vitrail inspect FILE` prints
 
 TensorAction = Literal["loaded", "equal", "checked", "dropped"]
 
@@ -319,9 +315,9 @@ class AuditRow:
     shape: tuple[int, ...]
     """Its shape in the file."""
     action: TensorAction
-    """loaded: fills ours; equal: a second copy of a loaded one; checked: compared with ours; dropped: not needed."""
+    """loaded: into ours; equal: a copy of a loaded one; checked: compared with ours; dropped: not needed."""
     ours: str
-    """The parameter that it fills, or the reason why it fills none."""
+    """The parameter that it is loaded into, or the reason why it is not loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,16 +325,16 @@ class Audit:
     """Every tensor of a file, in the file's order."""
 
     layout: str
-    """Name of the layout whose table was used."""
+    """Name of the layout."""
     variant: str = ""
-    """Which of the layouts of that name."""
+    """Variant of the layout."""
     rows: tuple[AuditRow, ...]
     """One row a tensor."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with the numbers, where the caller allowed it."""
+    """Tensors with NaN or infinity, if the caller allows them."""
 
     def format_table(self) -> str:
-        """The report as text: a line a tensor, and the sums at the end."""
+        """The report as text: one line for each tensor, and the counts at the end."""
         lines = [("in the file", "shape", "", "in vitrail")]
         lines += [(row.theirs, "x".join(map(str, row.shape)) or "()", row.action, row.ours) for row in self.rows]
         widths = [max(len(line[column]) for line in lines) for column in range(3)]
@@ -346,7 +342,7 @@ class Audit:
         return "\n".join([*text, self.format_summary()])
 
     def format_summary(self) -> str:
-        """The sums on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
+        """The counts on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
         counts = Counter(row.action for row in self.rows)
         tensors = "1 tensor" if len(self.rows) == 1 else f"{len(self.rows)} tensors"
         variant = f" ({self.variant})" if self.variant else ""

@@ -1,4 +1,4 @@
-"""From what a training script saved to the plain dictionary of tensors inside it."""
+"""Open weights files and folders of other libraries, and unwrap them to a plain dictionary of tensors."""
 
 from __future__ import annotations
 
@@ -18,49 +18,65 @@ from ..files.sniff import detect_kind
 from ..files.zip_archive import ZipArchive
 
 WRAPPERS = ("model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module")
-"""Names under which training scripts keep a model's tensors, the averaged ones first."""
+"""Keys under which training scripts save a model's tensors, averaged (EMA) weights first."""
 NAME_PREFIXES = ("_orig_mod.", "module.")
-"""What torch.compile and data-parallel training put before every name."""
+"""Prefixes that torch.compile and data-parallel training put before every name."""
 NETWORKS = {
     "original": ("teacher", "target_encoder", "student", "encoder"),
     "timm": ("teacher", "encoder", "target_encoder", "student"),
     "transformers": ("teacher", "encoder", "target_encoder", "student"),
 }
-"""Names of networks in files that hold several of a training, the one to take first. I-JEPA's authors evaluate the
-target encoder; timm and transformers converted the other one."""
+"""`match` -> keys of networks in training files that hold several, in order of preference. I-JEPA's authors evaluate
+the target encoder; timm and transformers converted the other one."""
+_ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
 BACKBONE_PREFIX = "backbone."
-"""Before the names of the encoder itself in the networks of DINO and DINOv2, whose heads lie beside it."""
+"""Prefix of the encoder's names in the networks of DINO and DINOv2, beside which their heads lie."""
 PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 MAX_NAME_LENGTH = 512
-"""Letters of a tensor's longest name."""
+"""Letters of the longest tensor name that is accepted."""
+CONFIG_FILES = ("config.json", "open_clip_config.json")
+WEIGHT_FILES = (
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
+"""Weights in one file, the safer format first."""
+INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""Indexes of weights in several files."""
+PREPROCESSOR_FILE = "preprocessor_config.json"
+WRITTEN_BY_KEY = "written_by"
+"""Field of a config.json in which Vitrail names itself."""
+_ADVICE = "Use another copy of the file."
 
 
 @dataclass(kw_only=True)
 class WeightsContent:
-    """What a weights file holds. Its tensors are given away one by one while they are read."""
+    """What a weights file holds. `tensors` is emptied while they are loaded."""
 
     tensors: dict[str, Tensor]
     notes: list[str] = field(default_factory=list)
-    """What was chosen among several things in the file."""
+    """Which of several networks or weights in the file was chosen."""
 
 
 def open_weights_file(path: Path, match: str | None = None, network: str | None = None) -> WeightsContent:
-    """Every tensor of a weights file, wrappers and prefixes taken off.
+    """Every tensor of a weights file, without wrappers and prefixes.
 
     Args:
-        match: whose choice of network counts where a file holds several (see NETWORKS).
-        network: or the name of that network.
+        match: whose choice of network to follow if a file holds several (see NETWORKS).
+        network: the name of the network to read instead.
 
     Raises:
         DamagedFileError: the file is missing, damaged, or holds something else.
-        UsageError: the ending of its name is not one of a weights file, or there is no such network.
+        UsageError: the suffix is not one of a weights file, or there is no such network.
         ResourceError: its tensors take more memory than the machine has.
     """
     content = WeightsContent(tensors={})
     stored, memory = _open_container(path)
     if not _has_checksums(path):
         content.notes.append("the file carries no checksum: that it is unchanged was not verified")
-    content.tensors = _unwrap_networks(stored, str(path), _network_order(match, network), content.notes)
+    order = (network,) if network is not None else NETWORKS.get(match or "original", ())
+    content.tensors = unwrap_state_dict(stored, str(path), order, content.notes)
     del stored
     if memory is not None:
         storages = {
@@ -73,22 +89,8 @@ def open_weights_file(path: Path, match: str | None = None, network: str | None 
     return content
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """`open_file` without its notes."""
-    return open_weights_file(path).tensors
-
-
-def unwrap_state_dict(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
-    """The innermost dictionary of tensors, without the prefixes that every name has.
-
-    Raises:
-        DamagedFileError: there is something else than tensors in it.
-    """
-    return _unwrap_networks(content, where, NETWORKS["original"], [])
-
-
 def _open_container(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
-    """What a file holds; and the mapped file, where its tensors are views of that and not in memory of their own."""
+    """The content of a file, and the memory map if its tensors are views of one."""
     if path.suffix == ".safetensors":
         if path.is_file():
             _check_memory(path, path.stat().st_size)
@@ -107,14 +109,14 @@ def _open_container(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]
 
 
 def _has_checksums(path: Path) -> bool:
-    """Whether a flipped bit in the file's numbers would have been noticed."""
+    """Whether the format has checksums that detect a flipped bit."""
     if path.suffix == ".safetensors":
         return safetensors_file.has_checksum(path)
     return detect_kind(path) == "zip" and ZipArchive(path).has_checksums()
 
 
 def _check_memory(path: Path, count: int) -> None:
-    """Refuse what cannot fit before it is read: a file without content can claim any size."""
+    """Refuse what cannot fit before it is read: a header can claim any size."""
     limit = machine_memory()
     if limit is not None and count > limit:
         raise ResourceError(
@@ -123,19 +125,25 @@ def _check_memory(path: Path, count: int) -> None:
         )
 
 
-def _network_order(match: str | None, network: str | None) -> tuple[str, ...]:
-    return (network,) if network is not None else NETWORKS.get(match or "original", ())
-
-
-def _unwrap_networks(
+def unwrap_state_dict(
     content: Mapping[Any, object], where: str, order: tuple[str, ...], notes: list[str]
 ) -> dict[str, Tensor]:
+    """The innermost dictionary of tensors, without prefixes that all names share.
+
+    Args:
+        order: keys of networks, in order of preference, if there are several.
+        notes: gets a note for each choice.
+
+    Raises:
+        DamagedFileError: it holds anything but tensors.
+        UsageError: it holds networks, and none of `order`.
+    """
     for wrapper in WRAPPERS:
         inside = content.get(wrapper)
         if isinstance(inside, Mapping):
             if wrapper.endswith("_ema"):
                 notes.append(f"{wrapper} was read: the averaged weights")
-            return _unwrap_networks(inside, where, order, notes)
+            return unwrap_state_dict(inside, where, order, notes)
     held = [name for name in content if name in _ANY_NETWORK and isinstance(content[name], Mapping)]
     chosen = next((name for name in order if name in held), None)
     if held and chosen is None:
@@ -147,21 +155,21 @@ def _unwrap_networks(
         notes.append(f"{chosen} was read" + (f", not {' or '.join(others)}: network= chooses" if others else ""))
         inside = content[chosen]
         assert isinstance(inside, Mapping)
-        return _take_backbone(_unwrap_networks(inside, where, order, notes), notes)
+        return _take_backbone(unwrap_state_dict(inside, where, order, notes), notes)
     for name in content:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
             raise DamagedFileError(f"{where}: a tensor is called {ascii(name)[:80]}, which is no plain name. {_ADVICE}")
-    found = {name: _detach(value) for name, value in content.items() if isinstance(value, Tensor)}
-    if other := [name for name in content if name not in found]:
+    tensors = {
+        name: value.detach() if value.requires_grad else value
+        for name, value in content.items()
+        if isinstance(value, Tensor)
+    }
+    if other := [name for name in content if name not in tensors]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "
             f"It holds something else called {', '.join(name[:80] for name in other[:3])}."
         )
-    return _strip_prefixes(found)
-
-
-_ADVICE = "Use another copy of the file."
-_ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
+    return _strip_prefixes(tensors)
 
 
 def _strip_prefixes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -184,46 +192,27 @@ def _take_backbone(network: dict[str, Tensor], notes: list[str]) -> dict[str, Te
     return inside or network
 
 
-def _detach(tensor: Tensor) -> Tensor:
-    """A parameter without its gradient."""
-    return tensor.detach() if tensor.requires_grad else tensor
-
-
-# Folders that other libraries write: config.json and the weights beside it, in one file or in several.
-
-CONFIG_FILES = ("config.json", "open_clip_config.json")
-WEIGHT_FILES = (
-    "model.safetensors",
-    "open_clip_model.safetensors",
-    "pytorch_model.bin",
-    "open_clip_pytorch_model.bin",
-)
-"""Weights in one file, the safer format first."""
-INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-"""Lists of which tensor lies in which of several files."""
-PREPROCESSOR_FILE = "preprocessor_config.json"
-WRITTEN_BY_KEY = "written_by"
-"""Field of a config.json in which Vitrail names itself."""
+# -- Folders of other libraries: config.json, and the weights in one file or in several
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignFolder:
-    """What stands beside the weights."""
+    """The descriptions beside the weights in a folder of another library."""
 
     path: Path
     config: dict[str, Any]
-    """Its config.json (or open_clip_config.json)."""
+    """config.json or open_clip_config.json."""
     preprocessor: dict[str, Any]
-    """Its preprocessor_config.json; empty if there is none."""
+    """preprocessor_config.json; empty if there is none."""
     notes: tuple[str, ...] = ()
-    """What of it was ignored."""
+    """Which parts were ignored."""
 
 
 def is_foreign_folder(path: Path) -> bool:
-    """Whether a folder is one of transformers, timm or OpenCLIP, by what its config.json says.
+    """Whether a folder is one of transformers, timm or OpenCLIP, by its config.json.
 
     Raises:
-        DamagedFileError: config.json cannot be trusted, and no manifest of a bundle is there to say why.
+        DamagedFileError: config.json cannot be trusted, and there is no manifest of a bundle, whose check says why.
     """
     path = Path(path)
     if not any((path / name).is_file() for name in CONFIG_FILES):
@@ -242,22 +231,22 @@ def is_foreign_folder(path: Path) -> bool:
 
 
 def make_origin_fields(info: Mapping[str, object]) -> dict[str, str]:
-    """What Vitrail adds to a config.json that it writes for another library: its name, and where the weights are from.
+    """Fields that Vitrail adds to a config.json of another library: its name, licence and repository of the weights.
 
     Args:
-        info: what a bundle keeps; licence and repository are taken from it, where they are known.
+        info: metadata as in a bundle; licence and repository are taken from it, if they are there.
     """
     origin = {name: str(info[name]) for name in ("licence", "repository") if info.get(name)}
     return {WRITTEN_BY_KEY: "vitrail", **origin}
 
 
 def is_written_by_vitrail(config: Mapping[str, Any]) -> bool:
-    """Whether Vitrail wrote a config.json, so that the card of the family says nothing of the weights' origin."""
+    """Whether Vitrail wrote a config.json; the family's card then does not give the weights' origin."""
     return config.get(WRITTEN_BY_KEY) == "vitrail"
 
 
 def read_foreign_folder(path: Path) -> ForeignFolder:
-    """What stands beside the weights of a folder.
+    """The descriptions in a folder of another library.
 
     Raises:
         DamagedFileError: config.json is missing or not JSON text.
@@ -269,7 +258,7 @@ def read_foreign_folder(path: Path) -> ForeignFolder:
 
 
 def read_folder_of_file(path: Path) -> ForeignFolder:
-    """What stands beside a weights file that has the name of one in such a folder; nothing beside any other."""
+    """The descriptions beside a weights file, if it has the name of one in such a folder; else empty ones."""
     if path.name in WEIGHT_FILES and is_foreign_folder(path.parent):
         return read_foreign_folder(path.parent)
     return ForeignFolder(path=path, config={}, preprocessor={})
@@ -279,7 +268,7 @@ def open_folder_weights(path: Path, match: str | None = None, network: str | Non
     """Every tensor of a folder.
 
     Args:
-        match, network: as in `containers.open_file`.
+        match, network: as in `open_weights_file`.
 
     Raises:
         DamagedFileError: there are no weights, or the files do not hold what their index lists.
@@ -304,11 +293,11 @@ def _read_config(path: Path) -> strict_json.ForeignConfig:
 
 
 def _open_shards(index: Path) -> WeightsContent:
-    """The tensors of several files, each of which must hold exactly what the index says."""
+    """The tensors of several files, each of which must hold exactly what the index lists."""
     listed = strict_json.read_json(index).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
         raise DamagedFileError(f"{index} must hold weight_map, the file of every tensor. Use another copy.")
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     notes: dict[str, None] = {}
     for file in dict.fromkeys(listed.values()):
         if Path(file).name != file:
@@ -320,6 +309,6 @@ def _open_shards(index: Path) -> WeightsContent:
                 f"{index.parent / file} does not hold what {index.name} lists: {', '.join(differing[:4])}. "
                 "Some of the files are of another version; copy the folder again."
             )
-        found.update(opened.tensors)
+        tensors.update(opened.tensors)
         notes.update(dict.fromkeys(opened.notes))
-    return WeightsContent(tensors=found, notes=list(notes))
+    return WeightsContent(tensors=tensors, notes=list(notes))

@@ -111,7 +111,7 @@ class Field(NamedTuple):
     type: str
     """Accepted values in words."""
     default: Any
-    """Value when nothing is said, or REQUIRED."""
+    """The default, or REQUIRED."""
     doc: str
     """The string under the field, on one line."""
 

@@ -1,1 +1,1 @@
-"""From a model and pictures to stored predictions, and from stored predictions to figures."""
+"""Inference, stored predictions, and the metrics computed from stored predictions."""

@@ -1,4 +1,4 @@
-"""Two models on the same pictures: how far apart they are, and whether that is more than luck."""
+"""Paired comparison of two models on the same images: metric differences, intervals and Holm-adjusted p-values."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ SIGNIFICANCE_LEVEL = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class MetricDifference:
-    """One figure of both models on the same pictures."""
+    """One metric of both models on the same images."""
 
     name: str
     higher_is_better: bool
     first: float
     second: float
     difference: float
-    """First less second."""
+    """First minus second."""
     interval: tuple[float, float]
     """95 %."""
     p_value: float
-    """Two-sided, of this question alone."""
+    """Two-sided, not adjusted."""
     adjusted: float
-    """The same for all questions of the comparison together (Holm)."""
+    """Holm-adjusted for all metrics of the comparison."""
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance is an unlikely explanation."""
+        """Whether the adjusted p-value is below 0.05."""
         return self.adjusted < SIGNIFICANCE_LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Every figure that both models have."""
+    """The differences in every metric that both models have."""
 
     split: str
     n: int
     """Pictures."""
     groups: int | None = None
-    """Groups that they come in, if they do."""
+    """Number of groups, such as patients, if there are groups."""
     differences: tuple[MetricDifference, ...]
     notes: tuple[str, ...] = ()
-    """What a reader should know of the pictures, such as those that were left out."""
+    """Remarks about the images, such as those that were left out."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers."""
         return config.write(self)
 
     def verdict(self, first: str, second: str) -> str:
-        """What can be said, in a sentence or two."""
-        told = [one for one in self.differences if one.is_significant]
-        if not told:
+        """The conclusion, in a sentence or two."""
+        significant = [one for one in self.differences if one.is_significant]
+        if not significant:
             return f"No evidence of a difference between {first} and {second} on these {self.n:,} pictures."
-        better = [one.name for one in told if (one.difference > 0) == one.higher_is_better]
-        worse = [one.name for one in told if one.name not in better]
+        better = [one.name for one in significant if (one.difference > 0) == one.higher_is_better]
+        worse = [one.name for one in significant if one.name not in better]
         parts = [f"{who} is better in {', '.join(names)}" for who, names in ((first, better), (second, worse)) if names]
-        rest = len(self.differences) - len(told)
+        rest = len(self.differences) - len(significant)
         return "; ".join(parts) + (f"; no evidence of a difference in the other {rest}." if rest else ".")
 
     def table(self) -> str:
-        """One line per figure, for the terminal."""
+        """One line per metric, for the terminal."""
         width = max(6, *(len(one.name) for one in self.differences))
         heads = f"{'first':>8}  {'second':>8}  {'difference':>10}  {'95 % interval':>20}  {'p':>6}  {'p, Holm':>7}"
         lines = [f"{'figure':<{width}}  {heads}"]
@@ -100,45 +100,44 @@ def compare_predictions(
     seed: int = 0,
     samples: int = 1000,
 ) -> Comparison:
-    """Compare two tables of answers to the same pictures.
+    """Compare two tables of predictions for the same images.
 
-    Means over pictures (accuracy, losses, errors) are tested by exchanging the models picture by picture, or group by
-    group; areas under the ROC curve by DeLong's test. Intervals of the former are the paired bootstrap's.
+    Means over images (accuracy, losses, errors) have a paired sign-flip test, per image or per group, and a paired
+    bootstrap interval; areas under the ROC curve have DeLong's test and interval.
 
     Args:
         groups: of each picture, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:
-        DataError: the tables are not of the same task, names, pictures and targets, or nothing is known of them.
+        DataError: the tables differ in task, names, images or targets, or no target is known.
     """
     second = _align_outputs(first, second)
-    found = list(_all_differences(first, second, groups, seed, samples))
-    if not found:
+    differences = list(_all_differences(first, second, groups, seed, samples))
+    if not differences:
         raise DataError("A comparison needs pictures whose answers are known. Got none.")
-    adjusted = holm_correction([one.p_value for one in found])
+    adjusted = holm_correction([one.p_value for one in differences])
     return Comparison(
         split=first.split,
         n=len(first),
         groups=None if groups is None else len(np.unique(groups)),
-        differences=tuple(replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)),
+        differences=tuple(replace(one, adjusted=p) for one, p in zip(differences, adjusted, strict=True)),
     )
 
 
 def _format_p_value(p: float) -> str:
-    """A p-value, which is never nothing."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 class _PerImageMetric(NamedTuple):
-    """A figure that is a mean over pictures, of both models."""
+    """A metric that is a mean over images, of both models."""
 
     name: str
     higher_is_better: bool
     first: np.ndarray
     second: np.ndarray
     known: np.ndarray
-    """Which pictures count, bool [n]."""
+    """bool [n]: images that count."""
 
 
 def _all_differences(
@@ -193,7 +192,7 @@ def _mean_difference(means: _PerImageMetric, groups: np.ndarray | None, seed: in
 def _auc_differences(
     first: MultilabelPredictions, second: MultilabelPredictions, groups: np.ndarray | None
 ) -> Iterator[MetricDifference]:
-    """Of every label with enough known pictures (or groups), and of their mean where there are several."""
+    """AUROC of every label with enough known images (or groups), and their mean where there are several."""
     pairs: list[tuple[str, RocAuc, RocAuc]] = []
     for k, name in enumerate(first.classes):
         known = first.known_mask[:, k]
@@ -223,7 +222,7 @@ def _auc_differences(
 
 
 def _align_outputs(first: TaskPredictions, second: TaskPredictions) -> TaskPredictions:
-    """The second table with its outputs in the order of the first.
+    """Reorder the outputs of the second table as in the first.
 
     Raises:
         DataError: what differs.

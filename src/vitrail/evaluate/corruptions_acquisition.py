@@ -1,7 +1,7 @@
-"""What films and cameras do to pictures: exposure, sensors, lenses, positions, storage, and what is written over them.
+"""Corruptions of image acquisition: exposure, sensor noise, lens blur, position, storage, and burnt-in markers.
 
-The tables are ours: from what nobody would notice to what a person would send back. Lengths are fractions of the
-shorter side, or those of sides of 224 pixels.
+The levels are ours: from hardly visible to an image that a reader would reject. Lengths are fractions of the shorter
+side, or pixels for sides of 224.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ from .corruption_filters import (
 )
 
 EXPOSURE_LEVELS = (0.25, 0.5, 0.75, 1.0, 1.5)
-"""Stops: values are halved or doubled as often."""
+"""Exposure stops: powers of 2."""
 GAMMA_LEVELS = (1.15, 1.3, 1.5, 1.8, 2.2)
-"""Exponents, or one over them."""
+"""Exponents, or their inverses."""
 SENSOR_NOISE_LEVELS = ((0.005, 2000), (0.01, 800), (0.015, 300), (0.025, 120), (0.04, 50))
-"""Deviation of the noise in the dark, and photons that make a white value."""
+"""Deviation of the dark noise, and photon count of a white value."""
 LENS_BLUR_LEVELS = (0.5, 1.0, 1.5, 2.5, 4.0)
-"""Deviation of a Gaussian, in pixels of sides of 224."""
+"""Deviation of a Gaussian, in pixels for sides of 224."""
 ROTATION_LEVELS = (2.0, 4.0, 6.0, 8.0, 10.0)
 """Degrees."""
 SHIFT_LEVELS = (0.02, 0.04, 0.06, 0.09, 0.12)
-"""Of the shorter side."""
+"""Fractions of the shorter side."""
 STORED_JPEG_QUALITIES = (80, 60, 40, 25, 12)
-"""Of JPEG."""
+"""JPEG quality factors."""
 BIT_DEPTH_LEVELS = (6, 5, 4, 3, 2)
-"""That are left of eight."""
+"""Bits left of eight."""
 MARKER_LEVELS = ((1, 0.07), (2, 0.09), (4, 0.11), (6, 0.13), (8, 0.15))
-"""Letters, and their height, at least five pixels."""
+"""Number of letters, and their height as a fraction of the shorter side, at least five pixels."""
 DEAD_PIXEL_LEVELS = ((0.001, 0), (0.003, 0), (0.01, 1), (0.02, 2), (0.04, 3))
-"""Share of single pixels, and columns."""
+"""Fraction of single pixels, and number of columns."""
 
 
 def underexposure(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Too little light."""
+    """Values divided by a power of 2."""
     return values * 2 ** -EXPOSURE_LEVELS[severity - 1]
 
 
 def overexposure(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Too much light: what was bright is lost in white."""
+    """Values multiplied by a power of 2 and clipped at white."""
     return np.minimum(values * 2 ** EXPOSURE_LEVELS[severity - 1], 1)
 
 
 def gamma(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Other middle tones between the same black and white: darker in half of the pictures, lighter in the others."""
+    """Gamma curve: darker mid-tones in half of the images, lighter ones in the others."""
     return values ** (GAMMA_LEVELS[severity - 1] ** draws.random_sign("direction"))
 
 
 def sensor_noise(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Noise of the dark current everywhere, and of counted photons the more of it the brighter."""
+    """Dark noise of constant deviation plus photon noise that grows with brightness."""
     dark, photons = SENSOR_NOISE_LEVELS[severity - 1]
     return values + np.sqrt(dark**2 + values / photons) * draws.normal("noise", *values.shape)
 
 
 def lens_blur(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Not quite in focus."""
+    """Gaussian blur."""
     return gaussian_blur(values, LENS_BLUR_LEVELS[severity - 1] * relative_scale(values))
 
 
 def rotation(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Turned about its middle, to either side; the edge goes on beyond it."""
+    """Rotation about the centre, in a random direction, with the edge repeated."""
     angle = math.radians(ROTATION_LEVELS[severity - 1]) * draws.random_sign("direction")
     (rows, columns), (row, column) = pixel_grid(values), image_center(values)
     down, right = rows - row, columns - column
@@ -81,7 +81,7 @@ def rotation(values: ImageValues, severity: int, draws: CorruptionRandom) -> Ima
 
 
 def shift(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Cut out elsewhere, in any direction, also between pixels; the edge goes on beyond it."""
+    """Sub-pixel translation in a random direction, with the edge repeated."""
     reach = SHIFT_LEVELS[severity - 1] * min(values.shape[1:])
     angle = draws.uniform_between(0, 2 * math.pi, "direction")
     rows, columns = pixel_grid(values)
@@ -89,18 +89,18 @@ def shift(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageV
 
 
 def archive_jpeg(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Through JPEG and back, at qualities that archives use and worse."""
+    """JPEG compression at the qualities of archives and below."""
     return jpeg_round_trip(values, STORED_JPEG_QUALITIES[severity - 1])
 
 
 def bit_depth(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Fewer grey levels, equally far apart from black to white."""
+    """Quantization to fewer grey levels, equally spaced from black to white."""
     most = 2 ** BIT_DEPTH_LEVELS[severity - 1] - 1
     return np.floor(np.rint(255 * values) * (most + 1) / 256) / most
 
 
 def marker(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Letters in one of the corners, white on what is dark and black on what is light: a side first, then a number."""
+    """Side marker (L or R) and digits in one of the corners, white on a dark background and black on a light one."""
     count, share = MARKER_LEVELS[severity - 1]
     H, W = values.shape[1:]
     first = "LR"[int(2 * draws.uniform("side", 1)[0])]
@@ -119,13 +119,13 @@ def marker(values: ImageValues, severity: int, draws: CorruptionRandom) -> Image
 
 
 def dead_pixels(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Single pixels, and then whole columns, that are always black or always white."""
+    """Single pixels, and at higher severities whole columns, that are black or white."""
     share, lines = DEAD_PIXEL_LEVELS[severity - 1]
     drawn = draws.uniform("pixels", *values.shape[1:])
-    seen = np.where(drawn < share / 2, 0.0, np.where(drawn < share, 1.0, values))
+    result = np.where(drawn < share / 2, 0.0, np.where(drawn < share, 1.0, values))
     for place, bright in draws.uniform("columns", lines, 2):
-        seen[:, :, int(place * values.shape[2])] = float(bright < 0.5)
-    return seen
+        result[:, :, int(place * values.shape[2])] = float(bright < 0.5)
+    return result
 
 
 ACQUISITION_CORRUPTIONS: dict[str, Corruption] = {
@@ -143,7 +143,7 @@ ACQUISITION_CORRUPTIONS: dict[str, Corruption] = {
 }
 
 
-# Letters of three by five dots, as markers and counters burn them into pictures.
+# -- Bitmap font of 3 x 5 dots
 
 GLYPH_ROWS, GLYPH_COLUMNS = 5, 3
 
@@ -166,10 +166,10 @@ GLYPHS = {
 
 
 def render_text(text: str, height: int) -> Bool[np.ndarray, "h w"]:
-    """Which pixels of a line are ink; letters stand one dot apart.
+    """Mask of the pixels of a line of text; letters are one dot apart.
 
     Args:
-        height: in pixels, at least five; a dot has the fifth part, to the nearest pixel.
+        height: in pixels, at least five; a dot is a fifth of it, to the nearest pixel.
     """
     lines = [np.array([[dot == "#" for dot in row] for row in GLYPHS[one].split()]) for one in text]
     gap = np.zeros((GLYPH_ROWS, 1), bool)

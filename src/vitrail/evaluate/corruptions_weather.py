@@ -1,4 +1,8 @@
-"""What lies before a picture, generated: clouds, ice on a window, falling flakes."""
+"""ImageNet-C weather corruptions: snow, frost, fog and brightness, with generated layers instead of photographs.
+
+Source of all tables of levels: Hendrycks and Dietterich 2019, and its published scripts. Lengths are for sides of 224
+pixels.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,87 @@ from .corruption_filters import (
     relative_scale,
 )
 
+SNOW_LEVELS = (
+    (0.10, 0.3, 3.0, 0.50, 10, 4, 0.80),
+    (0.20, 0.3, 2.0, 0.50, 12, 4, 0.70),
+    (0.55, 0.3, 4.0, 0.90, 12, 8, 0.70),
+    (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
+    (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
+)
+"""Mean, deviation, size and threshold of flakes, half length and deviation of their streaks, weight of the image."""
+FROST_LEVELS = ((1.0, 0.40), (0.8, 0.60), (0.7, 0.70), (0.65, 0.70), (0.60, 0.75))
+"""Weight of the image, and of the ice."""
+FOG_LEVELS = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
+"""Thickness, and fading of the octaves; the paper's script squares the latter."""
+BRIGHTNESS_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
+"""Added to the largest channel of every pixel."""
+SNOW_ZOOM = 0.75
+"""Factor of the deviation of flakes. The paper's script zooms between single points, which leaves 0.7 in the mean; with
+0.7 the second severity would be as strong as the third."""
+FROST_TINT = np.array([0.88, 0.95, 1.0])
+"""Colour of ice, in images of three channels."""
+LUMA_WEIGHTS = np.array([0.299, 0.587, 0.114])
 FLAKE_GRAIN = 3.0
-"""A grain is as many deviations wide as the Gaussian that smooths it."""
+"""Width of a grain, in deviations of the Gaussian that smooths it."""
 ICE_CRYSTALS = 12
-"""From which ice grows."""
+"""Number of ice crystals."""
 ICE_NEEDLES = 48
-"""Around each of them."""
+"""Needles around each crystal."""
 ICE_RINGS = 12
-"""Between a crystal and the far end of the picture, across which a needle changes."""
+"""Rings from a crystal to the far end of the image, across which a needle changes."""
+
+
+def snow(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
+    """A whitened image under two layers of flakes, one of them the other rotated by 180 degrees."""
+    mean, deviation, size, least, reach, trail, kept = SNOW_LEVELS[severity - 1]
+    scale, angle = relative_scale(values), draws.uniform_between(math.pi / 4, 3 * math.pi / 4, "angle")
+    layer = make_flakes(values.shape[1], values.shape[2], mean, SNOW_ZOOM * deviation, size * scale, least, draws)
+    layer = motion_blur_layer(layer, 2 * reach * scale, trail * scale, angle)
+    whitened = np.maximum(values, 1.5 * _to_grayscale(values) + 0.5)
+    return kept * values + (1 - kept) * whitened + layer + np.rot90(layer, 2)
+
+
+def frost(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
+    """A layer of ice over the image."""
+    kept, thick = FROST_LEVELS[severity - 1]
+    grown = make_ice(values.shape[1], values.shape[2], draws)[None]
+    return kept * values + thick * (grown * FROST_TINT[:, None, None] if len(values) == 3 else grown)
+
+
+def fog(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
+    """A layer of fractal clouds; the maximum brightness stays."""
+    thick, fading = FOG_LEVELS[severity - 1]
+    brightest = float(values.max())
+    drifting = plasma_fractal(values.shape[1], values.shape[2], fading**2, draws)
+    return (values + thick * drifting) * brightest / (brightest + thick)
+
+
+def brightness(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
+    """Higher V of HSV for any number of channels; hue and saturation stay, and black becomes grey."""
+    brightest = values.max(0, keepdims=True)  # [1, H, W]
+    lit = np.minimum(brightest + BRIGHTNESS_LEVELS[severity - 1], 1)
+    return np.where(brightest > 0, values * lit / np.where(brightest > 0, brightest, 1), lit)
+
+
+WEATHER_CORRUPTIONS: dict[str, Corruption] = {"snow": snow, "frost": frost, "fog": fog, "brightness": brightness}
+
+
+def _to_grayscale(values: ImageValues) -> Float64[np.ndarray, "1 H W"]:
+    """Luma of three channels, mean of any other number."""
+    weights = LUMA_WEIGHTS if len(values) == 3 else np.full(len(values), 1 / len(values))
+    return np.tensordot(weights, values, 1)[None]
+
+
+# -- Layers that are laid over an image
 
 
 def plasma_fractal(
     height: int, width: int, fading: float, draws: CorruptionRandom, purpose: str = "clouds"
 ) -> Float64[np.ndarray, "h w"]:
-    """Random hills on top of larger hills, 0 at the lowest place and 1 at the highest.
+    """Fractal noise: a sum of octaves of smooth random fields, scaled to 0..1.
 
     Args:
-        fading: hills of half the size are this much lower.
+        fading: each octave is this factor weaker than the one before.
     """
     total = np.zeros((height, width))
     for octave in range(1, max(1, math.ceil(math.log2(max(height, width)))) + 1):
@@ -46,7 +114,7 @@ def plasma_fractal(
 
 
 def make_ice(height: int, width: int, draws: CorruptionRandom) -> Float64[np.ndarray, "h w"]:
-    """Needles that grow from crystals until they meet, dense in some places and thin in others; 0..1."""
+    """Ice layer: needles around random crystals, with a density that varies over the image; 0..1."""
     side = min(height, width)
     bends = [plasma_fractal(height, width, 2.0, draws, f"bend {axis}") - 0.5 for axis in range(2)]
     rows = (np.arange(height)[:, None] + 0.5) / side + 0.3 * bends[0]
@@ -69,9 +137,9 @@ def make_ice(height: int, width: int, draws: CorruptionRandom) -> Float64[np.nda
 def make_flakes(
     height: int, width: int, mean: float, deviation: float, size: float, threshold: float, draws: CorruptionRandom
 ) -> Float64[np.ndarray, "h w"]:
-    """Noise in grains of about `size` pixels, of which only what reaches `threshold` is seen; 0..1.
+    """Flakes: smoothed noise with grains of about `size` pixels, set to 0 below `threshold`; 0..1.
 
-    The grains are smoothed noise of one deviation, so that equally much is seen at any size of the picture.
+    The smoothed noise is scaled to a fixed deviation, so that the density is the same for any image size.
     """
     grains = gaussian_blur(draws.normal("flakes", height, width), size / FLAKE_GRAIN)
     layer = mean + deviation * grains / (float(grains.std()) or 1.0)
@@ -81,12 +149,12 @@ def make_flakes(
 def motion_blur_layer(
     layer: Float64[np.ndarray, "h w"], length: float, deviation: float, angle: float
 ) -> Float64[np.ndarray, "h w"]:
-    """The same layer while it moves: every flake becomes a streak."""
+    """Motion blur of a layer: every flake becomes a streak."""
     return convolve(layer[None], motion_kernel(length, deviation, angle))[0]
 
 
 def upsample_smoothly(grid: Float64[np.ndarray, "g k"], height: int, width: int) -> Float64[np.ndarray, "h w"]:
-    """A grid of values stretched over a picture, level at each of its points."""
+    """Smoothstep interpolation of a grid to the size of an image."""
     return _upsample_axis(_upsample_axis(grid, height).T, width).T
 
 
@@ -104,71 +172,3 @@ def _sample_table(
     from scipy.ndimage import map_coordinates
 
     return np.asarray(map_coordinates(table[0], [rows, columns], order=1, mode="nearest"))
-
-
-# Weather: snow, frost, fog, and more light. Ice is generated, where the paper lays photographs of it over.
-#
-# Source of all tables: Hendrycks and Dietterich 2019, and its published scripts.
-
-SNOW_LEVELS = (
-    (0.10, 0.3, 3.0, 0.50, 10, 4, 0.80),
-    (0.20, 0.3, 2.0, 0.50, 12, 4, 0.70),
-    (0.55, 0.3, 4.0, 0.90, 12, 8, 0.70),
-    (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-    (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-)
-"""Mean, deviation, size and least height of flakes, half the length and deviation of their streaks, what is left of the
-picture. Lengths are those of sides of 224 pixels."""
-FROST_LEVELS = ((1.0, 0.40), (0.8, 0.60), (0.7, 0.70), (0.65, 0.70), (0.60, 0.75))
-"""How much of the picture and how much of the ice is seen."""
-FOG_LEVELS = ((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4))
-"""How thick, and how much lower smaller clouds are; the script takes the square of the latter."""
-BRIGHTNESS_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""What is added to the largest channel of every pixel."""
-SNOW_ZOOM = 0.75
-"""What is left of the deviation of flakes: the script makes them larger between single points, where that leaves 0.7 in
-the mean, with which the second severity would be as strong as the third."""
-FROST_TINT = np.array([0.88, 0.95, 1.0])
-"""Of ice, in pictures of three channels."""
-LUMA_WEIGHTS = np.array([0.299, 0.587, 0.114])
-
-
-def snow(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Two layers of falling flakes, one the other turned around, before a whitened picture."""
-    mean, deviation, size, least, reach, trail, kept = SNOW_LEVELS[severity - 1]
-    scale, angle = relative_scale(values), draws.uniform_between(math.pi / 4, 3 * math.pi / 4, "angle")
-    layer = make_flakes(values.shape[1], values.shape[2], mean, SNOW_ZOOM * deviation, size * scale, least, draws)
-    layer = motion_blur_layer(layer, 2 * reach * scale, trail * scale, angle)
-    whitened = np.maximum(values, 1.5 * _to_grayscale(values) + 0.5)
-    return kept * values + (1 - kept) * whitened + layer + np.rot90(layer, 2)
-
-
-def frost(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Ice on a window before the picture."""
-    kept, thick = FROST_LEVELS[severity - 1]
-    grown = make_ice(values.shape[1], values.shape[2], draws)[None]
-    return kept * values + thick * (grown * FROST_TINT[:, None, None] if len(values) == 3 else grown)
-
-
-def fog(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """Clouds before the picture; what was brightest stays as bright as it was."""
-    thick, fading = FOG_LEVELS[severity - 1]
-    brightest = float(values.max())
-    drifting = plasma_fractal(values.shape[1], values.shape[2], fading**2, draws)
-    return (values + thick * drifting) * brightest / (brightest + thick)
-
-
-def brightness(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageValues:
-    """More light: hue and saturation stay (V of HSV, over any number of channels); black becomes grey."""
-    brightest = values.max(0, keepdims=True)  # [1, H, W]
-    lit = np.minimum(brightest + BRIGHTNESS_LEVELS[severity - 1], 1)
-    return np.where(brightest > 0, values * lit / np.where(brightest > 0, brightest, 1), lit)
-
-
-WEATHER_CORRUPTIONS: dict[str, Corruption] = {"snow": snow, "frost": frost, "fog": fog, "brightness": brightness}
-
-
-def _to_grayscale(values: ImageValues) -> Float64[np.ndarray, "1 H W"]:
-    """Of three channels the luma, of any other number the mean."""
-    weights = LUMA_WEIGHTS if len(values) == 3 else np.full(len(values), 1 / len(values))
-    return np.tensordot(weights, values, 1)[None]

@@ -1,4 +1,4 @@
-"""From a model and pictures to logits: the one forward pass that evaluation and prediction share."""
+"""Batched inference: images to outputs, the one forward pass that evaluation and prediction share."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def run_inference(
     views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> np.ndarray:
-    """Outputs float32 [n, K] of the pictures at `indices`, in that order: logits, or numbers as they were learnt.
+    """Run the model on the images at `indices`; returns outputs float32 [n, K] in that order.
 
-    The answers to all views of a picture are averaged, as `averaged` says for each task. The model is on `device`
-    already and comes back in the mode it came in.
+    Outputs are logits, or standardized numbers for regression. Outputs of test-time augmentation views are averaged by
+    `average_outputs`. The model must be on `device` already; its training mode is restored.
 
     Raises:
-        UsageError: an unknown number format, or a batch below 1.
+        UsageError: an unknown precision, or a batch size below 1.
     """
     parts, _ = _run_batches(
         model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=False
@@ -72,11 +72,7 @@ def run_inference_with_features(
     views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same outputs, and what the head reads of each picture's last block, float32 [n, D].
-
-    Raises:
-        as `collect`.
-    """
+    """As `run_inference`, and also the pooled features of the last block, float32 [n, D]."""
     parts, read = _run_batches(
         model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=True
     )
@@ -96,24 +92,24 @@ def _run_batches(
     task: Task,
     with_features: bool,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs batch by batch, and features where they are `with_features`."""
+    """Outputs of every batch, and features if `with_features`."""
     if batch_size < 1:
         raise UsageError(f"batch must be at least 1. Got {batch_size}.")
-    parts: list[np.ndarray] = []
-    read: list[np.ndarray] = []
+    outputs_parts: list[np.ndarray] = []
+    feature_parts: list[np.ndarray] = []
     with inference_mode(model):
         for images in _prefetch_batches(image_store, indices, batch_size):
             outputs, features = forward_batch(model, images, spec, device, precision, views, task, with_features)
-            parts.append(outputs.cpu().numpy())
+            outputs_parts.append(outputs.cpu().numpy())
             if features is not None:
-                read.append(features.cpu().numpy())
-    return parts, read
+                feature_parts.append(features.cpu().numpy())
+    return outputs_parts, feature_parts
 
 
 def _prefetch_batches(
     image_store: ImageStore, indices: np.ndarray, batch_size: int
 ) -> Iterator[UInt8[Tensor, "B C H W"]]:
-    """Batches in order; the next one is being decoded while the model works on this one."""
+    """Batches in order; the next one is decoded while the model runs on the current one."""
     waiting: Callable[[], Tensor] | None = None
     for start in range(0, len(indices), batch_size):
         ready, waiting = waiting, image_store.begin(indices[start : start + batch_size])
@@ -124,7 +120,7 @@ def _prefetch_batches(
 
 
 def cast_weights(model: nn.Module, precision: str) -> nn.Module:
-    """The model as it answers in a number format: matrices are cast once and not at every batch."""
+    """Cast the weight matrices to the precision once, instead of in every batch."""
     dtype = DTYPES.get(precision, torch.float32)
     return model if dtype == torch.float32 else cast_linear_weights(model, dtype)
 
@@ -139,10 +135,10 @@ def forward_batch(
     task: Task = "classes",
     with_features: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
-    """Outputs for one batch of prepared pictures, float32 on the device; call it inside `answering(model)`.
+    """Outputs of one batch of preprocessed images, float32 on the device; call it inside `inference_mode(model)`.
 
     Args:
-        with_features: also give what the head reads of the last block, of the pictures as they are; the model is a ViT then.
+        with_features: also return the pooled features of the last block, without augmentation; needs a ViT.
     """
     if precision not in DTYPES:
         raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {precision!r}.")
@@ -173,18 +169,18 @@ def _forward_views(
     task: Task,
     with_features: bool,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
-    """The same, by as many threads as this one has."""
+    """`forward_batch` without splitting the batch over threads."""
     dtype = DTYPES[precision]
     x = normalize(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-        itself, *others = views.iter_views(x)
+        original, *others = views.iter_views(x)
         features = None
         if with_features:
             assert isinstance(model, ViT)
-            kept = model.features(itself, keep=("pooled", "outputs"))
+            kept = model.features(original, keep=("pooled", "outputs"))
             logits, features = kept["outputs"].float(), kept["pooled"][..., -model.config.width :].float()
         else:
-            logits = model(itself).float()
+            logits = model(original).float()
         if not others:
             return logits, features
         outputs = torch.stack([logits, *(model(view).float() for view in others)])  # [views, B, K]
@@ -192,9 +188,9 @@ def _forward_views(
 
 
 def average_outputs(views: Float[Tensor, "views B K"], task: Task) -> Float[Tensor, "B K"]:
-    """The outputs whose answers are the mean of several: probabilities for classes and labels, values for numbers.
+    """Average outputs over views: in probability space for classes and labels, directly for regression.
 
-    For classes they are the logarithms of the mean probabilities, for labels log(p / (1 - p)) of each.
+    Returns log of the mean probabilities for classes, and the logit of the mean probability for labels.
     """
     if task == "classes":
         return views.log_softmax(-1).logsumexp(0) - np.log(len(views))
@@ -204,7 +200,7 @@ def average_outputs(views: Float[Tensor, "views B K"], task: Task) -> Float[Tens
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """The softmax of each row, computed in float64 and given as float32 [n, K]."""
+    """Softmax of each row, computed in float64, returned as float32 [n, K]."""
     if not logits.size:
         return logits.astype(np.float32)
     powers = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
@@ -212,7 +208,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """The sigmoid of each logit, computed in float64 and given as float32 [n, K]: every label has its own."""
+    """Sigmoid of each logit, computed in float64, returned as float32 [n, K]."""
     from scipy.special import expit
 
     return np.asarray(expit(logits.astype(np.float64))).astype(np.float32)
@@ -220,7 +216,7 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def inference_mode(model: nn.Module) -> Iterator[None]:
-    """Dropout off and no gradients inside; afterwards every module is in the mode that it was in."""
+    """Evaluation mode without gradients; restores the training mode of every module afterwards."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
@@ -232,26 +228,25 @@ def inference_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-# A batch on several cores: each core answers pictures of its own, instead of all sharing every operation.
+# -- Data parallelism on the CPU: each thread runs its own images
 #
-# Threads that share an operation wait for each other at its end, about a hundred times for one pass through a ViT,
-# and for every core that another program takes for a moment. Whole pictures wait once. What a core works on at once
-# is small enough for its own cache. The figures are in EXPERIMENTS.md.
+# Threads that share an operation synchronise at its end, about a hundred times in one forward pass of a ViT, and they
+# wait for every core that another program takes for a moment. Threads with their own images synchronise once, and a
+# part is small enough for the cache of a core. Measurements are in EXPERIMENTS.md.
 
 ResultT = TypeVar("ResultT")
 MAX_THREAD_TEAMS = 4
-"""Parts that are computed at once: with more, Python, which runs one at a time, would be what they wait for."""
+"""Parts that run at once; with more of them the global interpreter lock is the bottleneck."""
 MIN_PART_NUMBERS = 2**16
-"""Numbers (pictures x tokens x width) that are worth a team of its own; with fewer, Python takes longer than they."""
+"""Smallest part (images x tokens x width) worth its own threads; below it the overhead of Python dominates."""
 MAX_PART_NUMBERS = 2**18
-"""As many as a core is given at once, where there are so few cores that each is a team: 1 MiB in float32."""
+"""Largest part for one core: 1 MiB in float32."""
 
 
 def num_parallel_parts(model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.device, precision: str) -> int:
-    """How many parts a batch is best answered in: 1 for shared operations, else a number of parts for each team.
+    """Number of parts to split a batch into; 1 leaves the parallelism to torch's operations.
 
-    Only a plain ViT is split, whole or as far as its head: what else wraps one (compiled, spread over processes) need
-    not be called by several threads.
+    Only a plain ViT or its FeatureExtractor is split: other wrappers (compiled, distributed) need not be thread-safe.
     """
     plain = model.model if isinstance(model, FeatureExtractor) else model
     if device.type != "cpu" or type(plain) is not ViT:
@@ -260,7 +255,7 @@ def num_parallel_parts(model: nn.Module, images: UInt8[Tensor, "B C H W"], devic
 
 
 def num_parallel_parts_on(threads: int, config: ViTConfig, num_images: int, precision: str) -> int:
-    """The same for so many pictures, by so many threads of a processor."""
+    """`num_parallel_parts` for a plain ViT on a CPU with this many threads."""
     teams = min(threads, MAX_THREAD_TEAMS)
     if not 1 < teams <= num_images:
         return 1
@@ -268,26 +263,27 @@ def num_parallel_parts_on(threads: int, config: ViTConfig, num_images: int, prec
     if numbers < teams * MIN_PART_NUMBERS:
         return 1
     if precision != "float32":
-        return teams  # autocast makes its copies of the weights anew for each part
+        return teams  # autocast casts the weights again for each part
     return min(num_images, teams * math.ceil(numbers / (threads * MAX_PART_NUMBERS)))
 
 
 def run_in_parallel(
     forward: Callable[[UInt8[Tensor, "b C H W"]], ResultT], images: UInt8[Tensor, "B C H W"], parts: int
 ) -> list[ResultT]:
-    """What `forward` says of each part of a batch, in their order; teams of torch's threads take one after another."""
+    """Results of `forward` on each part of a batch, in order, computed by the thread pool."""
 
-    def alone(part: Tensor) -> ResultT:
+    def forward_part(part: Tensor) -> ResultT:
         with torch.inference_mode():
             return forward(part)
 
-    return list(_get_thread_pool(torch.get_num_threads()).map(alone, images.tensor_split(parts)))
+    return list(_get_thread_pool(torch.get_num_threads()).map(forward_part, images.tensor_split(parts)))
 
 
 class _ThreadPoolCache(threading.local):
-    """The teams of a thread, for so many threads of this process: one that was forked off has none of them."""
+    """The thread pool of the calling thread, valid for one process and one thread count: a fork loses its threads."""
 
     owner: tuple[int, int] = (0, 0)
+    """(process id, thread count)."""
     executor: ThreadPoolExecutor | None = None
 
 
@@ -295,36 +291,36 @@ _THREAD_POOLS = _ThreadPoolCache()
 
 
 def _get_thread_pool(threads: int) -> ThreadPoolExecutor:
-    """The calling thread's teams, kept until it asks for another number of threads."""
-    whose = (os.getpid(), threads)
-    if _THREAD_POOLS.executor is None or _THREAD_POOLS.owner != whose:
+    """The calling thread's pool, kept until the process or the thread count changes."""
+    owner = (os.getpid(), threads)
+    if _THREAD_POOLS.executor is None or _THREAD_POOLS.owner != owner:
         if _THREAD_POOLS.executor is not None:
             _THREAD_POOLS.executor.shutdown(wait=False)
-        _THREAD_POOLS.owner, _THREAD_POOLS.executor = whose, _start_thread_pool(min(threads, MAX_THREAD_TEAMS), threads)
+        _THREAD_POOLS.owner, _THREAD_POOLS.executor = owner, _start_thread_pool(min(threads, MAX_THREAD_TEAMS), threads)
     return _THREAD_POOLS.executor
 
 
 def _start_thread_pool(teams: int, threads: int) -> ThreadPoolExecutor:
-    """So many teams, all of them begun."""
+    """A pool of `teams` workers, each with its part of torch's threads; returns when all have started."""
     begun = threading.Barrier(teams + 1)
 
     def begin() -> None:
         set_thread_count(threads // teams)
         begun.wait()
 
-    made = ThreadPoolExecutor(teams, thread_name_prefix="vitrail-team")
+    pool = ThreadPoolExecutor(teams, thread_name_prefix="vitrail-team")
     for _ in range(teams):
-        made.submit(begin)
+        pool.submit(begin)
     begun.wait()
-    set_thread_count(threads)  # threads that begin later take what was set last, wherever that was
-    return made
+    set_thread_count(threads)  # threads that start later take the last setting of any thread
+    return pool
 
 
-# A ViT as far as its head: the features that a probe reads, as a model of their own.
+# -- Features
 
 
 class FeatureExtractor(nn.Module):
-    """What the head of a model reads: pictures [B, C, H, W], or their mirror images, to pooled features [B, P]."""
+    """A ViT without its head: images [B, C, H, W], or their mirror images, to pooled features [B, P]."""
 
     def __init__(self, model: ViT, mirrored: bool = False):
         super().__init__()

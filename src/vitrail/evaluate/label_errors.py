@@ -1,7 +1,7 @@
-"""Which labels may be wrong: those that answers out of fold contradict most.
+"""Label errors: labels that out-of-fold predictions contradict, by confident learning or robust z-scores.
 
-An answer is out of fold when whoever gave it had not been shown the picture: by the probes of `out_of_fold`, or by
-models of which each was trained without one fold.
+An out-of-fold prediction comes from a model that was not trained on the image: a probe of `probe.predict_out_of_fold`,
+or one of several models that were each trained without one fold.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from .predictions import LABEL_THRESHOLD
 from .tables import format_float32, image_path
 
 MIN_CONFIDENCE_GAP = 0.6
-"""The score from which on a class or label is flagged: another one has at least 20 points of probability more.
+"""Lowest score of a flagged class or label: the other class is at least 20 percentage points more probable.
 
-Between two classes that a model cannot tell apart confident learning flags half of all pictures: of 630 that it flagged
-for such a model 29 % were wrong; of the 157 from this score on all were, and these are 79 % of the wrong ones."""
+Confident learning alone flags half of all images of two classes that a model cannot separate. Measured on such a
+model: of 630 flagged images 29 % were wrong; of the 157 with at least this score all were, which are 79 % of the wrong
+ones."""
 MAX_ROBUST_Z = 3.5
-"""Robust deviations from which on a number is flagged (Iglewicz and Hoaglin 1993)."""
+"""Robust z-score above which a number is flagged (Iglewicz and Hoaglin 1993)."""
 MAD_TO_STD = 1.4826
-"""Standard deviations in a median absolute deviation, of normal numbers."""
+"""Standard deviation divided by median absolute deviation, of a normal distribution."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelErrorCandidates:
-    """Every known cell that was answered, the most suspect first; a cell is a picture, or one label of a picture."""
+    """Every known cell with a prediction, by falling score; a cell is an image, or one label of an image."""
 
     rows: Int64[np.ndarray, " m"]
-    """Places of the pictures in what was given."""
+    """Row indices of the images in the input."""
     outputs: Int64[np.ndarray, " m"]
-    """Of labels and numbers the column; 0 for classes."""
+    """Output index for labels and numbers; 0 for classes."""
     given_label: Float64[np.ndarray, " m"]
-    """What the cell says: a class number, 1 or 0 for with and without the label, or a number."""
+    """The value of the cell: a class index, 1 or 0 for a label, or a number."""
     suggested_label: Float64[np.ndarray, " m"]
-    """What the answers say instead."""
+    """The value that the predictions suggest instead."""
     scores: Float64[np.ndarray, " m"]
-    """Of classes and labels 0..1, above one half where the suggestion is likelier; of numbers robust deviations."""
+    """0..1 for classes and labels, above 0.5 where the suggestion is more probable; robust z-scores for numbers."""
     flagged: Bool[np.ndarray, " m"]
-    """Which cells are likely to be wrong."""
+    """Cells that are likely to be wrong."""
     probabilities: Float64[np.ndarray, "m 2"]
-    """Probability of what is given and of what is suggested; NaN for numbers."""
+    """Probability of the given and of the suggested label; NaN for numbers."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -57,11 +58,11 @@ class LabelErrorCandidates:
 def find_label_errors(
     task: Task, predictions: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
 ) -> LabelErrorCandidates:
-    """The suspects of any task.
+    """Find label errors for any task.
 
     Args:
-        predictions: out of fold: probabilities, or numbers in the unit of the targets; NaN where there is none.
-        targets: class numbers [n], below 0 where unknown; labels 0..1 and numbers [n, K], NaN where unknown.
+        predictions: out-of-fold probabilities, or numbers in the unit of the targets; NaN where there are none.
+        targets: class indices [n], below 0 where unknown; labels 0..1 and numbers [n, K], NaN where unknown.
     """
     if task == "classes":
         return find_class_label_errors(predictions, targets.astype(np.int64))
@@ -75,27 +76,28 @@ def find_label_errors(
 def find_class_label_errors(
     probabilities: Float[np.ndarray, "n K"], targets: Int64[np.ndarray, " n"]
 ) -> LabelErrorCandidates:
-    """Confident learning: a class counts as confident from the mean probability on that its own pictures get.
+    """Confident learning (Northcutt et al. 2021): the threshold of a class is the mean probability on its own images.
 
-    A picture is flagged whose likeliest confident class is another than the given one, if its score is clear. The score
-    is half of one less the margin, the probability of the given class less that of the likeliest other one.
+    An image is flagged if its most probable class above threshold is not the given one and its score is at least
+    MIN_CONFIDENCE_GAP. The score is (1 - margin) / 2; the margin is the probability of the given class minus that of
+    the most probable other class.
 
     Source: Northcutt, Jiang and Chuang 2021, "Confident learning: estimating uncertainty in dataset labels",
-    sections 3.1 and 3.3; that the score must be clear is ours.
+    sections 3.1 and 3.3; the minimum score is ours.
     """
     rows = np.flatnonzero((targets >= 0) & ~np.isnan(probabilities).any(1))
     chances, given, every = probabilities[rows].astype(np.float64), targets[rows], np.arange(len(rows))
     own = chances[every, given]
     sums, counts = (np.bincount(given, weights, chances.shape[1]) for weights in (own, None))
-    thresholds = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)  # of a class nobody has, none is confident
+    thresholds = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)  # an absent class is never confident
     confident = np.where(chances >= thresholds, chances, -1.0)
-    told = confident.argmax(1) if len(rows) else given
+    best_confident = confident.argmax(1) if len(rows) else given
     others = chances.copy()
     others[every, given] = -1.0
     likeliest = others.argmax(1) if len(rows) else given
     scores = (1 - own + chances[every, likeliest]) / 2
-    flagged = (confident.max(1, initial=-1.0) >= 0) & (told != given) & (scores >= MIN_CONFIDENCE_GAP)
-    suggested = np.where(flagged, told, likeliest)
+    flagged = (confident.max(1, initial=-1.0) >= 0) & (best_confident != given) & (scores >= MIN_CONFIDENCE_GAP)
+    suggested = np.where(flagged, best_confident, likeliest)
     return _sort_candidates(
         rows, np.zeros_like(rows), given, suggested, scores, flagged,
         np.stack([own, chances[every, suggested]], axis=1),
@@ -105,28 +107,28 @@ def find_class_label_errors(
 def find_multilabel_errors(
     probabilities: Float[np.ndarray, "n K"], targets: Float[np.ndarray, "n K"]
 ) -> LabelErrorCandidates:
-    """The same of every label by itself, whose two classes are with and without it; all cells in one order."""
-    found = []
+    """Confident learning for each label as a problem of two classes; all cells in one list."""
+    per_label = []
     for k in range(targets.shape[1]):
         present = np.where(np.isnan(targets[:, k]), -1, targets[:, k] >= LABEL_THRESHOLD).astype(np.int64)
         both = np.stack([1 - probabilities[:, k], probabilities[:, k]], axis=1)
-        found.append(find_class_label_errors(both, present))
-    columns = np.repeat(np.arange(len(found)), [len(one) for one in found])
+        per_label.append(find_class_label_errors(both, present))
+    columns = np.repeat(np.arange(len(per_label)), [len(one) for one in per_label])
     return _sort_candidates(
-        np.concatenate([one.rows for one in found]),
+        np.concatenate([one.rows for one in per_label]),
         columns,
-        np.concatenate([one.given_label for one in found]),
-        np.concatenate([one.suggested_label for one in found]),
-        np.concatenate([one.scores for one in found]),
-        np.concatenate([one.flagged for one in found]),
-        np.concatenate([one.probabilities for one in found]),
+        np.concatenate([one.given_label for one in per_label]),
+        np.concatenate([one.suggested_label for one in per_label]),
+        np.concatenate([one.scores for one in per_label]),
+        np.concatenate([one.flagged for one in per_label]),
+        np.concatenate([one.probabilities for one in per_label]),
     )
 
 
 def find_regression_label_errors(
     values: Float[np.ndarray, "n K"], targets: Float[np.ndarray, "n K"]
 ) -> LabelErrorCandidates:
-    """Each number by how far its error lies from the median error of its column, in robust deviations.
+    """Modified z-score of each error within its column: distance from the median error in robust deviations.
 
     Source: Iglewicz and Hoaglin 1993, "How to detect and handle outliers": flagged beyond 3.5.
     """
@@ -145,7 +147,7 @@ def find_regression_label_errors(
 
 
 def _robust_z_scores(errors: np.ndarray) -> np.ndarray:
-    """How far each lies from the median; by the plain deviation where more than half of them are equal."""
+    """Distances from the median in robust deviations; in standard deviations where more than half are equal."""
     apart = np.abs(errors - np.median(errors))
     scale = MAD_TO_STD * float(np.median(apart)) or float(errors.std())
     return apart / scale if scale else apart
@@ -160,7 +162,7 @@ def _sort_candidates(
     flagged: np.ndarray,
     probabilities: np.ndarray,
 ) -> LabelErrorCandidates:
-    """By falling score; of equals the earlier one."""
+    """Cells by falling score; ties keep their order."""
     order = np.argsort(-scores, kind="stable")
     return LabelErrorCandidates(
         rows=rows[order].astype(np.int64),
@@ -173,7 +175,7 @@ def _sort_candidates(
     )
 
 
-# The list of labels that are likely to be wrong: in words, as a table, and as a file that `--exclude` takes.
+# -- The report: a sentence, a table, and a CSV file that `vitrail train --exclude` takes
 
 SUSPECT_COLUMNS = ("id", "path", "given", "suggested", "score", "reason")
 MAX_SHOWN = 10
@@ -181,31 +183,31 @@ MAX_SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class LabelError:
-    """One line of the list: a label of a picture that is likely to be wrong."""
+    """One line of the report: a label of an image that is likely to be wrong."""
 
     id: str
     path: str
     given: str
     suggested: str
     score: float
-    """Of classes and labels 0..1, of numbers deviations; the list falls."""
+    """0..1 for classes and labels, robust deviations for numbers; the list is sorted by it, falling."""
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelErrorReport:
-    """What was looked at, and the list."""
+    """The label errors of a source, with what they were judged by."""
 
     source: str
     pictures: int
     cells: int
-    """Known labels or numbers that could be judged; of classes one a picture."""
+    """Known labels or numbers that could be judged; one per image for classes."""
     judges: str
-    """Who has judged, each what it has not seen, such as "5 probes"."""
+    """The models that gave the out-of-fold predictions, such as "5 probes"."""
     figure: str
-    """A figure of the judges against the labels as they are given."""
+    """Name of a metric of these predictions against the given labels."""
     worth: float | None = None
-    """That figure: judges that know nothing suspect at random."""
+    """Its value; with a value at chance level the list is random."""
     suspects: tuple[LabelError, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -213,7 +215,7 @@ class LabelErrorReport:
         return config.write(self)
 
     def summary(self, where: Path) -> str:
-        """How many of how many labels are listed, by whose judgement, and in which file."""
+        """Counts of judged and listed labels, the judges, and the file."""
         worth = "cannot be told" if self.worth is None else f"is {self.worth:.4f}"
         share = len(self.suspects) / max(1, self.cells)
         judged = f"{self.cells:,} labels of {self.pictures:,} pictures judged by {self.judges}"
@@ -234,7 +236,7 @@ class LabelErrorReport:
         return "\n".join([self.summary(where), "", *shown, "", label_error_advice(where)])
 
     def write_csv(self, path: Path) -> None:
-        """Replace a CSV with one line per suspect, the worst first, as `vitrail train --exclude` takes it."""
+        """Write the CSV that `vitrail train --exclude` takes, one line per label error, the worst first."""
         cells = (
             [escape_cell(text) for text in (one.id, one.path, one.given, one.suggested)]
             + [format_float32(one.score), escape_cell(one.reason)]
@@ -244,7 +246,7 @@ class LabelErrorReport:
 
 
 def label_error_advice(where: Path) -> str:
-    """What to do with the list."""
+    """A sentence on how to use the list."""
     return f"Look at them, delete the lines of those to keep, and train with --exclude {where}."
 
 
@@ -257,46 +259,47 @@ def list_label_errors(
     figure: str,
     worth: float | None,
 ) -> LabelErrorReport:
-    """The list of what answers out of fold contradict, with the names of a source.
+    """Find label errors and describe them with the ids and names of a source.
 
     Args:
-        rows: of the source, one for each answer.
-        predictions, targets: as `suspects` takes them.
-        judges: how many there are, and what they are called, such as (5, "probes").
-        figure, worth: what these are worth against the labels as they are given.
+        rows: index in the source of each prediction.
+        predictions, targets: as in `find_label_errors`.
+        judges: number and name of the models, such as (5, "probes").
+        figure, worth: name and value of their metric against the given labels.
     """
-    found = find_label_errors(source.task, predictions, targets)
-    flagged = np.flatnonzero(found.flagged)
+    candidates = find_label_errors(source.task, predictions, targets)
+    flagged = np.flatnonzero(candidates.flagged)
     return LabelErrorReport(
         source=source.name,
         pictures=len(rows),
-        cells=len(found),
+        cells=len(candidates),
         judges=f"{judges[0]} {judges[1]}",
         figure=figure,
         worth=worth,
-        suspects=tuple(_make_label_error(source, rows, found, place, judges[1]) for place in flagged.tolist()),
+        suspects=tuple(_make_label_error(source, rows, candidates, index, judges[1]) for index in flagged.tolist()),
     )
 
 
 def _make_label_error(
-    source: Source, rows: np.ndarray, found: LabelErrorCandidates, place: int, judges: str
+    source: Source, rows: np.ndarray, candidates: LabelErrorCandidates, index: int, judges: str
 ) -> LabelError:
-    row, output = int(rows[found.rows[place]]), int(found.outputs[place])
+    row, output = int(rows[candidates.rows[index]]), int(candidates.outputs[index])
     given, suggested = (
-        _describe_label(source, output, float(cell[place])) for cell in (found.given_label, found.suggested_label)
+        _describe_label(source, output, float(cell[index]))
+        for cell in (candidates.given_label, candidates.suggested_label)
     )
     return LabelError(
         id=source.ids[row],
         path=image_path(source.images[row]),
         given=given,
         suggested=suggested,
-        score=float(found.scores[place]),
-        reason=_describe_reason(source, found, place, given, suggested, judges),
+        score=float(candidates.scores[index]),
+        reason=_describe_reason(source, candidates, index, given, suggested, judges),
     )
 
 
 def _describe_label(source: Source, output: int, cell: float) -> str:
-    """A class by its name, a label as "with" or "without" it, a number with its column."""
+    """The name of a class, "with" or "without" a label, or a number with its column."""
     if source.task == "classes":
         return source.classes[int(cell)]
     name = source.classes[output]

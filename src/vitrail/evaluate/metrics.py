@@ -1,6 +1,6 @@
-"""What stored predictions are worth: accuracy, balance, agreement, ranking and calibration, with intervals.
+"""Classification metrics of stored predictions, with 95 % intervals: accuracy, F1, kappa, AUROC, log loss, calibration.
 
-Every figure here can be recomputed from `predictions/test.csv` alone; intervals also take the groups, where there are.
+Every metric can be recomputed from `predictions/test.csv` alone; intervals also use the groups, if there are any.
 """
 
 from __future__ import annotations
@@ -24,90 +24,90 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class PerClassMetrics:
-    """One class against all others. None where the split has nothing to measure it on."""
+    """Metrics of one class against all others; None where the split cannot show them."""
 
     name: str
     n: int
     """Pictures of this class."""
     predicted: int
-    """Pictures said to be of this class."""
+    """Images predicted to be of this class."""
     precision: float | None = None
-    """Share of those said to be of it that are."""
+    """Fraction of these predictions that are correct."""
     precision_interval: Span | None = None
     recall: float | None = None
-    """Share of its pictures that were found."""
+    """Fraction of the images of this class that are predicted so."""
     recall_interval: Span | None = None
     f1: float | None = None
     """Harmonic mean of precision and recall."""
     f1_interval: Span | None = None
     auroc: float | None = None
-    """Chance that a picture of it scores above a picture of another class."""
+    """Probability that an image of this class scores above an image of another class."""
     auroc_interval: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationMetrics:
-    """All figures of one split; intervals are 95 %.
+    """All metrics of one split; intervals are 95 %.
 
-    Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
-    pictures come in groups, shares have the bootstrap too, it draws whole groups, and DeLong's sums go over groups.
-    Where nothing is wrong, balanced accuracy, F1 and kappa have the interval of the accuracy.
+    Proportions have Wilson intervals, areas under the ROC curve DeLong's, all others the percentile bootstrap. With
+    groups, proportions have the bootstrap too, it resamples whole groups, and DeLong's variance sums over groups.
+    Without any error, balanced accuracy, F1 and kappa have the interval of the accuracy.
     """
 
     split: str
     n: int
     groups: int | None = None
-    """Groups that the pictures come in, such as patients, if they do."""
+    """Number of groups, such as patients, if there are groups."""
     accuracy: float
     accuracy_interval: Span
     balanced_accuracy: float
     """Mean recall over the classes that occur."""
     balanced_accuracy_interval: Span
     macro_f1: float
-    """Mean F1 over the classes that occur or were answered."""
+    """Mean F1 over the classes that occur or were predicted."""
     macro_f1_interval: Span
     top: int | None = None
-    """How many of the likeliest classes may hold the right one: two, or five where there are more than ten classes."""
+    """k of the top-k accuracy: two, or five with more than ten classes."""
     top_accuracy: float | None = None
-    """Share of the pictures where they do."""
+    """Fraction of images whose true class is among the k most probable ones."""
     top_accuracy_interval: Span | None = None
     kappa: float | None = None
-    """Cohen's: agreement beyond what chance gives; 0 is a guess, 1 is perfect."""
+    """Cohen's kappa: agreement beyond chance; 0 is guessing, 1 is perfect."""
     kappa_interval: Span | None = None
     quadratic_kappa: float | None = None
-    """The same with errors weighted by the square of their distance, where the classes have an order."""
+    """Kappa with quadratic weights, for ordinal classes."""
     quadratic_kappa_interval: Span | None = None
     auroc: float | None = None
     """Mean over classes, one against the rest."""
     auroc_interval: Span | None = None
     log_loss: float
-    """Mean of -log(probability of the right class), in nats."""
+    """Mean of -log(probability of the true class), in nats."""
     log_loss_interval: Span
     brier: float
-    """Mean squared distance of the probabilities from the truth, summed over classes; for two classes half of it."""
+    """Mean squared error of the probabilities, summed over classes; for two classes half of it."""
     brier_interval: Span
     calibration_error: float
-    """Mean distance of confidence from accuracy over 15 bins of as many pictures each, without what chance adds."""
+    """Debiased calibration error of the confidence over 15 equal-count bins."""
     plain_calibration_error: float
-    """The same over 15 bins of equal width with what chance adds, which others call ECE."""
+    """ECE: the same over 15 equal-width bins, with the bias that chance adds."""
     confusion: tuple[tuple[int, ...], ...]
-    """Pictures [target][answer]."""
+    """Confusion matrix, images [target][prediction]."""
     per_class: tuple[PerClassMetrics, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers, as in report.json; unmeasured values are absent."""
         return config.write(self)
 
     def headline(self) -> str:
-        """The figure a person asks for first, in a sentence without its full stop."""
+        """The primary metric in a sentence without its full stop."""
         low, high = self.accuracy_interval
         where = f"on {self.n:,} held-out pictures ({self.split})"
         return f"Accuracy {where}: {self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
 
     def describe_doubt(self) -> str:
-        """A sentence where these pictures do not show that the model is better than guessing; empty where they do.
+        """A sentence if the images do not show that the model beats guessing, else empty.
 
-        Told by kappa and AUROC, which guessing does not raise: both intervals reach what it gets, 0 and 0.5.
+        Kappa and AUROC decide, which guessing does not raise: both intervals include chance level, 0 and 0.5.
         """
         if self.kappa_interval is None or self.kappa_interval[0] > 0:
             return ""
@@ -165,15 +165,15 @@ def compute_classification_metrics(
     seed: int = 0,
     samples: int = 1000,
 ) -> ClassificationMetrics:
-    """Every figure of one table of predictions; pictures without a target are left out.
+    """Compute every metric of one table of predictions; images without a target are left out.
 
     Args:
         groups: of each picture, such as its patient.
-        ordered: whether the classes stand in an order, such as grades.
+        ordered: whether the classes are ordinal, such as grades.
         seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no picture has a target, or an answer is no number.
+        DataError: no image has a target, or a prediction is not finite.
 
     Source: definitions as in scikit-learn.
     """
@@ -213,7 +213,7 @@ OVERALL_NAMES = (
     "log_loss",
     "brier",
 )
-"""The first figures of `_figures`; recall, precision and F1 of every class follow."""
+"""The first values of `_compute_statistics`; recall, precision and F1 of every class follow."""
 PER_CLASS_NAMES = ("recall", "precision", "f1")
 
 
@@ -234,14 +234,14 @@ def _select_known(
 
 
 def _top_k(K: int) -> int | None:
-    """How many answers count as one; None where that says nothing."""
+    """k of the top-k accuracy; None with fewer than three classes."""
     return None if K < 3 else 2 if K <= 10 else 5
 
 
 def _per_image_table(
     targets: np.ndarray, predictions: np.ndarray, probabilities: np.ndarray, top: int | None
 ) -> np.ndarray:
-    """Of each picture its place in the confusion matrix, hit in the first few, loss, and squared distance: [n, 4]."""
+    """Per image: index in the confusion matrix, top-k hit, log loss and Brier score, [n, 4]."""
     K, right = probabilities.shape[1], probabilities[np.arange(len(targets)), targets]
     columns = [
         targets * K + predictions,
@@ -253,11 +253,11 @@ def _per_image_table(
 
 
 def _compute_statistics(table: np.ndarray, K: int, ordered: bool) -> np.ndarray:
-    """Every figure that the bootstrap draws, [8 + 3 K]; NaN for one that these rows have nothing to say about."""
+    """The metrics that are bootstrapped, [8 + 3 K]; NaN for one that these rows do not define."""
     confusion = _confusion_matrix(table, K)
-    right, are, said = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    right, actual, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        recall, precision, f1 = right / are, right / said, 2 * right / (are + said)
+        recall, precision, f1 = right / actual, right / predicted, 2 * right / (actual + predicted)
     means = table[:, 1:].mean(0)
     whole = [
         right.sum() / len(table), np.nanmean(recall), np.nanmean(f1), _weighted_kappa(confusion, 0),
@@ -271,21 +271,21 @@ def _confusion_matrix(table: np.ndarray, K: int) -> np.ndarray:
 
 
 def _weighted_kappa(confusion: np.ndarray, power: int) -> float:
-    """1 - disagreement / that of chance, each confusion weighing its distance to this power; NaN without any."""
-    n, are, said = confusion.sum(), confusion.sum(1), confusion.sum(0)
+    """Cohen's kappa with weights |i - j| ** power (unweighted for 0); NaN where it is undefined."""
+    n, actual, predicted = confusion.sum(), confusion.sum(1), confusion.sum(0)
     if not power:
-        met = float((are * said).sum()) / n
-        return 1 - float(n - confusion.diagonal().sum()) / (n - met) if n > met else float("nan")
-    places = np.arange(len(confusion))
-    weights = np.abs(places[:, None] - places).astype(np.float64) ** power
-    expected = float((weights * np.outer(are, said)).sum()) / n
+        by_chance = float((actual * predicted).sum()) / n
+        return 1 - float(n - confusion.diagonal().sum()) / (n - by_chance) if n > by_chance else float("nan")
+    indices = np.arange(len(confusion))
+    weights = np.abs(indices[:, None] - indices).astype(np.float64) ** power
+    expected = float((weights * np.outer(actual, predicted)).sum()) / n
     return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
 
 
 def _replace_with_wilson(
     spans: list[Interval | None], values: np.ndarray, table: np.ndarray, K: int, groups: np.ndarray | None
 ) -> list[Interval | None]:
-    """The same intervals with Wilson's for shares of pictures, or of groups where no sample can show another share."""
+    """Replace the bootstrap intervals of proportions by Wilson's, see `proportion_interval`."""
     confusion = _confusion_matrix(table, K)
     rows = {"accuracy": table[:, 0] // K == table[:, 0] % K, "top_accuracy": table[:, 1] == 1}
     shares = {
@@ -297,14 +297,14 @@ def _replace_with_wilson(
         of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
         shares[len(OVERALL_NAMES) + k] = answered[of_class], None if groups is None else groups[of_class]
         shares[len(OVERALL_NAMES) + K + k] = of_class[answered], None if groups is None else groups[answered]
-    found = list(spans)
-    for place, (right, own) in shares.items():
-        found[place] = proportion_interval(right, own, spans[place])
-    if confusion.trace() == len(table):  # no error, and so no sample with another figure either
-        low = found[0].low if found[0] is not None else 0.0
+    intervals = list(spans)
+    for index, (right, own) in shares.items():
+        intervals[index] = proportion_interval(right, own, spans[index])
+    if confusion.trace() == len(table):  # without an error every bootstrap sample has the same value
+        low = intervals[0].low if intervals[0] is not None else 0.0
         for name in ("balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa"):
-            found[OVERALL_NAMES.index(name)] = Interval(low, 1.0)
-    return found
+            intervals[OVERALL_NAMES.index(name)] = Interval(low, 1.0)
+    return intervals
 
 
 def _auc_or_none(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> RocAuc | None:
@@ -318,17 +318,17 @@ def _compute_per_class(
     spans: list[Interval | None],
     ranks: list[RocAuc | None],
 ) -> tuple[PerClassMetrics, ...]:
-    found = []
+    per_class = []
     for k, (name, rank) in enumerate(zip(names, ranks, strict=True)):
         figures: dict[str, Any] = {}
         for number, kind in enumerate(PER_CLASS_NAMES):
             place = len(OVERALL_NAMES) + number * len(names) + k
             figures |= metric_fields(kind, values[place], spans[place])
         figures |= {} if rank is None else auc_fields(rank)
-        found.append(
+        per_class.append(
             PerClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **figures)
         )
-    return tuple(found)
+    return tuple(per_class)
 
 
 def _format_percent(share: float | None) -> str:
@@ -343,18 +343,18 @@ def _format_number_interval(interval: Span | None) -> str:
     return "" if interval is None else f"  (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"
 
 
-# A figure with its interval as the two fields that every table of figures keeps it in.
+# -- Shared by the metrics of all tasks
 
 
 def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, Any]:
-    """`name` and `name_interval`; nothing where the figure could not be measured."""
+    """The fields `name` and `name_interval` of a metrics class; empty where the value is not finite."""
     return {name: float(value), f"{name}_interval": span} if np.isfinite(value) else {}
 
 
 def proportion_interval(right: np.ndarray, groups: np.ndarray | None, samples: Interval | None) -> Interval | None:
-    """The interval of a share of pictures: Wilson's, or by groups that of the drawn samples.
+    """Interval of a proportion: Wilson's, or with groups the bootstrap interval `samples`.
 
-    Samples of a share of 0 or 1 are all alike, so there the groups are counted as if each were one picture.
+    All bootstrap samples of a proportion of 0 or 1 are equal, so there Wilson's interval counts each group as one image.
     """
     if not len(right):
         return None
@@ -367,7 +367,7 @@ def proportion_interval(right: np.ndarray, groups: np.ndarray | None, samples: I
 
 
 def auc_fields(auc: RocAuc) -> dict[str, Any]:
-    """An area under the ROC curve in the same way."""
+    """`metric_fields` of an area under the ROC curve."""
     return metric_fields("auroc", auc.value, auc.interval())
 
 

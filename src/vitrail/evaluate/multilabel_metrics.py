@@ -1,7 +1,7 @@
-"""What stored answers to the task `labels` are worth: ranking, precision and rates of each label, with intervals.
+"""Multilabel metrics of stored predictions, with 95 % intervals: AUROC, average precision, F1 and rates of each label.
 
-Labels that nobody knows are left out of every figure, and a label with few known positives or negatives out of the
-means. Every figure can be recomputed from `predictions/test.csv` alone.
+Unknown targets are left out of every metric, and labels with few known positives or negatives out of the means. Every
+metric can be recomputed from `predictions/test.csv` alone.
 """
 
 from __future__ import annotations
@@ -23,63 +23,63 @@ from .metrics import auc_fields, metric_fields, proportion_interval, require_fin
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
 
 MIN_PER_SIDE = 10
-"""Known positives, and known negatives, that a label needs for a ranking that can be told from luck."""
+"""Known positives, and known negatives, that a label needs to count in the means."""
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerLabelMetrics:
-    """One label. None where the split has nothing to measure it on."""
+    """Metrics of one label; None where the split cannot show them."""
 
     name: str
     n: int
-    """Pictures of which it is known."""
+    """Images with a known target."""
     positives: int
     """Pictures that have it."""
     rare: bool
-    """Fewer than ten known pictures with it, or without it: left out of the means, and without an interval."""
+    """Fewer than ten known positives or negatives: left out of the means, and without intervals."""
     prevalence: float | None = None
-    """Share of the known pictures that have it, which is also the average precision of a guess."""
+    """Fraction of the known images that have it, which is also the average precision of guessing."""
     auroc: float | None = None
-    """Chance that a picture with it scores above one without it."""
+    """Probability that an image with it scores above one without it."""
     auroc_interval: Span | None = None
     average_precision: float | None = None
-    """Area under precision by recall."""
+    """Area under the precision-recall curve."""
     average_precision_interval: Span | None = None
     sensitivity_at_90: float | None = None
-    """The largest sensitivity that leaves a specificity of at least 90 %, of any threshold."""
+    """The largest sensitivity of any threshold with a specificity of at least 90 %."""
     sensitivity_at_90_interval: Span | None = None
     f1: float | None = None
-    """Harmonic mean of precision and sensitivity, of the answers."""
+    """Harmonic mean of precision and sensitivity of the predicted labels."""
     f1_interval: Span | None = None
     sensitivity: float | None = None
-    """Share of the pictures with it that are answered so."""
+    """Fraction of the images with it that are predicted so."""
     sensitivity_interval: Span | None = None
     specificity: float | None = None
-    """Share of the pictures without it that are answered so."""
+    """Fraction of the images without it that are predicted so."""
     specificity_interval: Span | None = None
     calibration_error: float | None = None
-    """Mean distance of probability from share over 15 bins of as many pictures each, without what chance adds."""
+    """Debiased calibration error over 15 equal-count bins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultilabelMetrics:
-    """All figures of one split; intervals are 95 %, means are over the labels that are not rare.
+    """All metrics of one split; intervals are 95 %, means are over the labels that are not rare.
 
-    Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
-    pictures come in groups, shares have the bootstrap too, it draws whole groups, and DeLong's sums go over groups.
+    Proportions have Wilson intervals, areas under the ROC curve DeLong's, all others the percentile bootstrap. With
+    groups, proportions have the bootstrap too, it resamples whole groups, and DeLong's variance sums over groups.
     """
 
     split: str
     n: int
-    """Pictures of which at least one label is known."""
+    """Images with at least one known label."""
     groups: int | None = None
-    """Groups that the pictures come in, such as patients, if they do."""
+    """Number of groups, such as patients, if there are groups."""
     counted: int
-    """Labels that the means are over."""
+    """Number of labels in the means."""
     log_loss: float
-    """Mean binary cross-entropy over all known labels of all pictures, in nats."""
+    """Mean binary cross-entropy over all known labels, in nats."""
     log_loss_interval: Span
     per_label: tuple[PerLabelMetrics, ...]
     auroc: float | None = None
@@ -95,11 +95,11 @@ class MultilabelMetrics:
         return tuple(one.name for one in self.per_label if one.rare)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers, as in report.json; unmeasured values are absent."""
         return config.write(self)
 
     def headline(self) -> str:
-        """The figure a person asks for first, in a sentence without its full stop."""
+        """The primary metric in a sentence without its full stop."""
         where = f"on {self.n:,} held-out pictures ({self.split})"
         if self.auroc is None or self.auroc_interval is None:
             return f"Log loss {where}: {self.log_loss:.4f}; {self.describe_rare_labels()}"
@@ -109,7 +109,7 @@ class MultilabelMetrics:
         return f"AUROC {where}: {self.auroc:.4f} ({mean}95 % interval {low:.4f} to {high:.4f}){rest}"
 
     def describe_rare_labels(self) -> str:
-        """Which labels the means leave out and why; empty if none."""
+        """The labels left out of the means, and why; empty if none."""
         if not self.rare:
             return ""
         names = ", ".join(self.rare[:5]) + (f" and {len(self.rare) - 5} more" if len(self.rare) > 5 else "")
@@ -145,14 +145,14 @@ class MultilabelMetrics:
 def compute_multilabel_metrics(
     predictions: MultilabelPredictions, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
 ) -> MultilabelMetrics:
-    """Every figure of one table; a target from 0.5 on counts as a picture with the label.
+    """Compute every metric of one table; a target of at least 0.5 counts as positive.
 
     Args:
         groups: of each picture, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no label of any picture is known, or an answer is no number.
+        DataError: no label of any image is known, or a prediction is not finite.
 
     Source: definitions as in scikit-learn.
     """
@@ -176,10 +176,10 @@ def compute_multilabel_metrics(
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
     def compute_figures(rows: np.ndarray) -> np.ndarray:
-        """[1 + 2 + labels * FIGURES]: log loss, two means, and every figure of every label."""
+        """Log loss, two means, and RANKING_METRICS of every label: [1 + NUM_MEANS + labels * len(RANKING_METRICS)]."""
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
-        each = np.array([one.compute_metrics_for_counts(counts) for one in labels])  # [labels, FIGURES]
+        each = np.array([one.compute_metrics_for_counts(counts) for one in labels])  # [labels, metrics]
         means = each[common].mean(0) if common.any() else np.full(len(RANKING_METRICS), np.nan)
         return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
@@ -209,7 +209,7 @@ def compute_multilabel_metrics(
 
 
 NUM_MEANS = 2
-"""The first of `FIGURES` that are also given as means over labels: average precision and F1."""
+"""The first of RANKING_METRICS that are also averaged over labels: average precision and F1."""
 
 
 def _is_rare(label: RankedLabel) -> bool:
@@ -219,7 +219,7 @@ def _is_rare(label: RankedLabel) -> bool:
 def _compute_label_metrics(
     name: str, label: RankedLabel, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
 ) -> PerLabelMetrics:
-    """One label over the pictures of which it is known; `values` and `spans` begin with its figures."""
+    """Metrics of one label over its known images; `values` and `spans` begin with its RANKING_METRICS."""
     rare, rank = _is_rare(label), label.compute_auc(groups)
     figures: dict[str, Any] = {}
     for figure, value, span in zip(RANKING_METRICS, values, spans, strict=False):
@@ -250,27 +250,27 @@ def _format_interval(interval: Span | None) -> str:
     return "no label can be ranked" if interval is None else f"95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
 
 
-# One label with its pictures in the order of their scores, so that figures of drawn samples are cheap.
+# -- One label sorted by score, so that the metrics of a bootstrap sample are cheap
 
 RANKING_METRICS = ("average_precision", "f1", "sensitivity", "specificity", "sensitivity_at_90")
-"""What `Ranked.figures` gives, in order."""
+"""What `RankedLabel.compute_metrics_for_counts` returns, in order."""
 TARGET_SPECIFICITY = 0.9
 
 
 @dataclass(frozen=True)
 class RankedLabel:
-    """A label over the n pictures of a table, of which m are known."""
+    """One label of the n images of a table, m of them known, sorted by falling score."""
 
     n: int
     rows: Int64[np.ndarray, " m"]
-    """The known pictures, the highest score first."""
+    """Indices of the known images."""
     positive: Bool[np.ndarray, " m"]
-    """Which of them have it."""
+    """Their targets."""
     scores: Float64[np.ndarray, " m"]
     predicted: Bool[np.ndarray, " m"]
-    """Which are answered so."""
+    """Their predicted labels."""
     last_of_tie: Int64[np.ndarray, " s"]
-    """Where each run of equal scores ends."""
+    """Last index of each run of equal scores."""
 
     @classmethod
     def from_scores(
@@ -280,7 +280,7 @@ class RankedLabel:
         scores: Float64[np.ndarray, " n"],
         predicted: Bool[np.ndarray, " n"],
     ) -> RankedLabel:
-        """In order."""
+        """Select the known images and sort them by score."""
         rows = np.flatnonzero(known)
         rows = rows[np.argsort(-scores[rows], kind="stable")]
         ends = np.append(np.flatnonzero(np.diff(scores[rows])), len(rows) - 1) if len(rows) else np.zeros(0, np.int64)
@@ -288,36 +288,34 @@ class RankedLabel:
 
     @property
     def positives(self) -> int:
-        """Known pictures with the label."""
+        """Number of known images with the label."""
         return int(self.positive.sum())
 
     @property
     def negatives(self) -> int:
-        """Known pictures without it."""
+        """Number of known images without it."""
         return int((~self.positive).sum())
 
     def compute_metrics_for_counts(
         self, counts: Int64[np.ndarray, " n"]
-    ) -> Float64[np.ndarray, " compute_metrics_for_counts"]:
-        """FIGURES where each picture of the table is there `counts` times; NaN for what these cannot show."""
+    ) -> Float64[np.ndarray, " metrics"]:
+        """RANKING_METRICS of a sample that holds image i of the table counts[i] times; NaN for undefined ones."""
         weights = counts[self.rows]
         ups, downs = weights * self.positive, weights * ~self.positive
         P, N = ups.sum(), downs.sum()
-        found, alarms = (ups * self.predicted).sum(), (downs * self.predicted).sum()
-        hits, wrong = (
-            np.cumsum(ups)[self.last_of_tie],
-            np.cumsum(downs)[self.last_of_tie],
-        )  # answering from each score on
+        true_positives, false_positives = (ups * self.predicted).sum(), (downs * self.predicted).sum()
+        hits, wrong = np.cumsum(ups)[self.last_of_tie], np.cumsum(downs)[self.last_of_tie]  # at each threshold
         with np.errstate(invalid="ignore", divide="ignore"):
             precision = hits / np.maximum(hits + wrong, 1)
             average_precision = (np.diff(hits, prepend=0) * precision).sum() / P
-            f1 = 2 * found / (P + found + alarms)
+            f1 = 2 * true_positives / (P + true_positives + false_positives)
             allowed = hits[wrong <= (1 - TARGET_SPECIFICITY) * N + 1e-9]
             best = (allowed[-1] if len(allowed) else 0) / P
-            return np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
+            sensitivity, specificity = true_positives / P, 1 - false_positives / N
+            return np.array([average_precision, f1, sensitivity, specificity, best if N else np.nan])
 
     def compute_auc(self, groups: np.ndarray | None) -> RocAuc | None:
-        """Under the ROC curve; None where all known pictures are of one kind."""
+        """Area under the ROC curve; None where all known images are positive, or all negative."""
         if not (self.positives and self.negatives):
             return None
         known, positive, scores = np.zeros(self.n, bool), np.zeros(self.n, bool), np.zeros(self.n)
@@ -325,18 +323,18 @@ class RankedLabel:
         return roc_auc_with_influence(positive, scores, known, groups)
 
     def compute_calibration_error(self) -> float:
-        """Of the probability of the label."""
+        """Debiased calibration error of the probability of the label."""
         return debiased_calibration_error(self.scores, self.positive)
 
 
-# What each known label of each picture costs: binary cross-entropy, for metrics and for comparisons alike.
+# -- Loss of each label
 
 MIN_PROBABILITY = np.finfo(np.float32).tiny
-"""Probabilities count as at least this much, so that a loss is finite."""
+"""Lower bound of probabilities in losses, so that these are finite."""
 
 
 def label_losses(predictions: MultilabelPredictions) -> Float64[np.ndarray, "n K"]:
-    """Binary cross-entropy in nats, 0 where a label is not known."""
+    """Binary cross-entropy of each label in nats, 0 where unknown."""
     known = predictions.known_mask
     targets = np.where(known, 0 if predictions.targets is None else predictions.targets, 0).astype(np.float64)
     chances = np.where(known, predictions.probabilities, 0.5).astype(np.float64)

@@ -1,4 +1,4 @@
-"""How unlike the training pictures a picture is, by what the model makes of it: a score, and a cut that few pass."""
+"""Out-of-distribution detection: Mahalanobis and nearest-neighbour distances of features, and a threshold for abstention."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .conformal import conformal_quantile, min_calibration_size
 
 NUM_NEIGHBORS = 50
 MAX_BANK_SIZE = 2000
-"""Training pictures that are kept as neighbours, evenly taken."""
+"""Training images in the bank of neighbours, evenly spaced."""
 MIN_IMAGES_PER_NEIGHBOR = 20
-"""Of n training pictures at most n / 20 count as neighbours."""
+"""The number of neighbours is at most n / 20 for n training images."""
 MIN_SCATTER = 1e-6
 OOD_ALPHA = 0.01
-"""Share of validation pictures beyond the cut."""
+"""Fraction of validation images beyond the threshold."""
 
 
 @dataclass(frozen=True)
 class FeatureStats:
-    """What training pictures look like to the model: features of length 1, their classes' means and scatter."""
+    """Statistics of L2-normalised training features: class means, whitening, and a bank of neighbours."""
 
     means: Float32[np.ndarray, "K D"]
-    """One per class, or a single one where pictures have no class."""
+    """One per class, or a single one for tasks without classes."""
     whitening: Float32[np.ndarray, "D D"]
-    """Features times this have unit scatter around their class's mean."""
+    """Features times this have unit covariance within classes."""
     bank: Float32[np.ndarray, "n D"]
-    """Training pictures, for the distance to neighbours."""
+    """Features of training images, for the distance to neighbours."""
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """As a bundle keeps them."""
+        """As a bundle stores them."""
         return {
             "means": torch.from_numpy(self.means),
             "whitening": torch.from_numpy(self.whitening),
@@ -48,10 +48,10 @@ class FeatureStats:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], width: int, where: str) -> FeatureStats | None:
-        """What a bundle has kept for a model of this width; None if it has kept nothing.
+        """Read the statistics of a bundle for a model of this width; None if it has none.
 
         Raises:
-            DamagedFileError: its arrays are not those three, or do not fit together.
+            DamagedFileError: other arrays than these three, or shapes that do not fit.
         """
         if not tensors:
             return None
@@ -67,7 +67,7 @@ class FeatureStats:
         return cls(*(tensors[name].float().numpy() for name in ("means", "whitening", "bank")))
 
     def mahalanobis_distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
-        """The Mahalanobis distance to the nearest mean, squared.
+        """Squared Mahalanobis distance to the nearest class mean.
 
         Source: Lee et al. 2018, "A simple unified framework for detecting out-of-distribution samples"; on features of
         length 1 as in Mueller and Hein 2025, "Mahalanobis++".
@@ -78,7 +78,7 @@ class FeatureStats:
         return np.asarray(np.maximum(squares, 0).min(1))
 
     def knn_distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
-        """1 less the cosine to the k-th most similar training picture, k being 50 or fewer where those are few.
+        """1 minus the cosine similarity to the k-th nearest training image; k is 50, or fewer for a small bank.
 
         Source: Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors".
         """
@@ -94,10 +94,10 @@ class FeatureStats:
 def fit_feature_stats(
     features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"] | None
 ) -> FeatureStats | None:
-    """From features of training pictures, which nobody has augmented; None where they do not scatter at all.
+    """Fit the statistics to features of training images without augmentation; None if the features have no variance.
 
     Args:
-        classes: of each picture, where it has one class.
+        classes: class index of each image, for classification.
     """
     from sklearn.covariance import ledoit_wolf
 
@@ -118,10 +118,10 @@ def fit_feature_stats(
 
 
 def fit_ood_threshold(scores: Float64[np.ndarray, " n"], alpha: float = OOD_ALPHA) -> float | None:
-    """The score that a further picture of the same kind passes with a chance of at most `alpha`.
+    """Conformal threshold: a further in-distribution image exceeds it with probability at most `alpha`.
 
-    Half-way to the next larger score, or a little above the largest, so that rounding moves no picture over it. None
-    with fewer than 99 pictures (for 0.01), of which even the largest score promises less.
+    It lies half-way to the next larger score, or a little above the largest, so that rounding changes no decision. None
+    with too few images: fewer than 99 for alpha = 0.01.
     """
     if len(scores) < min_calibration_size(alpha):
         return None
@@ -135,7 +135,7 @@ def _l2_normalize(features: np.ndarray) -> np.ndarray:
     return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
 
 
-# How well a model's scores tell pictures of another kind from those that it has held out, and what its cut does.
+# -- Comparison of held-out images with images of another source
 
 Span = tuple[float, float]
 MAHALANOBIS_SCORE, KNN_SCORE = "Mahalanobis distance", "distance to neighbours"
@@ -143,18 +143,18 @@ MAHALANOBIS_SCORE, KNN_SCORE = "Mahalanobis distance", "distance to neighbours"
 
 @dataclass(frozen=True, kw_only=True)
 class OodScore:
-    """One score."""
+    """How well one score separates the two sources."""
 
     score: str
     auroc: float
-    """Chance that a picture of the other kind scores above a held-out one."""
+    """Probability that an image of the other source scores above a held-out one."""
     auroc_interval: Span
     """95 %, DeLong's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedShare:
-    """How many pictures lie beyond the stored cut, and are answered with `unlike`."""
+    """Fraction of images beyond the stored threshold, which get the abstain reason `unlike`."""
 
     share: float
     interval: Span
@@ -163,7 +163,7 @@ class RejectedShare:
 
 @dataclass(frozen=True, kw_only=True)
 class OodComparison:
-    """Held-out pictures of a run beside those of another source."""
+    """Out-of-distribution scores of a run's held-out images and of another source."""
 
     source: str
     split: str
@@ -172,18 +172,18 @@ class OodComparison:
     others: int
     scores: tuple[OodScore, ...]
     cut: float | None = None
-    """The Mahalanobis distance from which on a picture is unlike; None where validation pictures were too few."""
+    """The threshold of the Mahalanobis distance; None with too few validation images."""
     held_out: RejectedShare | None = None
-    """Of the held-out pictures; about one in a hundred is meant to be."""
+    """Of the held-out images; about 1 % is expected."""
     unlike: RejectedShare | None = None
     """Of the other source."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers; unmeasured values are absent."""
         return config.write(self)
 
     def table(self) -> str:
-        """A line for each score and what the cut does, for the terminal."""
+        """A line for each score and the verdict, for the terminal."""
         width = max(len(one.score) for one in self.scores)
         lines = [
             f"{self.n:,} held-out pictures of {self.source} ({self.split}) beside {self.others:,} of {self.other}",
@@ -195,7 +195,7 @@ class OodComparison:
         return "\n".join([*lines, self.verdict()])
 
     def verdict(self) -> str:
-        """What the cut does, in a sentence or two."""
+        """The effect of the threshold, in a sentence or two."""
         if self.unlike is None or self.held_out is None:
             return (
                 "No picture is answered with 'unlike': the cut takes at least 99 validation pictures, and the training "
@@ -215,34 +215,32 @@ def compare_ood(
     names: tuple[str, str, str],
     groups: tuple[Shaped[np.ndarray, " n"] | None, Shaped[np.ndarray, " m"] | None] = (None, None),
 ) -> OodComparison:
-    """Compare both scores of two sets of features.
+    """Compare both scores on features of held-out images and of another source.
 
     Args:
-        feature_stats: what the training pictures look like.
-        cut: of the Mahalanobis distance.
+        feature_stats: of the training images.
+        cut: threshold of the Mahalanobis distance.
         names: of the run's own source, of the split, and of the other source.
-        groups: of each picture, such as its patient, of either source.
+        groups: group of each image, such as its patient, for either source.
 
-    Source: the question and the AUROC are those of Hendrycks and Gimpel 2017, "A baseline for detecting misclassified
-    and out-of-distribution examples"; the scores are those of `evaluate.unlike`.
+    Source: Hendrycks and Gimpel 2017, "A baseline for detecting misclassified and out-of-distribution examples", for
+    the AUROC; the scores are those of `FeatureStats`.
     """
-    both, foreign = (
-        np.concatenate([in_features, out_features]),
-        np.arange(len(in_features) + len(out_features)) >= len(in_features),
-    )
+    both = np.concatenate([in_features, out_features])
+    foreign = np.arange(len(both)) >= len(in_features)
     belong = (
         None if all(one is None for one in groups) else _disjoint_groups(groups, (len(in_features), len(out_features)))
     )
     distances = feature_stats.mahalanobis_distances(both)
     scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, feature_stats.knn_distances(both)))
-    found = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
+    areas = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
     return OodComparison(
         source=names[0],
         split=names[1],
         n=len(in_features),
         other=names[2],
         others=len(out_features),
-        scores=tuple(OodScore(score=name, auroc=one.value, auroc_interval=one.interval()) for name, one in found),
+        scores=tuple(OodScore(score=name, auroc=one.value, auroc_interval=one.interval()) for name, one in areas),
         cut=cut,
         held_out=None if cut is None else _rejected_share(distances[~foreign] > cut),
         unlike=None if cut is None else _rejected_share(distances[foreign] > cut),
@@ -250,12 +248,12 @@ def compare_ood(
 
 
 def _disjoint_groups(groups: tuple[np.ndarray | None, np.ndarray | None], counts: tuple[int, int]) -> np.ndarray:
-    """Groups of both sources under names that neither shares with the other; a picture without one is its own."""
-    found = []
-    for number, (one, count) in enumerate(zip(groups, counts, strict=True)):
+    """Group numbers that the two sources do not share; an image without a group is its own group."""
+    parts = []
+    for source, (one, count) in enumerate(zip(groups, counts, strict=True)):
         numbers = np.arange(count) if one is None else np.unique(one, return_inverse=True)[1]
-        found.append(2 * numbers + number)
-    return np.concatenate(found)
+        parts.append(2 * numbers + source)
+    return np.concatenate(parts)
 
 
 def _rejected_share(flags: np.ndarray) -> RejectedShare:

@@ -1,4 +1,4 @@
-"""The table of answers of any task: made from a model's outputs, joined, and read again."""
+"""Prediction tables of any task: built from outputs, concatenated, reordered, read, averaged, and extended with sets."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def predictions_from_outputs(
     decisions: Decisions | None = None,
     distances: np.ndarray | None = None,
 ) -> TaskPredictions:
-    """The table of a model's answers.
+    """Build the table of predictions from model outputs.
 
     Args:
-        outputs: of the model, [n, K]; of no pictures, any empty array.
+        outputs: of the model, [n, K]; without images any empty array.
         names: of the K outputs.
-        scaling: of the task `number`, the scale that its numbers were learnt on; None if outputs have their unit.
-        rows: (path, id) of each picture.
-        targets: int64 [n] for classes, float32 [n, K] for the others.
-        decisions: what turns outputs into answers; None takes them at their word.
-        distances: of the pictures from those of the training, if they were measured.
+        scaling: target scaling of regression; None if outputs have the user's units.
+        rows: (path, id) of each image.
+        targets: int64 [n] for classes, float32 [n, K] for the other tasks.
+        decisions: calibration, thresholds and abstention; None applies none.
+        distances: out-of-distribution distances, if they were computed.
     """
     paths, ids = tuple(path for path, _ in rows), tuple(id for _, id in rows)
     outputs, left, by = outputs.reshape(len(rows), len(names)), tuple(skipped), decisions or Decisions()
@@ -65,7 +65,7 @@ def predictions_from_outputs(
 
 
 def concat_predictions(parts: Sequence[TaskPredictions]) -> TaskPredictions:
-    """One table from several of one task, in the order given.
+    """Concatenate tables of one task in the given order.
 
     Raises:
         UsageError: no parts, or parts of different tasks, names or splits.
@@ -83,32 +83,34 @@ def concat_predictions(parts: Sequence[TaskPredictions]) -> TaskPredictions:
 
 
 def output_names(predictions: TaskPredictions) -> tuple[str, ...]:
-    """Of its classes, labels or columns."""
+    """Names of the classes, labels or columns."""
     return predictions.columns if isinstance(predictions, RegressionPredictions) else predictions.classes
 
 
 def reorder_outputs(predictions: TaskPredictions, names: tuple[str, ...]) -> TaskPredictions:
-    """The same answers with classes, labels or columns in the order of `names`, which are the same names."""
+    """Reorder classes, labels or columns as in `names`, a permutation of the table's names."""
     if output_names(predictions) == names:
         return predictions
     places = [output_names(predictions).index(name) for name in names]
     if isinstance(predictions, ClassificationPredictions):
-        new = np.append(np.argsort(places), UNKNOWN_CLASS)  # the new number of each class, and of an unknown one
+        new = np.append(np.argsort(places), UNKNOWN_CLASS)  # old class index -> new one; -1 stays -1
         targets = None if predictions.targets is None else new[predictions.targets]
-        shown = predictions.probabilities[:, places]
+        probabilities = predictions.probabilities[:, places]
         sets = None if predictions.sets is None else predictions.sets[:, places]
-        said = new[predictions.labels]
-        return replace(predictions, classes=names, probabilities=shown, targets=targets, predicted=said, sets=sets)
+        labels = new[predictions.labels]
+        return replace(
+            predictions, classes=names, probabilities=probabilities, targets=targets, predicted=labels, sets=sets
+        )
     targets = None if predictions.targets is None else predictions.targets[:, places]
     if isinstance(predictions, MultilabelPredictions):
-        shown, said = predictions.probabilities[:, places], predictions.labels[:, places]
-        return replace(predictions, classes=names, probabilities=shown, targets=targets, predicted=said)
+        probabilities, labels = predictions.probabilities[:, places], predictions.labels[:, places]
+        return replace(predictions, classes=names, probabilities=probabilities, targets=targets, predicted=labels)
     ranges = None if predictions.ranges is None else predictions.ranges[:, places]
     return replace(predictions, columns=names, values=predictions.values[:, places], targets=targets, ranges=ranges)
 
 
 def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
-    """Read the table that answers to this task were written to.
+    """Read a predictions file of this task.
 
     Raises:
         DataError: not such a table; the message names the file and the line.
@@ -122,13 +124,13 @@ def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
     )
 
 
-# Several models as one: the mean of their answers, and what they have decided together.
+# -- Ensembles
 
 
 def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
-    """The means of what several models have decided; what not all have decided, none has.
+    """Mean decisions of an ensemble; a decision that not every model has is dropped.
 
-    Distances of several models have no common cut: a picture is unlike where half of the models or more say so.
+    Distances of several models have no common threshold: `average_predictions` takes a majority vote instead.
     """
     first, *rest = decisions
     if not rest:
@@ -149,25 +151,27 @@ def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
 
 
 def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions) -> TaskPredictions:
-    """One table from those of several models about the same pictures.
+    """Average the predictions of an ensemble on the same images; at least half of the models decide on `unlike`.
 
     Args:
-        decisions: what they have decided together.
+        decisions: from `average_decisions`.
     """
     first, *rest = tables
     if not rest:
         return first
-    said = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
-    unlike = np.asarray(np.mean(said, axis=0) >= 0.5)
+    votes = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
+    unlike = np.asarray(np.mean(votes, axis=0) >= 0.5)
     if isinstance(first, RegressionPredictions):
         values = np.asarray(np.mean([one.values for one in tables if isinstance(one, RegressionPredictions)], axis=0))
         return replace(first, values=values, abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)))
     several = [one.probabilities for one in tables if not isinstance(one, RegressionPredictions)]
     probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
     if isinstance(first, MultilabelPredictions):
-        told = _merge_abstain_reasons(unlike, np.zeros(len(first), bool))
         return replace(
-            first, probabilities=probabilities, predicted=decisions.predict_labels(probabilities), abstain_reasons=told
+            first,
+            probabilities=probabilities,
+            predicted=decisions.predict_labels(probabilities),
+            abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)),
         )
     assert isinstance(first, ClassificationPredictions)
     unsure = probabilities.max(1) < decisions.sure if len(first) else np.zeros(0, bool)
@@ -183,14 +187,14 @@ def _merge_abstain_reasons(unlike: np.ndarray, unsure: np.ndarray) -> tuple[str,
     return tuple(np.where(unlike, UNLIKE, np.where(unsure, UNSURE, "")).tolist())
 
 
-# Answers with what surrounds them, sets of classes and ranges of numbers that hold the truth as often as promised.
+# -- Conformal sets and ranges
 
 
 def require_sets_support(task: Task, decisions: Decisions) -> None:
-    """Refuse to surround answers with nothing, before a picture is answered.
+    """Check that the model has conformal sets or ranges, before inference.
 
     Raises:
-        UsageError: labels, which have thresholds instead; or nothing was fitted, as on too few validation pictures.
+        UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
     """
     if task == "labels":
         raise _no_label_sets_error()
@@ -205,16 +209,13 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
 
 
 def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
-    """The same answers with a set of classes for each picture, or a range for each number.
-
-    The promise is that of `conformal`: of pictures like the validation ones all but a share of `decided.miss` have
-    their truth inside.
+    """Add the conformal set of classes of each image, or the range of each number; see `conformal` for the guarantee.
 
     Args:
-        decisions: what was fitted on validation pictures; of several models, what they have decided together.
+        decisions: of the model; of an ensemble, from `average_decisions`.
 
     Raises:
-        UsageError: as `refuse_without_sets`.
+        UsageError: as `require_sets_support`.
     """
     if isinstance(predictions, ClassificationPredictions):
         require_sets_support("classes", decisions)

@@ -1,7 +1,12 @@
-"""The table of answers to the task `classes`: one of K for each picture.
+"""Prediction tables of classification, multilabel and regression, written to and read from CSV.
 
-`path,id,split,target,label,probability,prob_<class>...,abstain`. Reports and comparisons are built from this table
-and never ask the model again.
+Reports and comparisons are built from these tables and never run the model again. The columns are
+
+    path,id,split,target,label,probability,prob_<class>...[,set],abstain           classes
+    path,id,split,target,label,probability,prob_<label>...,abstain                 labels
+    path,id,split,target_<column>...,value_<column>...[,low_<column>,high_<column>...],abstain    regression
+
+An empty target is unknown. Cells of labels hold several names, see `tables.format_label_cell`.
 """
 
 from __future__ import annotations
@@ -33,27 +38,27 @@ from .tables import (
 )
 
 UNKNOWN_CLASS = -1
-"""The target of a picture whose class is not known; an empty cell in the file."""
+"""Target of an image of unknown class; an empty cell in the file."""
 
 TARGET_COLUMNS = ("target", "label", "probability")
 SET_COLUMN = "set"
-"""The column of classes that hold the truth together, where sets were asked for."""
+"""Column of the conformal set, if sets were requested."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassificationPredictions(PredictionTable):
-    """What a model said of n pictures, with K probabilities each."""
+    """Predictions of one class for each of n images, with K probabilities."""
 
     targets: np.ndarray | None
-    """int64 [n], positions in `classes`, -1 where unknown; None when no target is known."""
+    """int64 [n], indices into `classes`, -1 where unknown; None when no target is known."""
     probabilities: np.ndarray
     """float32 [n, K], rows sum to 1."""
     classes: tuple[str, ...]
     """The K class names, in the order of the model's outputs."""
     predicted: np.ndarray | None = None
-    """int64 [n]: the class that each picture is said to be of; the most probable one if nothing else is given."""
+    """int64 [n]: the predicted class; None takes the most probable one."""
     sets: np.ndarray | None = None
-    """bool [n, K]: which classes hold the truth together as often as was promised; None if nobody asked."""
+    """bool [n, K]: conformal sets; None if they were not requested."""
 
     def __post_init__(self) -> None:
         check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
@@ -65,14 +70,14 @@ class ClassificationPredictions(PredictionTable):
 
     @property
     def labels(self) -> np.ndarray:
-        """int64 [n]: the class that each picture is said to be of."""
+        """int64 [n]: the predicted class."""
         if self.predicted is not None:
             return self.predicted
         return self.probabilities.argmax(1) if len(self) else np.zeros(0, np.int64)
 
     @property
     def confidences(self) -> np.ndarray:
-        """float32 [n]: the probability of that class."""
+        """float32 [n]: the probability of the predicted class."""
         return self.probabilities[np.arange(len(self)), self.labels]
 
     def column_names(self) -> list[str]:
@@ -84,7 +89,7 @@ class ClassificationPredictions(PredictionTable):
         ]
 
     def format_cells(self) -> Iterator[list[str]]:
-        """As `Table` says."""
+        """As in `PredictionTable`."""
         names = [escape_cell(name) for name in self.classes]
         sets = self._set_cells()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
@@ -101,7 +106,7 @@ class ClassificationPredictions(PredictionTable):
         return [[escape_cell(format_label_cell(row, names))] for row in self.sets.astype(float).tolist()]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
-        """As `Table` says; a set is the names that it holds."""
+        """As in `PredictionTable`; a set is a list of names."""
         targets = [UNKNOWN_CLASS] * len(self) if self.targets is None else self.targets.tolist()
         chances = {
             f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)
@@ -142,7 +147,7 @@ def concat_class_predictions(parts: Sequence[ClassificationPredictions]) -> Clas
 
 
 def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
-    """Read a table that `Predictions.write_csv` wrote.
+    """Read a table that `ClassificationPredictions.write_csv` wrote.
 
     Raises:
         DataError: not such a table; the message names the file and the line.
@@ -154,7 +159,7 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
     targets = [_class_index(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
     chances = slice(len(TARGET_COLUMNS), len(TARGET_COLUMNS) + len(classes))
     rows = [parse_numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
-    said = [_class_index(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
+    labels = [_class_index(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
     return ClassificationPredictions(
         paths=table.paths,
@@ -163,7 +168,7 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
         targets=known if (known != UNKNOWN_CLASS).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
-        predicted=np.array(said, dtype=np.int64),
+        predicted=np.array(labels, dtype=np.int64),
         sets=_read_sets(table, classes) if with_sets else None,
         abstain_reasons=table.abstain_reasons,
     )
@@ -176,7 +181,7 @@ def _read_sets(table: RawTable, classes: tuple[str, ...]) -> np.ndarray:
 
 
 def classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The names behind `prob_` in the header of a table of classes or labels.
+    """The names after `prob_` in the header of a table of classes or labels.
 
     Raises:
         DataError: another column among them.
@@ -194,27 +199,24 @@ def _class_index(name: str, positions: dict[str, int], where: str, column: str =
     return positions[name] if name else UNKNOWN_CLASS
 
 
-# The table of answers to the task `labels`: any of K for each picture, each with a probability of its own.
-#
-# `path,id,split,target,label,probability,prob_<label>...,abstain`, the columns of the other tasks. `target` and
-# `label` hold any number of names, as `label_cells` says; `probability` is that of the likeliest label.
+# -- Multilabel
 
 LABEL_THRESHOLD = 0.5
-"""A label is answered from this probability on where no other threshold was chosen, and there from this share on."""
+"""Default threshold of label probabilities; soft targets count as positive from it on too."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MultilabelPredictions(PredictionTable):
-    """What a model said of n pictures, with the probability of each of K labels."""
+    """Predictions of any of K labels for each of n images; the `probability` column is that of the likeliest label."""
 
     targets: np.ndarray | None
     """float32 [n, K] in 0..1, NaN where unknown; None when no target is known."""
     probabilities: np.ndarray
-    """float32 [n, K], each for itself."""
+    """float32 [n, K], independent of each other."""
     classes: tuple[str, ...]
-    """The K names, in the order of the model's outputs; none is empty or there twice."""
+    """The K names, in the order of the model's outputs; unique and not empty."""
     predicted: np.ndarray | None = None
-    """bool [n, K]: which labels each picture is said to have; those from one half on if nothing else is given."""
+    """bool [n, K]: the predicted labels; None takes a threshold of 0.5."""
 
     def __post_init__(self) -> None:
         check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
@@ -230,12 +232,12 @@ class MultilabelPredictions(PredictionTable):
 
     @property
     def labels(self) -> np.ndarray:
-        """bool [n, K]: which labels each picture is said to have."""
+        """bool [n, K]: the predicted labels."""
         return self.probabilities >= LABEL_THRESHOLD if self.predicted is None else self.predicted
 
     @property
     def known_mask(self) -> np.ndarray:
-        """bool [n, K]: of which labels the target is known."""
+        """bool [n, K]: labels with a known target."""
         return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
     def column_names(self) -> list[str]:
@@ -243,7 +245,7 @@ class MultilabelPredictions(PredictionTable):
         return [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
 
     def format_cells(self) -> Iterator[list[str]]:
-        """As `Table` says."""
+        """As in `PredictionTable`."""
         names = [escape_name(name) for name in self.classes]
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
         for target, answer, row in zip(
@@ -256,19 +258,19 @@ class MultilabelPredictions(PredictionTable):
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
-        """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
+        """As in `PredictionTable`; predicted labels are a list, targets a dictionary of 0..1 or None."""
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        said = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
+        labels = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
         return {
             "target": TypedColumn(self.classes, [self._target_as_dict(target) for target in targets.tolist()]),
-            "label": TypedColumn("names", said),
+            "label": TypedColumn("names", labels),
             "probability": TypedColumn("number", self.probabilities.max(1)),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
 
     def _target_as_dict(self, target: list[float]) -> dict[str, float | None] | None:
-        told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
-        return None if all(t is None for t in told.values()) else told
+        by_name = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
+        return None if all(t is None for t in by_name.values()) else by_name
 
 
 def concat_label_predictions(parts: Sequence[MultilabelPredictions]) -> MultilabelPredictions:
@@ -293,7 +295,7 @@ def concat_label_predictions(parts: Sequence[MultilabelPredictions]) -> Multilab
 
 
 def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
-    """Read a table that `LabelPredictions.write_csv` wrote.
+    """Read a table that `MultilabelPredictions.write_csv` wrote.
 
     Raises:
         DataError: not such a table; the message names the file and the line.
@@ -302,7 +304,7 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
     classes = classes_from_header(table.header, path)
     positions = {escape_name(name): k for k, name in enumerate(classes)}
     targets = [parse_label_cell(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
-    said = [parse_label_cell(unescape_cell(cells[1]), positions, where) for where, cells in table.rows]
+    labels = [parse_label_cell(unescape_cell(cells[1]), positions, where) for where, cells in table.rows]
     rows = [parse_numbers(cells[len(TARGET_COLUMNS) :], where, "probabilities") for where, cells in table.rows]
     shape = (len(rows), len(classes))
     known = np.array(targets, dtype=np.float32).reshape(shape)
@@ -313,14 +315,12 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
         targets=None if np.isnan(known).all() else known,
         probabilities=np.array(rows, dtype=np.float32).reshape(shape),
         classes=classes,
-        predicted=np.array(said, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
+        predicted=np.array(labels, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
         abstain_reasons=table.abstain_reasons,
     )
 
 
-# The table of answers to the task `number`: one or more numbers for each picture, in the user's units.
-#
-# `path,id,split,target_<column>...,value_<column>...,abstain`; an empty target is not known.
+# -- Regression
 
 EXPECTED_HEADER = "target_<column>...,value_<column>..."
 RANGE_ENDS = ("low", "high")
@@ -328,16 +328,16 @@ RANGE_ENDS = ("low", "high")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegressionPredictions(PredictionTable):
-    """What a model said of n pictures, with K numbers each."""
+    """Predictions of K numbers for each of n images, in the user's units."""
 
     targets: np.ndarray | None
     """float32 [n, K], NaN where unknown; None when no target is known."""
     values: np.ndarray
-    """float32 [n, K]: the answers."""
+    """float32 [n, K]: the predictions."""
     columns: tuple[str, ...]
     """The K names, in the order of the model's outputs."""
     ranges: np.ndarray | None = None
-    """float32 [n, K, 2]: from where to where each number lies as often as was promised; None if nobody asked."""
+    """float32 [n, K, 2]: conformal ranges, low and high; None if they were not requested."""
 
     def __post_init__(self) -> None:
         check_prediction_shape(self, self.values, self.columns, "columns need values")
@@ -349,23 +349,23 @@ class RegressionPredictions(PredictionTable):
 
     @property
     def known_mask(self) -> np.ndarray:
-        """bool [n, K]: which targets are known."""
+        """bool [n, K]: known targets."""
         return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
     def column_names(self) -> list[str]:
-        """The targets, then the answers; their ranges, if there are any."""
+        """The targets, then the predictions; then their ranges, if there are any."""
         targets, values = ([f"{what}_{name}" for name in self.columns] for what in ("target", "value"))
         return [*targets, *values, *self._range_columns()]
 
     def format_cells(self) -> Iterator[list[str]]:
-        """As `Table` says."""
-        told = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
-        for target, value, ends in told:
+        """As in `PredictionTable`."""
+        rows = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        for target, value, ends in rows:
             known = ["" if number != number else format_float32(number) for number in target]
             yield [*known, *map(format_float32, value), *map(format_float32, ends)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
-        """As `Table` says."""
+        """As in `PredictionTable`."""
         known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
         ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._range_columns())).T
         return {
@@ -381,7 +381,7 @@ class RegressionPredictions(PredictionTable):
         return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in RANGE_ENDS]
 
     def _flat_ranges(self) -> list[list[float]]:
-        """Of each picture low, high, low, high, ...; nothing where there are no ranges."""
+        """Low, high, low, high, ... of each image; empty lists without ranges."""
         if self.ranges is None:
             return [[]] * len(self)
         found: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
@@ -413,7 +413,7 @@ def concat_regression_predictions(parts: Sequence[RegressionPredictions]) -> Reg
 
 
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
-    """Read a table that `NumberPredictions.write_csv` wrote.
+    """Read a table that `RegressionPredictions.write_csv` wrote.
 
     Raises:
         DataError: not such a table; the message names the file and the line.

@@ -149,7 +149,7 @@ def write_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder that nobody shall find half deleted: its name goes first.
+    """Delete a folder, its name first, so that no reader finds it half deleted.
 
     Raises:
         OSError: permission is missing; the folder is then still whole under its name, or out of sight.

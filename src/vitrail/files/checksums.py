@@ -34,7 +34,7 @@ def write_manifest(folder: Path, with_page: bool = True) -> None:
     """Flush every file of a folder, then list them in its manifest, the last file to be written.
 
     Args:
-        with_page: whether README.md is listed, so that nobody may edit it.
+        with_page: whether README.md is listed, and so must not be edited.
     """
     files = {name: folder / name for name in sorted(_list_names(folder)) if with_page or name != README_FILE}
     for name, file in files.items():

@@ -327,7 +327,7 @@ def list_files(folder: Path) -> dict[str, int]:
 def push_folder(folder: Path, repository: str, private: bool, message: str) -> PushResult:
     """Put the files of a folder into a model repository, which is made if need be.
 
-    A card that a person has edited there is left as it is; whoever edits one meanwhile is not written over either.
+    A card edited on the Hub is left as it is, also one that is edited meanwhile.
 
     Args:
         private: make it for its owner alone; one that is there keeps who may see it.
@@ -456,7 +456,7 @@ def seal_card(card: str) -> str:
 
 
 def is_unedited(card: str) -> bool:
-    """Whether a card is ours, and nobody has changed a word of it."""
+    """Whether a card is ours and unchanged."""
     text = card.replace("\r\n", "\n")
     seal = SEAL_PATTERN.search(text)
     return seal is not None and seal[1] == _digest(_strip_seal(text))

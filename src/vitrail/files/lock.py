@@ -73,7 +73,7 @@ class Lock:
                 f"delete {self.path}."
             )
         aside = self.path.with_name(f"{self.FILE}-{secrets.token_hex(4)}")
-        with suppress(FileNotFoundError):  # somebody else was quicker
+        with suppress(FileNotFoundError):  # another process was quicker
             self.path.rename(aside)
             if _read_holder(aside) == holder:
                 aside.unlink()
@@ -144,7 +144,7 @@ def _pid_exists(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True  # somebody else's
+        return True  # of another process
     return True
 
 

@@ -1,6 +1,6 @@
 """Tensors that are views of a mapped file, and how they come into memory of their own without both staying there.
 
-A file that somebody cuts short while it is mapped is the operating system's to punish: it ends the process (SIGBUS).
+A file that is cut short while it is mapped ends the process (SIGBUS).
 """
 
 from __future__ import annotations

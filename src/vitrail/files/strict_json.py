@@ -64,7 +64,7 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
 
 
 class _UnsafeJsonError(Exception):
-    """Well-formed JSON that nobody honest writes; the words follow the file's name."""
+    """Well-formed JSON that no honest program writes; the text follows the file name."""
 
 
 _ADVICE = "Use another copy of it."
@@ -116,7 +116,7 @@ def _shorten_error(error: Exception) -> str:
     return str(error).splitlines()[0][:100] if str(error) else type(error).__name__
 
 
-# The `config.json` beside somebody else's weights: bounded before anything is built from it, its code never run.
+# The `config.json` beside foreign weights: bounded before anything is built from it, its code never run.
 
 FIELD_RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("image_size", "img_size", "input_size"), (1, 16_384)),
@@ -145,7 +145,7 @@ CODE_FIELDS = (
     "chat_template",
     "pipeline_class_name",
 )
-"""Fields that ask a reader to fetch or run somebody's code."""
+"""Fields that ask a reader to fetch or run foreign code."""
 
 
 class ForeignConfig(NamedTuple):
@@ -181,7 +181,7 @@ def _check_ranges(fields: Mapping[str, Any], prefix: str, path: Path) -> None:
     for name, value in fields.items():
         if isinstance(value, dict):
             _check_ranges(value, f"{prefix}{name}.", path)
-        elif name in FIELD_RANGES and value is not None:  # None: not said
+        elif name in FIELD_RANGES and value is not None:  # None: not given
             is_list = isinstance(value, list) and name in LIST_FIELDS and 1 <= len(value) <= 3
             for number in value if is_list else [value]:
                 _check_number(f"{prefix}{name}", number, FIELD_RANGES[name], path)

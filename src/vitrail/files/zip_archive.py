@@ -205,7 +205,7 @@ def _is_safe_name(name: str) -> bool:
 def _directory_length(memory: mmap.mmap) -> int | None:
     """Bytes of the directory, by the records that `zipfile` reads at the archive's end; None if they are not there.
 
-    The last record takes exactly the last 22 bytes, without a comment, so that nobody can find another one. Large
+    The last record takes exactly the last 22 bytes, without a comment, so that there is only one to find. Large
     archives have a second record, of 56 bytes, and before the last a signpost of 20 bytes to it.
     """
     end = len(memory) - 22

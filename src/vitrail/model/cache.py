@@ -17,7 +17,7 @@ MAX_CACHED = 64
 def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue]:
     """The same function, computed once for each choice of its arguments, which must be hashable and no tensors.
 
-    Whoever gets a kept tensor must not write to it. A traced model computes it inside its graph.
+    A cached tensor must not be written to. A traced model computes it inside its graph.
     """
 
     @lru_cache(maxsize=MAX_CACHED)

@@ -121,5 +121,5 @@ NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"LayerNorm": nn.Layer
 
 
 def make_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
-    """A norm of the configured class over so many numbers; over the width of a token unless told."""
+    """A norm of the configured class over so many numbers; over the width of a token by default."""
     return NORMS[config.norm](config.width if width is None else width, eps=config.norm_eps)

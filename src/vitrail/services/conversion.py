@@ -13,6 +13,7 @@ import torch
 from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
+from ..checkpoints.load import LoadOptions
 from ..checkpoints.validate import Audit
 from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
@@ -23,7 +24,7 @@ from ..files import hub
 from ..files.atomic import commit_draft, make_draft
 from ..model.config import ViTConfig
 from ..model.vit import ViT
-from .open_model import NO_OPTIONS, ModelInfo, ModelOptions, find_model
+from .open_model import NO_OPTIONS, ModelInfo, find_model
 
 ConversionTarget = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
 CONVERSION_TARGETS: tuple[ConversionTarget, ...] = get_args(ConversionTarget)
@@ -162,11 +163,11 @@ def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IM
     return (ours - theirs).abs().max().item(), ours.abs().max().item()
 
 
-def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> ModelOptions:
+def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> LoadOptions:
     """What a reader of the written files must be told: nothing for a folder, whose config.json says it."""
     if to not in TARGET_EXTENSIONS:
         return NO_OPTIONS
-    said = ModelOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
+    said = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
     return replace(said, match="timm") if to == "google-npz" and shape.activation == "GELU" else said
 
 

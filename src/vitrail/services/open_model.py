@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
@@ -14,7 +14,7 @@ from ..checkpoints import bundle
 from ..checkpoints.adapt import CHANNEL_POLICIES, ChannelPolicy
 from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
 from ..checkpoints.layouts import Match
-from ..checkpoints.load import LoadedModel, load_checkpoint
+from ..checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from ..checkpoints.validate import Audit
 from ..errors import UsageError
 from ..files.hub import is_hub_name
@@ -29,35 +29,7 @@ from .train_arguments import parse_image_size
 ModelKind = Literal["run", "bundle", "weights file", "weights folder", "name"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """What a person says beside a MODEL; None and empty leave it to the file or to the name."""
-
-    layout: str | None = None
-    """Name of a layout; recognised from the tensors unless given."""
-    heads: int | None = None
-    """Attention heads, where a weights file cannot say."""
-    image_size: tuple[int, int] | None = None
-    """Pixels; another size than the file's own stretches its positions."""
-    channels: int | None = None
-    """Channels of the pictures; another count than the file's own needs `channels_policy`."""
-    pool: Pool | None = None
-    """class, mean, attention or class+mean, where the file cannot say or another is wanted."""
-    match: Match | None = None
-    """Whose numerics: the authors' (original), or those that timm or transformers run."""
-    outputs: int | None = None
-    """Another number than the file's puts a fresh head on the model, 0 none at all."""
-    channels_policy: ChannelPolicy | None = None
-    """How the patch projection becomes one for another count of channels: sum, mean, tile, or channels of the file."""
-    network: str | None = None
-    """Which of several networks that a training saved, such as encoder of I-JEPA."""
-    settings: Mapping[str, object] = field(default_factory=dict)
-    """Fields of the architecture that neither the file nor the layout can say, by their names in `ViTConfig`."""
-    allow_nonfinite: bool = False
-    """Look at weights that are NaN or infinite, which are refused otherwise."""
-
-
-NO_OPTIONS = ModelOptions()
+NO_OPTIONS = LoadOptions()
 LICENCE_NOT_STATED = "not stated"
 """How `files.hub` begins where a page on the Hub states no licence."""
 
@@ -92,7 +64,7 @@ class ModelInfo:
         return create_model(self.config, 0).eval() if self.trained_model is None else self.trained_model
 
 
-def find_model(model_name: str, options: ModelOptions = NO_OPTIONS) -> ModelInfo:
+def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
     """The model behind a path or a name; a path that exists is taken before a name.
 
     Raises:
@@ -147,16 +119,16 @@ def default_image_spec(shape: ViTConfig) -> ImageSpec:
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
-def _open_bundle(path: Path, folder: Path, options: ModelOptions) -> ModelInfo:
+def _open_bundle(path: Path, folder: Path, options: LoadOptions) -> ModelInfo:
     """A model of ours."""
     return replace(
-        _make_model_info("bundle" if folder == path else "run", _load_with_options(folder, options)), bundle=folder
+        _make_model_info("bundle" if folder == path else "run", load_checkpoint(folder, options)), bundle=folder
     )
 
 
-def _open_weights(path: Path, options: ModelOptions) -> ModelInfo:
+def _open_weights(path: Path, options: LoadOptions) -> ModelInfo:
     """A model that others have written."""
-    return _make_model_info("weights folder" if path.is_dir() else "weights file", _load_with_options(path, options))
+    return _make_model_info("weights folder" if path.is_dir() else "weights file", load_checkpoint(path, options))
 
 
 def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
@@ -174,24 +146,7 @@ def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
     )
 
 
-def _load_with_options(path: Path, options: ModelOptions) -> LoadedModel:
-    return load_checkpoint(
-        path,
-        layout=options.layout,
-        heads=options.heads,
-        image_size=options.image_size,
-        channels=options.channels,
-        pool=options.pool,
-        match=options.match,
-        outputs=options.outputs,
-        network=options.network,
-        channels_policy=options.channels_policy,
-        settings=options.settings,
-        allow_nonfinite=options.allow_nonfinite,
-    )
-
-
-def _model_from_name(model_name: str, options: ModelOptions) -> ModelInfo:
+def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
     """A named size, which has no file to describe."""
     beside = {
         "--layout": options.layout,
@@ -203,7 +158,7 @@ def _model_from_name(model_name: str, options: ModelOptions) -> ModelInfo:
     }
     if flags := [flag for flag, value in beside.items() if value is not None]:
         raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {model_name}.")
-    shape = resize_config(_config_from_size_name(model_name), options.image_size, options.channels, options.outputs)
+    shape = resize_config(_config_from_size_name(model_name), options.size, options.channels, options.outputs)
     shape = config.read(ViTConfig, {**config.write(shape), **options.settings}, "settings")
     return ModelInfo(kind="name", config=shape, spec=default_image_spec(shape))
 
@@ -311,7 +266,7 @@ def parse_model_options(
     network: str | None = None,
     settings: Iterable[tuple[str, str]] = (),
     allow_nonfinite: bool = False,
-) -> ModelOptions:
+) -> LoadOptions:
     """Everything that was typed, checked.
 
     Args:
@@ -322,7 +277,7 @@ def parse_model_options(
     Raises:
         UsageError: an unknown word, or a setting that is none of the architecture's fields.
     """
-    return ModelOptions(
+    return LoadOptions(
         layout=layout,
         heads=heads,
         image_size=None if image_size is None else parse_image_size(image_size),

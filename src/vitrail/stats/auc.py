@@ -91,7 +91,7 @@ def roc_auc_with_influence(
 def mean_roc_auc(areas: Sequence[RocAuc]) -> RocAuc:
     """The mean of areas of the same pictures, as over labels; its counts are the smallest of theirs.
 
-    One with fewer than two pictures of a kind, of which nobody knows how uncertain it is, is taken to be as uncertain
+    One with fewer than two pictures of a kind, of unknown uncertainty, is taken to be as uncertain
     as the others.
     """
     sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)

@@ -11,7 +11,7 @@ import torch
 
 from vitrail.checkpoints import bundle
 from vitrail.checkpoints.image_spec import make_preprocessor_config
-from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.model_card import format_model_card
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files.checksums import write_manifest
@@ -161,23 +161,24 @@ def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path:
 
 def test_load_opens_a_bundle_without_arguments_and_checks_those_given(tmp_path: Path) -> None:
     saved(tmp_path)
-    loaded = load_checkpoint(tmp_path / "model", heads=2, image_size=(4, 8), channels=1)
+    loaded = load_checkpoint(tmp_path / "model", LoadOptions(heads=2, image_size=(4, 8), channels=1))
     assert loaded.config == CONFIG and loaded.audit.layout == "bundle"
     with pytest.raises(UsageError, match=r"heads=4 contradicts the file: .*config\.json says 2"):
-        load_checkpoint(tmp_path / "model", heads=4)
+        load_checkpoint(tmp_path / "model", LoadOptions(heads=4))
     with pytest.raises(UsageError, match=r"can only be a bundle: .* Got layout='explained'"):
-        load_checkpoint(tmp_path / "model", layout="explained")
+        load_checkpoint(tmp_path / "model", LoadOptions(layout="explained"))
 
 
 @torch.no_grad()
 def test_other_outputs_replace_the_head_and_none_gives_features(tmp_path: Path) -> None:
     saved(tmp_path)
     images = torch.randn(2, 1, 4, 8)
-    new = load_checkpoint(tmp_path / "model", outputs=5)
+    new = load_checkpoint(tmp_path / "model", LoadOptions(outputs=5))
     assert new.model(images).shape == (2, 5) and not new.model(images).any()
     assert [row.ours for row in new.audit.rows if row.action == "dropped"] == ["outputs=5 asks for another head"] * 2
-    features = load_checkpoint(tmp_path / "model", outputs=0)
+    features = load_checkpoint(tmp_path / "model", LoadOptions(outputs=0))
     assert features.model(images).shape == (2, 8) and features.config.outputs == 0
     assert torch.equal(
-        load_checkpoint(tmp_path / "model", outputs=2).model(images), load_checkpoint(tmp_path / "model").model(images)
+        load_checkpoint(tmp_path / "model", LoadOptions(outputs=2)).model(images),
+        load_checkpoint(tmp_path / "model").model(images),
     )

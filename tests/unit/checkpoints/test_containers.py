@@ -10,37 +10,41 @@ import torch
 from safetensors.torch import save_file
 
 from vitrail.checkpoints import weight_files
-from vitrail.checkpoints.weight_files import open_weights_file, read_tensors, unwrap_state_dict
+from vitrail.checkpoints.weight_files import NETWORKS, open_weights_file, unwrap_state_dict
 from vitrail.errors import DamagedFileError, ResourceError, UsageError
 
 WEIGHT = torch.ones(2)
+
+
+def unwrapped(content: dict) -> dict[str, torch.Tensor]:
+    return unwrap_state_dict(content, "f.pt", NETWORKS["original"], [])
 
 
 @pytest.mark.parametrize(
     "wrapper", ["model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module"]
 )
 def test_the_tensors_under_a_known_wrapper_are_taken_and_its_neighbours_left(wrapper: str) -> None:
-    assert unwrap_state_dict({"epoch": 3, wrapper: {"a": WEIGHT}}, "f.pt") == {"a": WEIGHT}
+    assert unwrapped({"epoch": 3, wrapper: {"a": WEIGHT}}) == {"a": WEIGHT}
 
 
 def test_averaged_weights_are_preferred_and_wrappers_may_be_nested() -> None:
     content = {"state_dict": {"a": torch.zeros(2)}, "model_ema": {"module": {"a": WEIGHT}}}
-    assert unwrap_state_dict(content, "f.pt") == {"a": WEIGHT}
+    assert unwrapped(content) == {"a": WEIGHT}
 
 
 def test_prefixes_that_every_name_has_are_taken_off() -> None:
-    assert unwrap_state_dict({"_orig_mod.module.a": WEIGHT, "_orig_mod.module.b": WEIGHT}, "f.pt").keys() == {"a", "b"}
-    assert unwrap_state_dict({"module.a": WEIGHT, "b": WEIGHT}, "f.pt").keys() == {"module.a", "b"}
+    assert unwrapped({"_orig_mod.module.a": WEIGHT, "_orig_mod.module.b": WEIGHT}).keys() == {"a", "b"}
+    assert unwrapped({"module.a": WEIGHT, "b": WEIGHT}).keys() == {"module.a", "b"}
 
 
 def test_something_else_than_tensors_is_named() -> None:
     with pytest.raises(DamagedFileError, match=r"f\.pt must hold tensors by name, .*something else called epoch, lr\."):
-        unwrap_state_dict({"a": WEIGHT, "epoch": 3, "lr": 0.1}, "f.pt")
+        unwrapped({"a": WEIGHT, "epoch": 3, "lr": 0.1})
 
 
 def test_a_file_of_another_ending_is_no_weights_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ends in \.safetensors, \.npz, \.pt, \.pth, .* Got .*weights\.txt"):
-        read_tensors(tmp_path / "weights.txt")
+        open_weights_file(tmp_path / "weights.txt")
 
 
 def several(**networks: torch.Tensor) -> dict[str, object]:
@@ -88,7 +92,7 @@ def test_averaged_weights_are_noted(tmp_path: Path) -> None:
 
 def test_arrays_of_numpy_are_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", **{"params/head/bias": np.arange(3, dtype=np.float32)})
-    assert torch.equal(read_tensors(tmp_path / "f.npz")["params/head/bias"], torch.arange(3.0))
+    assert torch.equal(open_weights_file(tmp_path / "f.npz").tensors["params/head/bias"], torch.arange(3.0))
 
 
 UNVERIFIED = "the file carries no checksum: that it is unchanged was not verified"
@@ -125,5 +129,5 @@ def test_what_cannot_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch, en
 @pytest.mark.parametrize("name", ["", "a\x1b[2J", "a" * 513, 3, b"a"])
 def test_a_name_that_cannot_be_printed_is_no_name(name: object) -> None:
     with pytest.raises(DamagedFileError, match=r"f\.pt: a tensor is called .*, which is no plain name") as refused:
-        unwrap_state_dict({"model": {name: WEIGHT}}, "f.pt")
+        unwrapped({"model": {name: WEIGHT}})
     assert str(refused.value).isprintable() and len(str(refused.value)) < 200

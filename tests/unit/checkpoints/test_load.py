@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitrail.checkpoints import identify, numerics, weight_files
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
@@ -87,7 +87,7 @@ def test_a_folder_is_described_by_what_stands_in_it(tmp_path: Path) -> None:
     assert (loaded.task, loaded.classes) == ("number", ("cat", "dog", "owl"))
     assert (loaded.spec.mean, loaded.spec.std, loaded.spec.fit) == ((0.2, 0.3, 0.4), (0.1, 0.1, 0.1), "squash")
     assert load_checkpoint(tmp_path / "toy" / "model.safetensors").classes == ("cat", "dog", "owl")
-    original = load_checkpoint(tmp_path / "toy", match="original", outputs=5)
+    original = load_checkpoint(tmp_path / "toy", LoadOptions(match="original", outputs=5))
     assert original.spec.mean == (0.1, 0.2, 0.3) and original.classes == ()
 
 
@@ -108,7 +108,7 @@ def test_a_folder_that_makes_no_sense_is_an_error(
 @torch.no_grad()
 def test_everything_asked_for_is_done_and_noted(tmp_path: Path) -> None:
     loaded = load_checkpoint(
-        file(tmp_path), image_size=(8, 16), channels=1, channels_policy="sum", pool="mean", outputs=0
+        file(tmp_path), LoadOptions(image_size=(8, 16), channels=1, channels_policy="sum", pool="mean", outputs=0)
     )
     assert loaded.model(torch.zeros(2, 1, 8, 16)).shape == (2, 8)
     assert loaded.config.image_size == loaded.spec.size == (8, 16) and loaded.spec.channels == 1
@@ -117,25 +117,25 @@ def test_everything_asked_for_is_done_and_noted(tmp_path: Path) -> None:
     for words in ("resampled from 4x4 to 4x8", "from 3 to 1 channels: sum", "attention in the file, now mean"):
         assert words in said
     with pytest.raises(UsageError, match=r"channels=1 contradicts the file"):
-        load_checkpoint(file(tmp_path), channels=1)
+        load_checkpoint(file(tmp_path), LoadOptions(channels=1))
     with pytest.raises(UsageError, match=r"heads=4 contradicts the file: .* says 2"):
-        load_checkpoint(file(tmp_path), heads=4)
+        load_checkpoint(file(tmp_path), LoadOptions(heads=4))
 
 
 def test_settings_lie_over_what_the_family_says_and_are_read_strictly(tmp_path: Path) -> None:
-    assert load_checkpoint(file(tmp_path), settings={"norm_eps": 1e-3}).config.norm_eps == 1e-3
+    assert load_checkpoint(file(tmp_path), LoadOptions(settings={"norm_eps": 1e-3})).config.norm_eps == 1e-3
     with pytest.raises(UsageError, match=r"settings: there is no setting norm_epsilon\. Did you mean norm_eps"):
-        load_checkpoint(file(tmp_path), settings={"norm_epsilon": 1e-3})
+        load_checkpoint(file(tmp_path), LoadOptions(settings={"norm_epsilon": 1e-3}))
 
 
 def test_a_count_of_rows_that_fills_a_square_and_the_size_asked_for_is_noted(tmp_path: Path) -> None:
-    wide = load_checkpoint(file(tmp_path), image_size=(4, 16))
+    wide = load_checkpoint(file(tmp_path), LoadOptions(image_size=(4, 16)))
     assert wide.config.grid == (2, 8)
     assert "the positions were taken to lie in 2x8, as image_size says; if they lie in 4x4" in wide.notes[0]
-    square = load_checkpoint(file(tmp_path), image_size=(4, 16), settings={"image_size": (8, 8)})
+    square = load_checkpoint(file(tmp_path), LoadOptions(image_size=(4, 16), settings={"image_size": (8, 8)}))
     assert "resampled from 4x4 to 2x8" in " ".join(square.notes)
     with pytest.raises(UsageError, match=r"image_size=\(6, 8\) contradicts the file: it makes 12 patches of 2x2"):
-        load_checkpoint(file(tmp_path), settings={"image_size": (6, 8)})
+        load_checkpoint(file(tmp_path), LoadOptions(settings={"image_size": (6, 8)}))
 
 
 def test_half_precision_becomes_float32(tmp_path: Path) -> None:
@@ -158,15 +158,15 @@ def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
 
 
 def test_channels_in_another_order_take_mean_and_deviation_along(tmp_path: Path) -> None:
-    loaded = load_checkpoint(file(tmp_path), channels=3, channels_policy=[2, 1, 0])
+    loaded = load_checkpoint(file(tmp_path), LoadOptions(channels=3, channels_policy=[2, 1, 0]))
     assert loaded.spec.mean == (0.3, 0.2, 0.1)
     colour = pictures()
     with torch.no_grad():
         assert (loaded.model(colour.flip(1)) - model()(colour)).abs().max() < 1e-5
     with pytest.raises(UsageError, match=r'channels_policy="sum" adapts the file to other channels'):
-        load_checkpoint(file(tmp_path), channels_policy="sum")
+        load_checkpoint(file(tmp_path), LoadOptions(channels_policy="sum"))
     save_model(tmp_path / "kept", model(), loaded.spec, ("cat", "dog", "owl"), "bundle")
-    assert load_checkpoint(tmp_path / "kept", channels=2, channels_policy=[2, 0]).spec.mean == (0.1, 0.3)
+    assert load_checkpoint(tmp_path / "kept", LoadOptions(channels=2, channels_policy=[2, 0])).spec.mean == (0.1, 0.3)
 
 
 def test_a_folder_that_vitrail_wrote_does_not_have_the_licence_of_the_familys_weights(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_heads_that_were_guessed_for_another_depth_are_noted(tmp_path: Path, mon
     def notes(published: frozenset[tuple[int, int]] | None, **said: Any) -> str:
         layout = replace(TOY, card="unit_test_toy", published=published)
         monkeypatch.setattr(identify, "LAYOUTS", {"toy": layout})
-        return " | ".join(load_checkpoint(file(tmp_path), **said).notes)
+        return " | ".join(load_checkpoint(file(tmp_path), LoadOptions(**said)).notes)
 
     guess = "heads=2 is that of the published model of this width; the file does not say it: heads= changes it"
     assert guess in notes(frozenset({(8, 12)}))
@@ -194,9 +194,9 @@ def test_heads_that_were_guessed_for_another_depth_are_noted(tmp_path: Path, mon
 def test_arguments_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
     save_model(tmp_path / "kept", model(), load_checkpoint(file(tmp_path)).spec, ("cat", "dog", "owl"), "bundle")
     with pytest.raises(UsageError, match=r"is a bundle, .* Leave match='timm' and network='encoder' out"):
-        load_checkpoint(tmp_path / "kept", match="timm", network="encoder")
+        load_checkpoint(tmp_path / "kept", LoadOptions(match="timm", network="encoder"))
     with pytest.raises(UsageError, match=r"holds one model, not several networks\. Leave network='encoder' out"):
-        load_checkpoint(folder(tmp_path / "toy", BESIDE), network="encoder")
+        load_checkpoint(folder(tmp_path / "toy", BESIDE), LoadOptions(network="encoder"))
 
 
 def test_a_folder_with_several_networks_gives_the_one_that_is_named(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_folder_with_several_networks_gives_the_one_that_is_named(tmp_path: Pa
     (path / "model.safetensors").unlink()
     torch.save({"teacher": tensors(), "student": other}, path / "pytorch_model.bin")
     assert differs(load_checkpoint(path).model, model()) == 0
-    assert differs(load_checkpoint(path, network="student").model, model()) > 0.1
+    assert differs(load_checkpoint(path, LoadOptions(network="student")).model, model()) > 0.1
 
 
 def test_a_folder_of_several_files_holds_no_networks(tmp_path: Path) -> None:
@@ -216,4 +216,4 @@ def test_a_folder_of_several_files_holds_no_networks(tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
     assert differs(load_checkpoint(path).model, model()) == 0
     with pytest.raises(UsageError, match=r"holds one model, not several networks"):
-        load_checkpoint(path, network="encoder")
+        load_checkpoint(path, LoadOptions(network="encoder"))

@@ -7,6 +7,7 @@ import torch
 
 from vitrail.checkpoints import bundle
 from vitrail.checkpoints.bundle import find_bundle
+from vitrail.checkpoints.load import LoadOptions
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.explain.figures import SAMPLE_IMAGE
@@ -19,7 +20,7 @@ from vitrail.services.model_summary import (
     preview_model_input,
     summarize_model,
 )
-from vitrail.services.open_model import ModelOptions, find_model, parse_model_options
+from vitrail.services.open_model import find_model, parse_model_options
 from vitrail.spec import ImageSpec
 
 
@@ -28,7 +29,7 @@ def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
     bundle.save_bundle(
         tmp_path / "run" / "model",
-        create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config),
+        create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config),
         spec,
         "classes",
         ("cat", "dog"),
@@ -38,7 +39,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_a_name_is_a_shape_without_weights():
-    found = find_model("vit_tiny_patch16_224", ModelOptions(image_size=(224, 320), channels=1, outputs=14))
+    found = find_model("vit_tiny_patch16_224", LoadOptions(image_size=(224, 320), channels=1, outputs=14))
     assert (found.kind, found.trained_model, found.classes) == ("name", None, ())
     assert (found.config.image_size, found.config.channels, found.config.outputs) == ((224, 320), 1, 14)
     assert found.spec.size == (224, 320)
@@ -52,7 +53,7 @@ def test_a_run_folder_and_its_bundle_are_the_same_model(kept):
 
 
 def test_another_number_of_outputs_has_no_class_names(kept):
-    assert find_model(str(kept), ModelOptions(outputs=3)).classes == ()
+    assert find_model(str(kept), LoadOptions(outputs=3)).classes == ()
 
 
 def test_a_folder_that_is_no_model_says_what_is(tmp_path):
@@ -69,16 +70,16 @@ def test_a_run_without_a_model_says_how_to_finish_it(tmp_path):
 def test_layout_and_heads_belong_to_files():
     words = r"--heads and --pool can only describe a weights file\. There is no file vit_tiny_patch16_224"
     with pytest.raises(UsageError, match=words):
-        find_model("vit_tiny_patch16_224", ModelOptions(heads=3, pool="mean"))
+        find_model("vit_tiny_patch16_224", LoadOptions(heads=3, pool="mean"))
     with pytest.raises(UsageError, match=r"--network and --channels-policy can only describe a weights file"):
-        find_model("vit_tiny_patch16_224", ModelOptions(network="encoder", channels=1, channels_policy="sum"))
+        find_model("vit_tiny_patch16_224", LoadOptions(network="encoder", channels=1, channels_policy="sum"))
 
 
 def test_settings_change_the_shape_of_a_name():
-    found = find_model("vit_mu_patch8_16", ModelOptions(settings={"registers": 2, "activation": "SiLU"}))
+    found = find_model("vit_mu_patch8_16", LoadOptions(settings={"registers": 2, "activation": "SiLU"}))
     assert (found.config.registers, found.config.activation) == (2, "SiLU")
     with pytest.raises(UsageError, match=r"settings: there is no setting regsters\. Did you mean registers\?"):
-        find_model("vit_mu_patch8_16", ModelOptions(settings={"regsters": 2}))
+        find_model("vit_mu_patch8_16", LoadOptions(settings={"regsters": 2}))
 
 
 def test_words_are_checked_against_the_fixed_lists():
@@ -114,7 +115,7 @@ def on_the_hub(tmp_path, monkeypatch):
 
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
-    model = create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config)
+    model = create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config)
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
@@ -128,7 +129,7 @@ def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_p
 
 
 def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the_hub, tmp_path):
-    model = create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config)
+    model = create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config)
     info = {"licence": "CC-BY-NC-4.0", "repository": "their/code"}
     save_model(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
     for file in (tmp_path / "kept").iterdir():
@@ -143,7 +144,7 @@ def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the
 
 def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path):
     own = create_model(
-        find_model("vit_mu_patch8_16", ModelOptions(outputs=0)).config
+        find_model("vit_mu_patch8_16", LoadOptions(outputs=0)).config
     )  # headless: transformers reads an MSN
     save_model(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
     found = find_model(str(tmp_path / "own"))

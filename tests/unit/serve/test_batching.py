@@ -74,7 +74,7 @@ def test_a_lone_request_goes_at_once_and_whoever_waits_goes_together():
         found = await asyncio.gather(*tasks)
         assert [one.rows[0]["first"] for one in found] == list(range(6))  # each its own
         assert [one.outputs["first"].tolist() for one in found] == [[value] for value in range(6)]
-        assert [pictures for pictures, _ in batches] == [1, 5] and batcher.seconds > 0
+        assert [pictures for pictures, _ in batches] == [1, 5] and batcher.seconds_per_image > 0
 
     assert run(play).sizes == [1, 5]
 
@@ -109,7 +109,7 @@ def test_an_error_reaches_everybody_of_its_batch_and_nobody_else():
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert found[0].rows == [{"first": 1}]
         assert [str(one) for one in found[1:]] == ["broken", "broken"] and found[1] is not found[2]
-        assert (await batcher.answer([ImageName("", "")], picture(3))).rows == [{"first": 3}]
+        assert (await batcher.submit([ImageName("", "")], picture(3))).rows == [{"first": 3}]
 
     run(play)
 
@@ -121,13 +121,13 @@ def test_errands_take_the_model_for_themselves_between_batches():
         (first,) = await begin(batcher, model, 1)
         errands = [asyncio.create_task(batcher.run_exclusive(lambda n=n: order.append(n) or n)) for n in range(3)]
         errands[1].cancel()
-        second = asyncio.create_task(batcher.answer([ImageName("", "")], picture(2)))
+        second = asyncio.create_task(batcher.submit([ImageName("", "")], picture(2)))
         second.add_done_callback(lambda _: order.append("batch"))
         await asyncio.sleep(0.02)
         model.gate.set()
         await asyncio.gather(first, second, errands[0], errands[2])
         with pytest.raises(ZeroDivisionError):
-            await batcher.do(lambda: 1 // 0)
+            await batcher.run_exclusive(lambda: 1 // 0)
 
     run(play)
     assert sorted(order, key=str) == [0, 2, "batch"] and order.index(0) < order.index(2)
@@ -161,9 +161,9 @@ def test_a_lone_request_always_has_the_first_thread():
 
     async def play(batcher, model, batches):
         model.gate.set()
-        answer, model.answer = model.answer, lambda *asked: names.add(threading.current_thread().name) or answer(*asked)
+        answer, model.predict_batch = model.predict_batch, lambda *asked: names.add(threading.current_thread().name) or answer(*asked)
         for value in range(20):
-            await batcher.answer([ImageName("", "")], picture(value))
+            await batcher.submit([ImageName("", "")], picture(value))
 
     assert run(play, threads=2).used == [2] * 20
     assert names == {"vitrail-model"}
@@ -183,8 +183,8 @@ def test_an_errand_waits_for_both_threads_and_neither_begins_beside_it():
             order.append(("end", len(model.sizes), torch.get_num_threads()))
             return 1
 
-        wanted = asyncio.create_task(batcher.do(errand))
-        later = [asyncio.create_task(batcher.answer([ImageName("", "")], picture(value))) for value in (3, 4, 5)]
+        wanted = asyncio.create_task(batcher.run_exclusive(errand))
+        later = [asyncio.create_task(batcher.submit([ImageName("", "")], picture(value))) for value in (3, 4, 5)]
         await asyncio.sleep(0.02)
         model.gate.set()
         await until(lambda: order)
@@ -205,7 +205,7 @@ def test_with_two_threads_an_error_stays_in_its_batch_and_both_go_on():
         model.gate.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert str(found[0]) == "broken" and found[1].rows == [{"first": 1}]
-        more = [batcher.answer([ImageName("", "")], picture(value)) for value in range(9)]
+        more = [batcher.submit([ImageName("", "")], picture(value)) for value in range(9)]
         assert [one.rows[0]["first"] for one in await asyncio.gather(*more)] == list(range(9))
 
     run(play, threads=2)

@@ -96,7 +96,7 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
     def leaning(names, images):
         return true(names, images + len(images))
 
-    monkeypatch.setattr(found.predictor, "predict_batch", leaning)
+    monkeypatch.setattr(found.predictor, "predict_prepared", leaning)
     with pytest.raises(DamagedFileError, match="other scores alone than among others"):
         found.warm_up()
 

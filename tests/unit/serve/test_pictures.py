@@ -31,7 +31,7 @@ def large() -> bytes:
 
 def run(play, **changes) -> DecodePool:
     """Let a coroutine play with the processes."""
-    found = DecodePool(SPEC, ServerLimits(**{"workers": 1, **changes}))
+    found = DecodePool(SPEC, ServerLimits(**{"decode_workers": 1, **changes}))
 
     async def whole() -> None:
         await found.start()
@@ -49,14 +49,14 @@ def run(play, **changes) -> DecodePool:
 
 def test_pictures_come_out_prepared_with_remarks():
     async def play(found):
-        made = await found.prepare("picture", SMALL)
+        made = await found.decode("picture", SMALL)
         assert made.images.shape == (1, 3, 8, 8) and (made.images == 7).all()
-        assert made.said == {"remarks": [], "seen": [8, 8]}
+        assert made.info == {"remarks": [], "seen": [8, 8]}
         made.images.add_(1)  # its own memory
-        many = await asyncio.gather(*(found.prepare("picture", bytearray(SMALL)) for _ in range(20)))
+        many = await asyncio.gather(*(found.decode("picture", bytearray(SMALL)) for _ in range(20)))
         assert all((one.images == 7).all() for one in many)
 
-    run(play, workers=2)
+    run(play, decode_workers=2)
 
 
 def test_e10_a_process_that_is_killed_costs_one_request_and_is_replaced_at_once():
@@ -64,17 +64,17 @@ def test_e10_a_process_that_is_killed_costs_one_request_and_is_replaced_at_once(
     data = large()
 
     async def play(found):
-        (pid,) = found.processes
-        asked = asyncio.create_task(found.prepare("picture", data))
+        (pid,) = found.process_ids
+        asked = asyncio.create_task(found.decode("picture", data))
         await asyncio.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(HttpError, match="died") as refused:
             await asked
         assert (refused.value.status, refused.value.retry_after) == (503, 1)
         began = time.monotonic()
-        assert (await found.prepare("picture", SMALL)).images.shape == (1, 3, 8, 8)
+        assert (await found.decode("picture", SMALL)).images.shape == (1, 3, 8, 8)
         assert time.monotonic() - began < 2
-        assert found.died == 1 and found.healthy and found.processes != (pid,)
+        assert found.num_died == 1 and found.is_healthy and found.process_ids != (pid,)
 
     run(play)
 
@@ -84,15 +84,15 @@ def test_e10_five_deaths_in_a_minute_are_no_accident(monkeypatch):
 
     async def play(found):
         for number in range(5):
-            assert found.healthy, number
-            os.kill(found.processes[0], signal.SIGKILL)
+            assert found.is_healthy, number
+            os.kill(found.process_ids[0], signal.SIGKILL)
             with pytest.raises(HttpError, match="died"):
-                await found.prepare("picture", SMALL)
+                await found.decode("picture", SMALL)
             await asyncio.wait(found._tasks)
-        assert not found.healthy
-        assert (await found.prepare("picture", SMALL)).images.shape[0] == 1  # it goes on all the same
+        assert not found.is_healthy
+        assert (await found.decode("picture", SMALL)).images.shape[0] == 1  # it goes on all the same
         monkeypatch.setattr(decode_pool, "DEATH_WINDOW_SECONDS", 0.0)
-        assert found.healthy
+        assert found.is_healthy
 
     run(play)
 
@@ -102,26 +102,26 @@ def test_e10_a_picture_that_takes_too_long_is_given_up():
     data = large()
 
     async def play(found):
-        (pid,) = found.processes
+        (pid,) = found.process_ids
         with pytest.raises(HttpError, match=r"longer than 0\.1 s") as refused:
-            await found.prepare("picture", data)
-        assert refused.value.status == 413 and found.stopped == 1 and found.died == 0 and found.healthy
-        assert (await found.prepare("picture", SMALL)).images.shape[0] == 1 and found.processes != (pid,)
+            await found.decode("picture", data)
+        assert refused.value.status == 413 and found.num_stopped == 1 and found.num_died == 0 and found.is_healthy
+        assert (await found.decode("picture", SMALL)).images.shape[0] == 1 and found.process_ids != (pid,)
 
-    run(play, decode=0.1)
+    run(play, decode_timeout=0.1)
 
 
 def test_a_client_that_leaves_leaves_the_process_in_order():
     data = large()
 
     async def play(found):
-        asked = asyncio.create_task(found.prepare("picture", data))
+        asked = asyncio.create_task(found.decode("picture", data))
         await asyncio.sleep(0.02)
         asked.cancel()
-        waits = asyncio.create_task(found.prepare("picture", data))
+        waits = asyncio.create_task(found.decode("picture", data))
         await asyncio.sleep(0.02)
         waits.cancel()  # before its turn
-        assert (await found.prepare("picture", SMALL)).images.shape == (1, 3, 8, 8)
-        assert found.died == found.stopped == 0
+        assert (await found.decode("picture", SMALL)).images.shape == (1, 3, 8, 8)
+        assert found.num_died == found.num_stopped == 0
 
     run(play)

@@ -95,7 +95,7 @@ def test_the_plan_and_the_bundle_call_it_by_its_name(crossed_run):
     recipe, plan = crossed_run.plan.recipe, (crossed_run.path / "plan.toml").read_text()
     assert recipe.custom_loss == NAME and (recipe.label_smoothing, recipe.mixup, recipe.cutmix) == (0, 0, 0)
     assert re.search(rf'own_loss = "{re.escape(NAME)}" +# a function was given', plan)
-    assert re.search(r"smoothing = 0\.0 +# the loss is the program's own", plan)
+    assert re.search(r"label_smoothing = 0\.0 +# the loss is the program's own", plan)
     assert f"- loss: {NAME}" in (crossed_run.path / "model" / "README.md").read_text()
 
 

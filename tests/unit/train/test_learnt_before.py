@@ -51,7 +51,7 @@ def rows(run: Path, split: str) -> set[str]:
     return {line.split(",")[0] for line in lines if line.split(",")[1] == split}
 
 
-
+@pytest.mark.first(1)
 @pytest.mark.parametrize("words", ["weights", "distill__teacher"])
 def test_held_out_pictures_that_the_other_run_learnt_are_counted(words, notes, tmp_path):
     (said,) = notes("second", seed=1, **{words: str(tmp_path / "first")})

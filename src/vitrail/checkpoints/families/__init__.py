@@ -1,1 +1,1 @@
-"""One file a family of checkpoints: its table of names, and how its shapes tell the architecture."""
+"""One file for each family of checkpoints: its table of tensor names, and how shapes give the architecture."""

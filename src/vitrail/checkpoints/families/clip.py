@@ -81,7 +81,7 @@ def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: Layou
     """Settings from the shapes of a tower: everything but heads, activation, epsilon and pooling.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: the position table fills no square and no size was given, or an argument contradicts the file.
     """
     block, table = f"{prefix}transformer.resblocks", f"{prefix}positional_embedding"
@@ -226,7 +226,7 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: Layout
     """The architecture of a file. The outputs are the image embedding.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or it and the
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or it and the
             configuration beside it disagree.
         UsageError: activation, heads or a size must be given, or an argument contradicts the file.
     """
@@ -344,7 +344,7 @@ def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], hints: Layo
     """The architecture of a file. The outputs are the image embedding.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads was not given for a width that 64 does not divide, or an argument contradicts the file.
     """
     settings = read_tower_settings(prefix, tensors, hints)

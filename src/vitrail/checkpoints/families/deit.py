@@ -57,7 +57,7 @@ def describe_deit(
         class_position: the table has rows for the class and the distillation token.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
     if timm_config.read_architecture(hints) or "rotary" in hints.settings:

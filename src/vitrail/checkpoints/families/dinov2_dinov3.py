@@ -77,7 +77,7 @@ def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads are needed and were not given, or the head reads four layers, which no model here does.
     """
     fields = read_common_fields(tensors, hints, card)
@@ -196,7 +196,7 @@ def describe_dinov3(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
     """The architecture of a file; the image size is 224, or 14 x 14 patches that do not divide it.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads= contradicts the periods of the rotation, a quarter of a head.
     """
     quarter = len(require_tensor(tensors, PERIODS, axes=1))

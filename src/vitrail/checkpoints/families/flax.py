@@ -294,7 +294,7 @@ def describe_big_vision(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
     """The architecture of a file; a file without head gives features.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: image_size was not given for computed positions, or an argument contradicts the file.
     """
     settings = read_encoder_settings(tensors, hints, BIG_VISION_LAYERS[0], BIG_VISION_LAYERS[2])
@@ -433,7 +433,7 @@ def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tens
     """The architecture of a file; a file without head gives features, one without `cls` takes the mean.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: an argument contradicts the file.
     """
     settings = read_encoder_settings(tensors, hints, layers[0], layers[2])

@@ -101,7 +101,7 @@ class HFConfig:
         return float(value)
 
     def int_pair(self, name: str) -> tuple[int, int]:
-        """(height, width), which config.json may say as one number.
+        """(height, width); config.json may give one number for both.
 
         Raises:
             DamagedFileError: it is something else.
@@ -329,7 +329,7 @@ def describe_hf_vit(
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = f"{naming.blocks}.{{i}}."

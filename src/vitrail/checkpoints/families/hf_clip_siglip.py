@@ -115,7 +115,7 @@ def describe_hf_siglip(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
     """The architecture of a file: NaFlex if the projection is a matrix. Without a probe the tokens are averaged.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = "encoder.layers.{i}."
@@ -225,7 +225,7 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: Lay
     """The architecture of a file. The outputs are the projected class token, or the normalised one.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads, the activation or a size that is needed was not given, or an argument contradicts the file.
     """
     inside = "encoder.layers.{i}."

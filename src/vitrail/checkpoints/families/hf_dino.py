@@ -141,7 +141,7 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hin
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     beside = read_hf_config(hints, DINOV2_DEFAULTS)
@@ -257,8 +257,8 @@ def describe_hf_dinov3(block_prefix: str, tensors: Mapping[str, Tensor], hints: 
     """The architecture of a file. The image size is 224 x 224 unless config.json or the caller gives one.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
-        UsageError: heads were not given, an argument contradicts the file, or config.json says other periods.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
+        UsageError: heads were not given, an argument contradicts the file, or config.json has other periods.
     """
     inside = f"{block_prefix}.{{i}}."
     beside = read_hf_config(hints, DINOV3_DEFAULTS)

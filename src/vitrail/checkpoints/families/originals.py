@@ -53,7 +53,7 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
         card: the family's numerics card, for what no tensor gives.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
     """
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
     width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
@@ -120,7 +120,7 @@ def describe_plain(
         published: heads by width.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
     fields = read_common_fields(tensors, hints, card)

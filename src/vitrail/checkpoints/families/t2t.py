@@ -31,11 +31,11 @@ T2T_HEADS = {256: 4, 384: 6, 448: 7, 512: 8, 768: 12}
 """Heads by width."""
 THEIR_SPLIT, OUR_SPLIT = "tokens_to_token.", "tokens.patches."
 # fmt: off
-STEM = {  # theirs                            ours
-    "cls_token":                              "tokens.cls",
-    THEIR_SPLIT + "project.{p}":                   OUR_SPLIT + "project.{p}",
-    "norm.{p}":                               "encoder.norm.{p}",
-    "head.{p}":                               "head.linear.{p}",
+STEM = {  # theirs                ours
+    "cls_token":                  "tokens.cls",
+    THEIR_SPLIT + "project.{p}":  OUR_SPLIT + "project.{p}",
+    "norm.{p}":                   "encoder.norm.{p}",
+    "head.{p}":                   "head.linear.{p}",
 }
 PERFORMER = {  # inside attention1 and attention2
     "w":                                      "features",
@@ -87,7 +87,7 @@ def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], hints: LayoutH
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
     width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))

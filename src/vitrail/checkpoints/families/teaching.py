@@ -85,7 +85,7 @@ def describe_explained(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
     """The architecture of a file. Heads and image_size are required; patch and channels follow from them.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads or image_size was not given, or an argument contradicts the file.
     """
     size = require_argument(hints.image_size, "image_size", "explained", "the article's example is (60, 100)")
@@ -168,7 +168,7 @@ def describe_blog_conv(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
     """The architecture of a file. Heads are required; images are square unless `image_size` is given.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
     """
     kernel = require_tensor(tensors, "patch_embedding.conv.weight", axes=4)
@@ -337,7 +337,7 @@ def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
     """The architecture of a file. One channel and a square image, as in the article, unless given.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: the file lacks its rotary tables and heads or image_size was not given, or an argument
             contradicts the file.
     """

@@ -132,7 +132,7 @@ def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Co
 def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
     """The norms around the blocks, and the head.
 
-    A file without a norm after the blocks lacks one, unless config.json or the settings say that there is none.
+    A file without a norm after the blocks lacks one, unless config.json or the settings turn it off.
     """
     headed, pooled = has_matching(tensors, "head.*"), has_matching(tensors, "fc_norm.*")
     return {
@@ -323,7 +323,7 @@ def describe_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
     """The architecture of a file with sequential blocks.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads, a size or an activation must be given, or Vitrail has no such design.
     """
     settings = {**read_block_settings(tensors, hints), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}

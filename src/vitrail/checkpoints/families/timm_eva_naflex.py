@@ -91,7 +91,7 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads, image_size or rotary must be given, or Vitrail has no such rotary positions.
     """
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
@@ -223,7 +223,7 @@ def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
     """The architecture of a file.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: channels or heads must be given, or Vitrail has no such design.
     """
     patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], hints)

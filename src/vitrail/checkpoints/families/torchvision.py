@@ -35,17 +35,17 @@ from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
 
 TORCHVISION_BLOCK = "encoder.layers.encoder_layer_{i}"
 # fmt: off
-TORCHVISION_NAMES = {  # theirs                                 ours
-    "class_token":                                  "tokens.cls",
-    "conv_proj.bias":                               "tokens.patches.bias",
-    f"{TORCHVISION_BLOCK}.ln_1.{{p}}":                         "encoder.blocks.{i}.norm1.{p}",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
-    f"{TORCHVISION_BLOCK}.self_attention.out_proj.{{p}}":      "encoder.blocks.{i}.attention.out.{p}",
-    f"{TORCHVISION_BLOCK}.ln_2.{{p}}":                         "encoder.blocks.{i}.norm2.{p}",
-    "encoder.ln.{p}":                               "encoder.norm.{p}",
-    "heads.pre_logits.{p}":                         "head.hidden.{p}",
-    "heads.head.{p}":                               "head.linear.{p}",
+TORCHVISION_NAMES = {  # theirs                            ours
+    "class_token":                                         "tokens.cls",
+    "conv_proj.bias":                                      "tokens.patches.bias",
+    f"{TORCHVISION_BLOCK}.ln_1.{{p}}":                     "encoder.blocks.{i}.norm1.{p}",
+    f"{TORCHVISION_BLOCK}.self_attention.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
+    f"{TORCHVISION_BLOCK}.self_attention.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
+    f"{TORCHVISION_BLOCK}.self_attention.out_proj.{{p}}":  "encoder.blocks.{i}.attention.out.{p}",
+    f"{TORCHVISION_BLOCK}.ln_2.{{p}}":                     "encoder.blocks.{i}.norm2.{p}",
+    "encoder.ln.{p}":                                      "encoder.norm.{p}",
+    "heads.pre_logits.{p}":                                "head.hidden.{p}",
+    "heads.head.{p}":                                      "head.linear.{p}",
 }
 # fmt: on
 KERNEL_NAME, TABLE = "conv_proj.weight", "encoder.pos_embedding"
@@ -75,7 +75,7 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hi
     """The architecture of a file; a file without heads.head gives features.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads was not given for a width that is not published, or an argument contradicts the file.
     """
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)

@@ -42,25 +42,25 @@ from ..validate import (
 
 VIT_PYTORCH_BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
 # fmt: off
-VIT_PYTORCH_NAMES = {  # theirs                             ours
-    "to_patch_embedding.2.bias":                "tokens.patches.bias",
-    "to_patch_embedding.3.{p}":                 "tokens.patches.norm_out.{p}",
-    f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}":                    f"{OUR_BLOCK}.norm1.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight":                 f"{OUR_BLOCK}.attention.qkv.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}":                   f"{OUR_BLOCK}.norm2.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}":                   f"{OUR_BLOCK}.mlp.fc1.{{p}}",
-    "transformer.norm.{p}":                     "encoder.norm.{p}",
+VIT_PYTORCH_NAMES = {  # theirs              ours
+    "to_patch_embedding.2.bias":             "tokens.patches.bias",
+    "to_patch_embedding.3.{p}":              "tokens.patches.norm_out.{p}",
+    f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}":     f"{OUR_BLOCK}.norm1.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight":  f"{OUR_BLOCK}.attention.qkv.weight",
+    f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}":    f"{OUR_BLOCK}.norm2.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}":    f"{OUR_BLOCK}.mlp.fc1.{{p}}",
+    "transformer.norm.{p}":                  "encoder.norm.{p}",
 }
 VIT_NAMES = {
-    "pos_embedding":                            "positions.table",
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}":                f"{OUR_BLOCK}.attention.out.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.4.{{p}}":                   f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "mlp_head.{p}":                             "head.linear.{p}",
+    "pos_embedding":                          "positions.table",
+    f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "mlp_head.{p}":                           "head.linear.{p}",
 }
 SIMPLE_VIT_NAMES = {
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.weight":                 f"{OUR_BLOCK}.attention.out.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.3.{{p}}":                   f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "linear_head.{p}":                          "head.linear.{p}",
+    f"{VIT_PYTORCH_BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
+    f"{VIT_PYTORCH_BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "linear_head.{p}":                       "head.linear.{p}",
 }
 # fmt: on
 PATCH_RULES: tuple[Rule, ...] = (
@@ -91,7 +91,7 @@ def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
     """The architecture of a file of `ViT`; a file without mlp_head gives features.
 
     Raises:
-        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
         UsageError: heads, or channels that are not 3, must be given, or an argument contradicts the file.
     """
     rows = require_tensor(tensors, "pos_embedding", axes=2).shape[0]

@@ -22,7 +22,8 @@ from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import hf, hf_clip_siglip, hf_dino
 from ..families.hf import ACTIVATIONS
-from ..families.hf_export import ConfigAndState, StateDict, drop_size_settings
+from ..families.hf_export import drop_size_settings
+from ..families.plain_export import ConfigAndState, StateDict
 from ..image_spec import make_preprocessor_config
 from ..rules import write_with_layout
 from ..weight_files import make_origin_fields

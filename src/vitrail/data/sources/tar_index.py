@@ -367,7 +367,7 @@ def read_members(
     """
     places = zip(numbers.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
     for number, files in groupby(places, key=lambda place: place[0]):
-        with shards[number].opened() as shard:
+        with shards[number].open_checked() as shard:
             for _, offset, size in files:
                 yield _read_range(shard, offset, size, str(shards[number].path)) if offset >= 0 else b""
 

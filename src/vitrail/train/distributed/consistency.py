@@ -78,7 +78,7 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
         )
     if world > 1 and (plan.finetune.method != "full" or plan.finetune.freeze_blocks):
         tunes_all = plan.finetune.method == "full"
-        asked = f"frozen_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
+        asked = f"freeze_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
         raise UsageError(
             f"finetune.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
             "torchrun, or tune all of them with --finetune.method full --finetune.freeze_blocks 0."
@@ -86,8 +86,7 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
     if world == 1 and plan.compute.strategy != "auto":
         raise UsageError(
             f"compute.strategy {plan.compute.strategy} shares the work of several processes, and this one is alone. "
-            f"Start "
-            "it with torchrun --nproc-per-node 2 -m vitrail train ..., or leave compute.strategy out."
+            "Start it with torchrun --nproc-per-node 2 -m vitrail train ..., or leave compute.strategy out."
         )
 
 

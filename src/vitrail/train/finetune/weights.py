@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import bundle
 from ...checkpoints.adapt import build_model
-from ...checkpoints.load import LoadedModel, load_checkpoint
+from ...checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from ...errors import UsageError
 from ...evaluate.probe import LinearProbe
 from ...files import hub
@@ -146,9 +146,8 @@ def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
     pool: Pool | None = shape.pool if shape.pool != own.pool else None
     policy = None if settings.channels_policy == "none" else settings.channels_policy
     channels = shape.channels if shape.channels != own.channels else None
-    loaded = load_checkpoint(
-        checkpoint.path, image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy
-    )
+    options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
+    loaded = load_checkpoint(checkpoint.path, options)
     values = loaded.model.state_dict()
     whole = replace(
         loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **PROBE_HEAD,

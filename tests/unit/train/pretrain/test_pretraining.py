@@ -339,11 +339,11 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
     monkeypatch.undo()
     plan = tmp_path / "run" / "plan.toml"
     text = plan.read_text()
-    assert "\nmask = 0.75" in text
-    plan.write_text(text.replace("\nmask = 0.75", "\nmask = 0.5"))
+    assert "\nmask_ratio = 0.75" in text
+    plan.write_text(text.replace("\nmask_ratio = 0.75", "\nmask_ratio = 0.5"))
     with pytest.raises(UsageError, match=r"pretrain\.mask_ratio 0\.75 -> 0\.5.*it has had its effect already"):
         list(training.resume_run(tmp_path / "run", drawn()))
-    plan.write_text(text.replace("\nclip = 0.0", "\nclip = 1.0"))
+    plan.write_text(text.replace("\ngrad_clip_norm = 0.0", "\ngrad_clip_norm = 1.0"))
     told = notes(list(training.resume_run(tmp_path / "run", drawn())))
     assert any(
         text.startswith("Changed since the run was saved: recipe.grad_clip_norm 0.0 -> 1.0.") for text in told

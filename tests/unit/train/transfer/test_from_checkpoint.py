@@ -210,7 +210,7 @@ def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_f
         plan.write_text(text.replace(old, new))
         with pytest.raises(UsageError, match=rf"{name} .* -> .*it has had its effect already"):
             list(training.resume_run(tmp_path / "run", drawn()))
-    plan.write_text(text.replace("\nclip = 1.0", "\nclip = 2.0"))
+    plan.write_text(text.replace("\ngrad_clip_norm = 1.0", "\ngrad_clip_norm = 2.0"))
     told = [event.text for event in training.resume_run(tmp_path / "run", drawn()) if isinstance(event, Note)]
     assert any(
         text.startswith("Changed since the run was saved: recipe.grad_clip_norm 1.0 -> 2.0.") for text in told
@@ -291,7 +291,7 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
     ("words", "message"),
     [
         ({"weights": "nowhere.safetensors"}, r"There are no weights at nowhere\.safetensors\. Give --weights"),
-        ({"weights": "none", "finetune__lora_rank": "3"}, r"Fields of \[start\] only have a meaning with a checkpoint"),
+        ({"weights": "none", "finetune__lora_rank": "3"}, r"Fields of \[finetune\] only have a meaning with a checkpoint"),
         ({"model": "vit_mu_patch8_16"}, r"--weights brings its own shape, so --model"),
         ({"model__depth": "1"}, r"model\.depth comes from the checkpoint, 2, and cannot be 1"),
         ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--finetune\.channels_policy"),
