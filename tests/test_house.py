@@ -150,9 +150,18 @@ PARTICIPLES = set(
 )
 
 
+PLAIN_ENGLISH = (
+    "api.py", "checkpoints/", "config/", "errors.py", "files/", "formatting.py", "model/", "openmp.py", "randomness.py", "run.py",
+    "runtime.py", "spec.py", "stats/",
+)  # fmt: skip
+"""What has been rewritten in plain technical English. This list only grows, until it is the whole package."""
+
+
 def test_docstrings_and_comments_are_in_plain_technical_english():
     found = []
     for path in MODULES:
+        if not name_of(path).startswith(PLAIN_ENGLISH):
+            continue
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
             if token.type == tokenize.COMMENT and (word := PRIVATE_WORDS.search(token.string)):
                 found.append(f"{name_of(path)}:{token.start[0]} {word[0]}")

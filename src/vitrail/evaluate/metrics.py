@@ -354,7 +354,7 @@ def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, A
 def proportion_interval(right: np.ndarray, groups: np.ndarray | None, samples: Interval | None) -> Interval | None:
     """Interval of a proportion: Wilson's, or with groups the bootstrap interval `samples`.
 
-    All bootstrap samples of a proportion of 0 or 1 are equal, so there Wilson's interval counts each group as one image.
+    All bootstrap samples of a proportion of 0 or 1 are equal, so there Wilson's interval counts a group as one image.
     """
     if not len(right):
         return None
@@ -371,14 +371,11 @@ def auc_fields(auc: RocAuc) -> dict[str, Any]:
     return metric_fields("auroc", auc.value, auc.interval())
 
 
-# Answers that are numbers, which everything measured rests on.
-
-
 def require_finite(predictions: np.ndarray) -> None:
-    """Refuse to measure answers that are no numbers.
+    """Refuse predictions that are NaN or infinite.
 
     Raises:
-        DataError: how many there are.
+        DataError: some are; the message counts them.
     """
     if bad := int(np.count_nonzero(~np.isfinite(predictions))):
         raise DataError(

@@ -296,9 +296,7 @@ class RankedLabel:
         """Number of known images without it."""
         return int((~self.positive).sum())
 
-    def compute_metrics_for_counts(
-        self, counts: Int64[np.ndarray, " n"]
-    ) -> Float64[np.ndarray, " metrics"]:
+    def compute_metrics_for_counts(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " metrics"]:
         """RANKING_METRICS of a sample that holds image i of the table counts[i] times; NaN for undefined ones."""
         weights = counts[self.rows]
         ups, downs = weights * self.positive, weights * ~self.positive

@@ -1,4 +1,4 @@
-"""Out-of-distribution detection: Mahalanobis and nearest-neighbour distances of features, and a threshold for abstention."""
+"""Out-of-distribution detection: Mahalanobis and nearest-neighbour distances of features, and a threshold on them."""
 
 from __future__ import annotations
 

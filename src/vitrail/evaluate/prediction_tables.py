@@ -1,4 +1,4 @@
-"""Prediction tables of any task: built from outputs, concatenated, reordered, read, averaged, and extended with sets."""
+"""Prediction tables of any task: built from outputs, concatenated, reordered, read, averaged, extended with sets."""
 
 from __future__ import annotations
 

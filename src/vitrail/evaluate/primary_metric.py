@@ -1,4 +1,4 @@
-"""The one figure of a task, of some of the pictures: accuracy, mean AUROC, or mean absolute error."""
+"""The primary metric of a task on a subset of images: accuracy, mean AUROC, or mean absolute error."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ACCURACY = "accuracy"
 
 @dataclass(frozen=True, kw_only=True)
 class PrimaryMetric:
-    """A figure with its 95 % interval; both are None where nothing can be measured."""
+    """A metric with its 95 % interval; both are None where nothing can be measured."""
 
     name: str
     n: int
-    """Pictures that it is measured on."""
+    """Number of images."""
     groups: int
-    """Groups that these come in; as many as pictures where there are no groups."""
+    """Number of groups; without groups the number of images."""
     value: float | None = None
     interval: Interval | None = None
     labels: tuple[int, ...] = ()
-    """Of the task labels those that the mean is over."""
+    """For multilabel the indices of the labels in the mean."""
 
 
 def compute_primary_metric(
@@ -48,16 +48,16 @@ def compute_primary_metric(
     labels: Sequence[int] | None = None,
     seed: int = 0,
 ) -> PrimaryMetric:
-    """Accuracy of classes, mean AUROC of labels, mean absolute error of numbers, of the pictures that are known.
+    """Accuracy of classes, mean AUROC of labels, or mean absolute error of numbers, on images with a known target.
 
-    Shares have Wilson's interval, areas DeLong's, errors the bootstrap's; with groups shares have the bootstrap's too.
-    Errors of several columns are counted in deviations of each column's targets over all pictures, and averaged;
-    columns whose targets are all equal count for nothing.
+    Accuracy has Wilson's interval, or with groups the bootstrap's; AUROC has DeLong's, errors have the bootstrap's.
+    Errors of several columns are divided by the standard deviation of each column's targets over all images and then
+    averaged; columns with constant targets are left out.
 
     Args:
-        rows: which pictures count; all unless said.
-        groups: of each picture, such as its patient.
-        labels: over which labels the mean AUROC goes; unless said, over those with ten known pictures of either kind.
+        rows: mask of the images that count; None takes all.
+        groups: group of each image, such as its patient.
+        labels: labels in the mean AUROC; None takes those with ten known positives and ten known negatives.
     """
     return compute_mean_primary_metric([predictions], rows, groups, labels, seed)
 
@@ -69,12 +69,13 @@ def compute_mean_primary_metric(
     labels: Sequence[int] | None = None,
     seed: int = 0,
 ) -> PrimaryMetric:
-    """The mean of the headlines of several tables about the same pictures, as of disturbances; one table is its own.
+    """Mean of the primary metrics of several tables of the same images, such as corrupted versions.
 
-    A picture, or group, is drawn with its answers in all tables, so that the interval knows how alike they are.
+    The interval accounts for their correlation: an image, or group, is resampled with its predictions in all tables.
 
     Args:
-        tables: of one task, the same pictures in the same order. The others are as in `headline`.
+        tables: of one task, with the same images in the same order.
+        rows, groups, labels: as in `compute_primary_metric`.
     """
     first = tables[0]
     if isinstance(first, MultilabelPredictions):
@@ -95,11 +96,11 @@ def compute_mean_primary_metric(
 
 
 def primary_metric_value(predictions: TaskPredictions) -> float:
-    """The value of that figure alone, of all pictures.
+    """The value of the primary metric on all images, without an interval.
 
     Raises:
-        DataError: an answer is no number, no picture is known, every label is rare, or all targets of every column are
-            equal.
+        DataError: a prediction is not finite, no target is known, every label is rare, or the targets of every column
+            are constant.
     """
     if isinstance(predictions, MultilabelPredictions):
         return _mean_auc_value(predictions)
@@ -136,9 +137,9 @@ def _no_targets_error(n: int, what: str) -> DataError:
 
 
 def per_image_metric(predictions: TaskPredictions) -> tuple[str, Float64[np.ndarray, " n"]]:
-    """What a figure is called that is a mean over pictures, and each picture's part in it; NaN where it is not known.
+    """Name of the metric, and its value for each image; NaN where the target is unknown.
 
-    Classes have 1 for a right answer and 0 for a wrong one, numbers their absolute error.
+    Values are 1 or 0 for a correct or wrong class, and absolute errors for regression.
     """
     if isinstance(predictions, RegressionPredictions):
         return _scaled_absolute_errors(predictions, predictions.values.astype(np.float64))
@@ -150,7 +151,7 @@ def per_image_metric(predictions: TaskPredictions) -> tuple[str, Float64[np.ndar
 
 
 def constant_baseline_errors(predictions: RegressionPredictions) -> Float64[np.ndarray, " n"]:
-    """As `per_picture`, of always saying the mean of the targets."""
+    """As `per_image_metric`, for the constant prediction of the mean target."""
     targets = _float_targets(predictions)
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else np.nan for column in targets.T]
     return _scaled_absolute_errors(predictions, np.broadcast_to(np.array(means), targets.shape))[1]
@@ -214,7 +215,7 @@ def _positive_mask(predictions: MultilabelPredictions) -> np.ndarray:
 
 
 def _measurable_labels(known: np.ndarray, present: np.ndarray) -> tuple[int, ...]:
-    """The labels with ten known pictures of either kind."""
+    """Labels with at least MIN_PER_SIDE known positives and negatives."""
     fewest = np.minimum((known & present).sum(0), (known & ~present).sum(0))
     return tuple(np.flatnonzero(fewest >= MIN_PER_SIDE).tolist())
 

@@ -1,4 +1,4 @@
-"""Linear probes on frozen features: for every penalty of a path the exact minimum of the loss, and answers from it."""
+"""Probes of frozen features: linear probes along a regularisation path, out-of-fold predictions, and k-NN."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .predictions import LABEL_THRESHOLD
 from .quick_metrics import compute_quick_metrics
 
 PROBE_STRENGTHS = tuple(float(f"{10.0 ** (half / 2):.2g}") for half in range(-10, 5))
-"""What C takes on a path: 1e-5, 3.2e-5, ... 100; as in scikit-learn, the larger C is the less is penalised."""
+"""Values of C on the path: 1e-5, 3.2e-5, ... 100; inverse regularisation strength as in scikit-learn."""
 MAX_ITERATIONS = 300
 MIN_STD = 1e-6
 
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """Features [n, P] to outputs [n, K]: features @ weight.T + bias, as a model's head computes them."""
+    """A linear head: features [n, P] to outputs [n, K] by features @ weight.T + bias."""
 
     weight: Float32[np.ndarray, "K P"]
     bias: Float32[np.ndarray, " K"]
     c: float
-    """The C that it was fitted with."""
+    """The inverse regularisation strength it was fitted with."""
 
     def predict_outputs(self, features: Float32[np.ndarray, "n P"]) -> Float32[np.ndarray, "n K"]:
-        """Logits, or numbers as they were learnt."""
+        """Logits, or standardized numbers."""
         return np.asarray(features @ self.weight.T + self.bias)
 
 
@@ -47,16 +47,16 @@ def fit_probe_path(
     outputs: int,
     strengths: Sequence[float] = PROBE_STRENGTHS,
 ) -> Iterator[LinearProbe]:
-    """A probe for every C in turn, each begun where the one before it ended; ask for as many as are wanted.
+    """Fit a probe for every C in turn, each started from the previous solution; a generator, so later ones are optional.
 
-    With features standardised by their own mean and deviation, a probe minimises C * loss + |weight|^2 / 2, where the
-    loss is summed over pictures: cross-entropy of one softmax for classes (for two classes scikit-learn's C is twice
-    this one, because its single vector stands for two); binary cross-entropy of every known label; half the squared
-    error of every known number. Biases are not penalised. The standardisation is then folded into weight and bias.
+    On standardised features a probe minimises C * loss + |weight|^2 / 2, where the loss is summed over images:
+    softmax cross-entropy for classes (for two classes scikit-learn's C is twice this one, because its single vector
+    stands for two); binary cross-entropy of every known label; half the squared error of every known number. Biases are
+    not penalised. The standardisation is then folded into weight and bias.
 
     Args:
-        targets: class numbers [n] or chances [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
-        strengths: the values of C, best from small to large: the smallest ends soonest and is a good start.
+        targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
+        strengths: values of C, best in increasing order: the smallest converges fastest and is a good start.
     """
     x, mean, deviation = _standardize(features)
     if task == "number":
@@ -78,7 +78,7 @@ def _standardize(features: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
 def _fit_logistic_path(
     x: Float[Tensor, "n P"], targets: Tensor, task: Task, outputs: int, strengths: Sequence[float]
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """L-BFGS along the path. The loss is divided by C * n, which leaves the minimum where it is and suits the steps."""
+    """L-BFGS along the path. The objective is divided by C * n, which keeps the minimum and helps the line search."""
     weight = torch.zeros(outputs, x.shape[1], dtype=x.dtype, requires_grad=True)
     bias = torch.zeros(outputs, dtype=x.dtype, requires_grad=True)
     for c in strengths:
@@ -112,7 +112,7 @@ def _summed_loss(logits: Float[Tensor, "n K"], targets: Tensor, task: Task) -> F
 def _fit_ridge_path(
     x: Float[Tensor, "n P"], targets: Float[Tensor, "n K"], strengths: Sequence[float]
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Each column by itself on the pictures where it is known: (X'X + 1/C) w = X'y, both around their own means."""
+    """Ridge regression of each column on its known images: (X'X + 1/C) w = X'y, with X and y centred."""
     columns = [_ridge_eigenbasis(x, column) for column in targets.T]
     for c in strengths:
         weights, biases = [], []
@@ -124,7 +124,7 @@ def _fit_ridge_path(
 
 
 def _ridge_eigenbasis(x: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What every penalty shares: X'X = turn @ diag(values) @ turn.T, X'y, and the means that were taken off."""
+    """What all C share: the eigendecomposition X'X = turn @ diag(values) @ turn.T, X'y, and the means."""
     known = ~column.isnan()
     if not known.any():
         nothing = torch.zeros(x.shape[1], dtype=x.dtype)
@@ -136,13 +136,13 @@ def _ridge_eigenbasis(x: Tensor, column: Tensor) -> tuple[Tensor, Tensor, Tensor
     return turn, values.clamp(min=0), rows.T @ aims, centre, mean
 
 
-# What frozen features say of every picture when neither it nor its group has been shown: answers out of fold.
+# -- Out-of-fold predictions
 
 NUM_FOLDS = 5
 OOF_STRENGTHS = (0.001, 0.01, 0.1)
-"""C of the probes of classes and labels that are tried; weak ones do not bend to wrong labels."""
+"""Values of C that are tried for classes and labels; strongly regularised probes do not fit wrong labels."""
 MAX_PROBE_VALUES = 2**25
-"""Of the features that one probe is fitted to; of more pictures than hold so many, a sample is taken."""
+"""Largest feature matrix, in numbers, that a probe is fitted to; larger ones are subsampled by rows."""
 
 
 def predict_out_of_fold(
@@ -154,36 +154,35 @@ def predict_out_of_fold(
     groups: Shaped[np.ndarray, " n"] | None = None,
     seed: int = 0,
 ) -> Float32[np.ndarray, "n K"]:
-    """Outputs of linear probes, each picture answered by the one that was fitted to the other folds.
+    """Cross-validated predictions of linear probes: each image is predicted by the probe fitted to the other folds.
 
-    The strength of the probes, one for all folds, is the one whose answers out of fold have the lowest loss. Outputs
-    are logits, or numbers in the unit of the targets. They are NaN where nothing could be learnt: in the row of a
-    picture whose class no other fold shows, in the cell of a label that the other folds show only with or only
-    without, and of a number of which they know fewer than two.
+    One C for all folds is chosen by the lowest out-of-fold loss. Outputs are logits, or numbers in the unit of the
+    targets. They are NaN where nothing can be learnt: the class of an image is absent from the other folds, a label is
+    only positive or only negative there, or fewer than two numbers are known there.
 
     Args:
-        targets: class numbers [n]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
-        groups: of each picture, such as its patient; a group is never parted.
+        targets: class indices [n]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
+        groups: group of each image, such as its patient; groups are not split.
 
     Raises:
-        DataError: fewer pictures, or groups, than folds, or one class only.
+        DataError: fewer images, or groups, than folds, or one class only.
     """
     if task == "classes" and len(np.unique(targets)) < 2:
         raise DataError(f"Probes need pictures of at least two classes to tell apart. Got {len(np.unique(targets))}.")
     fold = assign_folds(targets, task, folds, groups, seed)
     scaling = fit_scaling(targets) if task == "number" else None
     aims = targets if scaling is None else scaling.standardize(targets)
-    strengths = OOF_STRENGTHS if scaling is None else PROBE_STRENGTHS  # those of numbers cost nothing
-    answers = np.empty((len(strengths), len(features), outputs), np.float32)
-    judged = np.zeros((len(features), outputs), bool)
+    strengths = OOF_STRENGTHS if scaling is None else PROBE_STRENGTHS  # a ridge path costs nothing
+    predictions = np.empty((len(strengths), len(features), outputs), np.float32)
+    learnable = np.zeros((len(features), outputs), bool)
     for number in range(folds):
-        asked, shown = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        judged[asked] = learnable_mask(aims[shown], aims[asked], task, outputs)
-        some = _subsample_rows(shown, features.shape[1], seed)
-        for place, linear in enumerate(fit_probe_path(features[some], aims[some], task, outputs, strengths)):
-            answers[place, asked] = linear.predict_outputs(features[asked])
-    best = answers[_select_strength(answers, aims, task)]
-    return np.where(judged, best if scaling is None else scaling.unstandardize(best), np.float32(np.nan))
+        test, train = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        learnable[test] = learnable_mask(aims[train], aims[test], task, outputs)
+        some = _subsample_rows(train, features.shape[1], seed)
+        for index, linear in enumerate(fit_probe_path(features[some], aims[some], task, outputs, strengths)):
+            predictions[index, test] = linear.predict_outputs(features[test])
+    best = predictions[_select_strength(predictions, aims, task)]
+    return np.where(learnable, best if scaling is None else scaling.unstandardize(best), np.float32(np.nan))
 
 
 def assign_folds(
@@ -193,7 +192,7 @@ def assign_folds(
     groups: Shaped[np.ndarray, " n"] | None,
     seed: int,
 ) -> Int64[np.ndarray, " n"]:
-    """The fold of each picture: classes and labels in proportion, numbers as they come, whole groups only.
+    """Fold of each image: stratified for classes and labels, random for numbers; groups stay together.
 
     Raises:
         DataError: fewer pictures, or groups, than folds.
@@ -204,15 +203,15 @@ def assign_folds(
     if have < folds:
         things = "pictures" if groups is None else "groups"
         raise DataError(f"{folds} folds need at least {folds} {things}. Got {have}; give more pictures.")
-    shown = _stratification_targets(targets, task)
+    strata = _stratification_targets(targets, task)
     fractions = np.full(folds, 1 / folds)
     if have < len(targets):
-        places, kinds = np.nonzero(shown) if shown.ndim == 2 else (np.arange(len(shown)), shown)
-        return assign_groups(places, kinds, keys, fractions, names)
+        rows, kinds = np.nonzero(strata) if strata.ndim == 2 else (np.arange(len(strata)), strata)
+        return assign_groups(rows, kinds, keys, fractions, names)
     return (
-        assign_iterative_stratified(shown, keys, fractions)
-        if shown.ndim == 2
-        else splits_assign_folds(shown, keys, folds)
+        assign_iterative_stratified(strata, keys, fractions)
+        if strata.ndim == 2
+        else splits_assign_folds(strata, keys, folds)
     )
 
 
@@ -225,7 +224,7 @@ def _stratification_targets(targets: np.ndarray, task: Task) -> Int64[np.ndarray
 def learnable_mask(
     train_targets: Shaped[np.ndarray, " n *K"], test_targets: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
 ) -> Bool[np.ndarray, "m K"]:
-    """Which cells of the asked pictures the shown ones have something to teach about."""
+    """bool [m, K]: test cells that the training targets allow to learn, see `predict_out_of_fold`."""
     if task == "classes":
         return np.repeat(np.isin(test_targets, train_targets)[:, None], outputs, axis=1)
     known = ~np.isnan(train_targets)
@@ -243,15 +242,15 @@ def _subsample_rows(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
 
 
 def _select_strength(predictions: np.ndarray, targets: np.ndarray, task: Task) -> int:
-    """The strength whose answers have the lowest loss."""
-    found = [compute_quick_metrics(task, one, targets) for one in predictions]
-    return int(np.argmin([np.inf if one is None else one.loss for one in found]))
+    """Index of the strength with the lowest loss."""
+    metrics = [compute_quick_metrics(task, one, targets) for one in predictions]
+    return int(np.argmin([np.inf if one is None else one.loss for one in metrics]))
 
 
-# Answers by the most similar training pictures: what frozen features know before anything is fitted to them.
+# -- k-nearest neighbours
 
 NEIGHBOR_COUNTS = (10, 20, 100)
-"""How many neighbours are asked."""
+"""Values of k."""
 KNN_TEMPERATURE = 0.07
 KNN_CHUNK = 512
 MIN_KNN_WEIGHT = 1e-6
@@ -265,13 +264,13 @@ def knn_outputs(
     outputs: int,
     num_neighbors: int,
 ) -> Float32[np.ndarray, "m K"]:
-    """The mean of the nearest training targets, each weighed by exp(cosine similarity / 0.07), as a model's outputs.
+    """Weighted k-NN: mean of the nearest training targets with weights exp(cosine similarity / 0.07).
 
-    They are logarithms of chances for classes, logits for labels, and the mean itself for numbers; a cell of which
-    no neighbour knows anything is 0.
+    Outputs are log-probabilities for classes, logits for labels, and the mean itself for numbers; 0 where the target of
+    every neighbour is unknown.
 
     Args:
-        targets: class numbers [n] or chances [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
+        targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
 
     Source: Wu et al. 2018, section 3.4; Caron et al. 2021.
     """

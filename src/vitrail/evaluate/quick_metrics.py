@@ -1,4 +1,4 @@
-"""One figure and the loss on a sample, for the curve of a training; the full figures come at its end."""
+"""One metric and the loss without intervals, for the validation curve during training and for comparing probes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .regression_metrics import r_squared
 
 
 class QuickMetrics(NamedTuple):
-    """What the model is worth at the moment."""
+    """A metric and the loss of a sample."""
 
     name: str
     """accuracy, AUROC or R2: `val_accuracy`, `val_auroc` or `val_r2` in metrics.jsonl."""
     value: float | None
-    """None where the sample cannot show it, as an AUROC without both kinds of pictures."""
+    """None where it is undefined, such as an AUROC without positives or negatives."""
     loss: float
-    """What training minimises, without smoothing."""
+    """The training loss, without label smoothing."""
 
 
 def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) -> QuickMetrics | None:
-    """The figure of a sample of pictures; None where nothing of them is known.
+    """Compute the metric and the loss of a sample; None where no target is known.
 
     Args:
         outputs: of the model, float32 [n, K].
@@ -41,19 +41,19 @@ def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) 
     if task == "labels":
         return _multilabel_quick_metrics(sigmoid(outputs).astype(np.float64), targets, known)
     pairs = [np.stack([targets[there, k], outputs[there, k]], 1) for k, there in enumerate(known.T) if there.any()]
-    shares = [share for share in map(r_squared, pairs) if np.isfinite(share)]
+    scores = [score for score in map(r_squared, pairs) if np.isfinite(score)]
     loss = float(np.square(outputs.astype(np.float64) - targets)[known].mean())
-    return QuickMetrics("R2", float(np.mean(shares)) if shares else None, loss)
+    return QuickMetrics("R2", float(np.mean(scores)) if scores else None, loss)
 
 
 def _multilabel_quick_metrics(probabilities: np.ndarray, targets: np.ndarray, known: np.ndarray) -> QuickMetrics:
-    """The AUROC is the mean over labels that have both kinds of pictures, however few."""
+    """Mean AUROC over the labels that have positives and negatives, however few, and the loss."""
     present = targets >= LABEL_THRESHOLD
-    found = [
+    areas = [
         roc_auc_with_influence(present[:, k], probabilities[:, k], there).value
         for k, there in enumerate(known.T)
         if 0 < present[there, k].sum() < there.sum()
     ]
     p, t = np.clip(probabilities[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
     loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
-    return QuickMetrics("AUROC", float(np.mean(found)) if found else None, loss)
+    return QuickMetrics("AUROC", float(np.mean(areas)) if areas else None, loss)

@@ -1,7 +1,7 @@
-"""What stored answers to the task `number` are worth: errors in the user's units, and whether they beat a constant.
+"""Regression metrics of stored predictions, with 95 % intervals: MAE, RMSE, R2, Spearman, bias, limits of agreement.
 
-Targets that nobody knows are left out of every figure. Every figure can be recomputed from `predictions/test.csv`; the
-constant that the answers are compared with, the mean of the training targets, is told beside them.
+Unknown targets are left out of every metric. Every metric can be recomputed from `predictions/test.csv` and the mean of
+the training targets, which is the constant prediction to compare with.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .predictions import RegressionPredictions
 Span = tuple[float, float]
 REGRESSION_METRICS = ("mae", "rmse", "r2", "spearman", "bias")
 AGREEMENT_Z = 1.96
-"""Deviations around the mean difference that hold 95 % of differences, if these are normal."""
+"""Standard deviations around the mean that hold 95 % of a normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerColumnMetrics:
-    """One column. None where the split has nothing to measure it on, as with fewer than two different targets."""
+    """Metrics of one column; None where the split cannot show them, such as R2 of constant targets."""
 
     name: str
     n: int
-    """Pictures of which it is known."""
+    """Images with a known target."""
     mae: float | None = None
     """Mean absolute error, in the column's unit."""
     mae_interval: Span | None = None
@@ -38,42 +38,42 @@ class PerColumnMetrics:
     """Root of the mean squared error, in the column's unit."""
     rmse_interval: Span | None = None
     r2: float | None = None
-    """Share of the targets' variance that the answers explain; below 0 they are worse than the targets' own mean."""
+    """Coefficient of determination; below 0 the predictions are worse than the mean of the targets."""
     r2_interval: Span | None = None
     spearman: float | None = None
-    """Rank correlation of answers and targets; absent where all answers are equal."""
+    """Rank correlation of predictions and targets; None where all predictions are equal."""
     spearman_interval: Span | None = None
     bias: float | None = None
-    """Mean of answer less target, in the column's unit."""
+    """Mean of prediction minus target, in the column's unit."""
     bias_interval: Span | None = None
     agreement: Span | None = None
-    """Limits of agreement: answer less target lies between them for about 95 % of the pictures (Bland and Altman)."""
+    """Limits of agreement (Bland and Altman): about 95 % of prediction minus target lie between them."""
     constant: float | None = None
-    """The mean of the training targets, if it is known here."""
+    """The mean of the training targets, if known."""
     constant_mae: float | None = None
-    """Mean absolute error of always saying that."""
+    """Mean absolute error of predicting that constant."""
     constant_rmse: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionMetrics:
-    """All figures of one split; intervals are 95 %, percentile bootstrap over pictures, or whole groups of them."""
+    """All metrics of one split; intervals are 95 %, percentile bootstrap over images or whole groups."""
 
     split: str
     n: int
-    """Pictures of which at least one number is known."""
+    """Images with at least one known number."""
     groups: int | None = None
-    """Groups that the pictures come in, such as patients, if they do; the bootstrap draws whole groups then."""
+    """Number of groups, such as patients, if there are groups."""
     per_column: tuple[PerColumnMetrics, ...]
     r2: float | None = None
     """Mean over the columns that have one."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers, as in report.json; unmeasured values are absent."""
         return config.write(self)
 
     def headline(self) -> str:
-        """The figure a person asks for first, in a sentence without its full stop."""
+        """The primary metric in a sentence without its full stop."""
         where = f"on {self.n:,} held-out pictures ({self.split})"
         if len(self.per_column) > 1:
             each = "; ".join(f"{one.name} {_format_number(one.mae)}" for one in self.per_column[:5])
@@ -85,7 +85,7 @@ class RegressionMetrics:
             )
             return f"{mean} {where}; mean absolute errors: {each}{more}"
         (one,) = self.per_column
-        assert one.mae is not None and one.mae_interval is not None  # of the one column something is known
+        assert one.mae is not None and one.mae_interval is not None  # a single column has a known target
         against = "" if one.constant_mae is None else f", always saying {one.constant:.4g} gives {one.constant_mae:.4g}"
         low, high = one.mae_interval
         r2 = "" if one.r2 is None else f"; R2 {one.r2:.3f}"
@@ -98,7 +98,7 @@ class RegressionMetrics:
         return sum(one.r2 is not None for one in self.per_column)
 
     def table(self) -> str:
-        """Three lines per column, figures, their intervals and their differences, for the terminal."""
+        """Lines with metrics, intervals and differences of each column, for the terminal."""
         width = max(6, *(len(one.name) for one in self.per_column))
         names = ("MAE", "RMSE", "R2", "Spearman")
         lines = [f"{'column':<{width}}  {'known':>6}" + "".join(f"  {name:>22}" for name in names)]
@@ -129,15 +129,15 @@ def compute_regression_metrics(
     seed: int = 0,
     samples: int = 1000,
 ) -> RegressionMetrics:
-    """Every figure of one table.
+    """Compute every metric of one table.
 
     Args:
-        means: of the training targets, one per column, to compare with always saying that.
+        means: of the training targets, one per column, as the constant prediction to compare with.
         groups: of each picture, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no number of any picture is known, or an answer is no number.
+        DataError: no number of any image is known, or a prediction is not finite.
 
     Source: definitions as in scikit-learn and scipy; limits of agreement of Bland and Altman 1986, Lancet 327.
     """
@@ -168,7 +168,7 @@ def compute_regression_metrics(
 
 
 def r_squared(pairs: np.ndarray) -> float:
-    """1 - squared error / variance of pairs (target, answer) [n, 2]; NaN where all targets are equal."""
+    """R2 of pairs (target, prediction) [n, 2]; NaN where all targets are equal."""
     if pairs[:, 0].min() == pairs[:, 0].max():
         return float("nan")
     spread = np.square(pairs[:, 0] - pairs[:, 0].mean()).sum()
@@ -178,7 +178,7 @@ def r_squared(pairs: np.ndarray) -> float:
 def _compute_column_metrics(
     name: str, pairs: np.ndarray, mean: float | None, groups: np.ndarray | None, seed: int, samples: int
 ) -> PerColumnMetrics:
-    """One column over its known pictures, as pairs (target, answer) [n, 2]."""
+    """Metrics of one column from its known pairs (target, prediction) [n, 2]."""
     if not len(pairs):
         return PerColumnMetrics(name=name, n=0, constant=mean)
     always = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
@@ -202,7 +202,7 @@ def _compute_column_metrics(
 
 
 def _compute_statistics(pairs: np.ndarray) -> np.ndarray:
-    """FIGURES; NaN for what these pairs cannot show."""
+    """REGRESSION_METRICS of the pairs; NaN for undefined ones."""
     bias = float((pairs[:, 1] - pairs[:, 0]).mean())
     return np.array(
         [_mean_absolute_error(pairs), _root_mean_squared_error(pairs), r_squared(pairs), _spearman(pairs), bias]
@@ -226,7 +226,7 @@ def _root_mean_squared_error(pairs: np.ndarray) -> float:
 
 
 def _spearman(pairs: np.ndarray) -> float:
-    """NaN where either side has one value only."""
+    """Rank correlation; NaN where targets or predictions are constant."""
     from scipy.stats import rankdata
 
     ranks = rankdata(pairs, axis=0)

@@ -1,4 +1,4 @@
-"""How answers stand disturbed pictures: a figure for every kind and severity, beside that of the clean pictures."""
+"""Robustness to image corruptions: the primary metric for every kind and severity, compared with clean images."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from .primary_metric import ACCURACY, compute_mean_primary_metric, compute_prima
 
 CORRUPTION_BATCH_SIZE = 64
 NUM_WORST = 3
-"""Kinds that the headline names."""
+"""Number of kinds in the headline."""
 
 Span = tuple[float, float]
 ForwardFunction = Callable[[Tensor], np.ndarray]
-"""Prepared pictures uint8 [n, C, H, W] -> one row of outputs for each."""
+"""Preprocessed images uint8 [n, C, H, W] -> outputs [n, K]."""
 ProgressWrapper = Callable[[Iterator[TaskPredictions], int, int], Iterator[TaskPredictions]]
-"""Passes tables on while it shows how many of how many there are, each over so many pictures."""
+"""(tables, number of tables, images per table) -> the same tables, with a progress display."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptionResult:
-    """One kind."""
+    """The metric under one kind of corruption."""
 
     kind: str
     by_severity: tuple[float, ...]
-    """From 1 to 5."""
+    """Severities 1 to 5."""
     mean: float
     mean_interval: Span | None = None
-    """95 %, as are all intervals; None where they cannot be told."""
+    """95 %, as are all intervals; None where it cannot be computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobustnessReport:
-    """The figure on clean pictures and on the same ones disturbed. Nothing is divided by another model's figures.
+    """The primary metric on clean and on corrupted images, not normalised by another model's errors.
 
-    A mean over disturbances has the percentile bootstrap, which draws a picture (or group) with its answers to all of
-    them; a mean of areas under the ROC curve has DeLong's interval, whose sums go over pictures in the same way.
+    A mean over corruptions has the percentile bootstrap, which resamples an image (or group) with all of its
+    predictions; a mean of areas under the ROC curve has DeLong's interval, which accounts for correlation likewise.
     """
 
     suite: str
@@ -57,7 +57,7 @@ class RobustnessReport:
     n: int
     """Pictures."""
     seed: int
-    """Of the disturbances."""
+    """Seed of the corruptions."""
     figure: str
     """accuracy; mean AUROC over labels; mean absolute error over columns."""
     higher_is_better: bool
@@ -70,7 +70,7 @@ class RobustnessReport:
 
     @property
     def worst(self) -> tuple[CorruptionResult, ...]:
-        """All kinds, the one that harms most first."""
+        """All kinds, the most harmful first."""
         return tuple(sorted(self.disturbances, key=lambda one: one.mean, reverse=not self.higher_is_better))
 
     def to_json(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class RobustnessReport:
         return config.write(self)
 
     def headline(self) -> str:
-        """What a person asks for first, in a sentence without its full stop."""
+        """Clean and mean corrupted metric and the worst kinds, in a sentence without its full stop."""
         worst = ", ".join(
             f"{_kind_as_words(one.kind)} ({self._format_value(one.mean).strip()})" for one in self.worst[:NUM_WORST]
         )
@@ -94,11 +94,11 @@ class RobustnessReport:
     def table(self) -> str:
         """The headline and one line per kind, for the terminal."""
         width = max(len(one.kind) for one in self.disturbances)
-        told = [self._format_interval(one.mean_interval) for one in self.disturbances]
-        wide = max(len("95 % interval"), *map(len, told))
+        intervals = [self._format_interval(one.mean_interval) for one in self.disturbances]
+        wide = max(len("95 % interval"), *map(len, intervals))
         heads = "".join(f"  {severity:>8}" for severity in (*SEVERITIES, "mean"))
         lines = [f"{self.headline()}.", "", f"{'severity':<{width}}{heads}  {'95 % interval':>{wide}}  {'change':>8}"]
-        for one, span in zip(self.disturbances, told, strict=True):
+        for one, span in zip(self.disturbances, intervals, strict=True):
             cells = "".join(f"  {self._format_value(value)}" for value in one.by_severity)
             change = self._format_value(one.mean - self.clean)
             lines.append(
@@ -132,18 +132,18 @@ def measure_robustness(
     groups: Shaped[np.ndarray, " n"] | None = None,
     progress: ProgressWrapper | None = None,
 ) -> RobustnessReport:
-    """Let every picture be answered as it is and disturbed in every kind and severity of a suite.
+    """Evaluate a model on clean images and under every kind and severity of a suite.
 
     Args:
-        predictions: makes the table of answers, with its targets, of the outputs for all pictures.
-        images: as the model reads them, so that severities mean the same for every model of that size.
-        indices: of each picture in its source; a picture is disturbed in the same way whichever others are asked for.
-        groups: of each picture, such as its patient.
-        progress: shows how far it is.
+        predictions: builds the prediction table, with targets, from the outputs of all images.
+        images: at the model's input size, so that severities mean the same for every model of that size.
+        indices: of each image in its source; the corruption of an image depends on its index, not on the other images.
+        groups: group of each image, such as its patient.
+        progress: shows the progress.
 
     Raises:
-        UsageError: no such suite, or no pictures.
-        DataError: an answer is no number, or nothing can be measured.
+        UsageError: no such suite, or no images.
+        DataError: a prediction is not finite, or nothing can be measured.
 
     Source: Hendrycks and Dietterich 2019, without the division by the errors of AlexNet.
     """
@@ -186,7 +186,7 @@ def corruption_kinds(suite: str) -> tuple[str, ...]:
     """The kinds of a suite, in its order.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such suite.
     """
     if suite not in CORRUPTION_SUITES:
         raise UsageError(f"The corruptions must be {' or '.join(CORRUPTION_SUITES)}. Got {suite!r}.")
@@ -200,7 +200,7 @@ def _batch_starts(images: Tensor) -> range:
 def _forward_corrupted(
     forward: ForwardFunction, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
 ) -> np.ndarray:
-    """Outputs for all pictures, of which a batch at a time is disturbed."""
+    """Outputs for all images, corrupted batch by batch."""
     parts = []
     for start in _batch_starts(images):
         part = slice(start, start + CORRUPTION_BATCH_SIZE)
@@ -212,7 +212,7 @@ def _kind_as_words(kind: str) -> str:
     return kind.replace("_", " ")
 
 
-# The one way to disturb pictures: by kind and severity, each picture by its own random numbers.
+# -- Corruption of images
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -229,19 +229,19 @@ CORRUPTION_SUITES: dict[str, dict[str, Corruption]] = {
 def corrupt_images(
     images: UInt8[Tensor, "n C H W"], kind: str, severity: int, seed: int, indices: Int64[np.ndarray, " m"]
 ) -> UInt8[Tensor, "n C H W"]:
-    """Pictures disturbed in one way, of any size and any number of channels.
+    """Apply one corruption to images of any size and any number of channels.
 
-    What happens to a picture depends on (seed, kind, severity, its index) alone, never on its batch. Lengths such as
-    the radius of a blur are those of the tables for sides of 224 pixels, in proportion to the shorter side for others;
-    noise and JPEG's blocks keep to pixels. Where nothing says otherwise, beyond the edge stands the mirror image.
+    The result for an image depends only on (seed, kind, severity, its index), not on its batch. Lengths such as blur
+    radii are tabulated for sides of 224 pixels and scale with the shorter side; noise and JPEG blocks are per pixel.
+    Edges are mirrored unless a corruption says otherwise.
 
     Args:
-        kind: a name in one of the `SUITES`.
-        severity: 1 (hardly there) to 5.
-        indices: of each picture in its source.
+        kind: a name in one of the CORRUPTION_SUITES.
+        severity: 1 (weakest) to 5.
+        indices: of each image in its source.
 
     Raises:
-        UsageError: no such kind or severity, or not one index per picture.
+        UsageError: no such kind or severity, or not one index per image.
     """
     known = {name: function for suite in CORRUPTION_SUITES.values() for name, function in suite.items()}
     if kind not in known:

@@ -1,4 +1,4 @@
-"""Does a model read the border of a picture, where tags, rulers and frames are, instead of what is in the middle?"""
+"""Shortcut test: the primary metric from the border of the images alone, where tags, rulers and frames are."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .primary_metric import compute_primary_metric, constant_baseline_errors
 BORDER_FRACTION_INVERSE = 8
 """The border is the outer eighth of each side."""
 MIN_SIGNAL = 0.1
-"""The border tells something when its interval begins this share of the way from guessing to perfect."""
+"""Relative skill (0 guessing, 1 perfect) that the lower bound of the border-only interval must reach for an alarm."""
 MIN_BORDER_SHARE = 0.25
-"""Of what the model knows beyond guessing, the share that the border alone must keep for an alarm.
+"""Fraction of the model's skill beyond guessing that the border alone must keep for an alarm.
 
-Ten small ViTs that had learnt planted pictures kept 60 to 94 % by a tag in the corner, beside what they knew of the
-glyph, and ten at most 4 % without a tag (benchmarks/tag_alarm.py)."""
+Ten small ViTs trained on synthetic images with a tag in the corner kept 60 to 94 %, and ten without a tag at most 4 %
+(benchmarks/tag_alarm.py)."""
 Span = tuple[float, float]
 PixelMask = Bool[np.ndarray, "H W"]
-"""Which pixels a model sees."""
+"""Pixels that a model sees."""
 
 
 def border_mask(height: int, width: int) -> PixelMask:
     """The outer eighth of each side, at least one pixel."""
     rows, columns = max(1, height // BORDER_FRACTION_INVERSE), max(1, width // BORDER_FRACTION_INVERSE)
-    found = np.ones((height, width), bool)
-    found[rows : height - rows, columns : width - columns] = False
-    return found
+    mask = np.ones((height, width), bool)
+    mask[rows : height - rows, columns : width - columns] = False
+    return mask
 
 
 class MaskedModel(nn.Module):
-    """A model that sees only some of the pixels; the others have the mean that every picture has subtracted."""
+    """A model that sees only the pixels of a mask; the others are set to 0, the training mean."""
 
     def __init__(self, model: nn.Module, inputs: PixelMask):
         super().__init__()
@@ -54,14 +54,14 @@ class MaskedModel(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class ShortcutReport:
-    """What a model knows of whole pictures, of their border alone, and of their middle alone; intervals are 95 %."""
+    """The primary metric on whole images, on their border alone and on their centre alone; intervals are 95 %."""
 
     figure: str
     """Accuracy, mean AUROC, or a mean absolute error."""
     split: str
     n: int
     guess: float
-    """The same figure of always saying the most common class, 0.5 for an AUROC, or of the mean of the numbers."""
+    """The metric of guessing: the most common class, 0.5 for an AUROC, or the mean number."""
     whole: float
     whole_interval: Span | None = None
     border: float
@@ -69,12 +69,12 @@ class ShortcutReport:
     centre: float
     centre_interval: Span | None = None
     kept_by_border: float | None = None
-    """Share of what the model knows beyond guessing that the border alone keeps; None where it may know nothing."""
+    """Fraction of the skill beyond guessing that the border alone keeps; None where the model may have no skill."""
     kept_by_centre: float | None = None
     alarm: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers; unmeasured values are absent."""
         return config.write(self)
 
     def table(self) -> str:
@@ -93,7 +93,7 @@ class ShortcutReport:
         return "\n".join([*lines, self.verdict()])
 
     def verdict(self) -> str:
-        """What follows, in a sentence or two."""
+        """The conclusion, in a sentence or two."""
         if self.alarm:
             return (
                 "ALARM: the border alone tells much of what the model knows. Is there a tag, a ruler, a frame or the "
@@ -111,16 +111,16 @@ def compare_regions(
     centre_only: TaskPredictions,
     groups: Shaped[np.ndarray, " n"] | None = None,
 ) -> ShortcutReport:
-    """Compare answers to whole pictures, to their border, and to their centre, all in the same order.
+    """Compare predictions for whole images, their border, and their centre, all in the same order.
 
-    Alarm: with the border alone the figure's interval begins at least a tenth of the way from guessing to perfect, and
-    the border alone keeps at least a quarter of what the model knows beyond guessing.
+    Alarm: the lower bound of the border-only relative skill is at least MIN_SIGNAL, and the border alone keeps at least
+    MIN_BORDER_SHARE of the skill on whole images.
 
     Args:
         groups: of each picture, such as its patient.
 
     Raises:
-        DataError: nothing can be measured on these pictures.
+        DataError: nothing can be measured on these images.
 
     Source: the question is that of DeGrave, Janizek and Lee 2021, "AI for radiographic COVID-19 detection selects
     shortcuts over signal"; the rule is ours.
@@ -161,12 +161,12 @@ def compare_regions(
 
 
 def _relative_skill(value: float, guess: float, perfect: float) -> float:
-    """How far from guessing (0) to perfect (1) a figure is; 0 where guessing is always right."""
+    """Position of a metric between guessing (0) and perfect (1); 0 where guessing is always right."""
     return 0.0 if guess == perfect else (value - guess) / (perfect - guess)
 
 
 def _guess_and_perfect(predictions: TaskPredictions) -> tuple[float, float]:
-    """The figure of guessing, and of being always right."""
+    """The metric of guessing, and of perfect predictions."""
     if isinstance(predictions, MultilabelPredictions):
         return 0.5, 1.0
     if isinstance(predictions, RegressionPredictions):

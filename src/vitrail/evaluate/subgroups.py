@@ -1,4 +1,4 @@
-"""Where a model is worse: its headline figure for every value of a column, such as view, age, camera or shift."""
+"""Subgroup analysis: the primary metric for every value of a column, such as view, age, camera or shift."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from .predictions import RegressionPredictions
 from .primary_metric import PrimaryMetric, compute_primary_metric
 
 MIN_SUBGROUP_IMAGES = 30
-"""Pictures that a slice needs to be judged."""
+"""Images that a subgroup needs to be judged."""
 MIN_SUBGROUP_GROUPS = 10
-"""Groups that it needs where pictures come in groups."""
+"""Groups that a subgroup needs to be judged, if there are groups."""
 MAX_TABLE_SUBGROUPS = 20
-"""Slices of a column that the table for people shows."""
+"""Subgroups of a column in the printed table."""
 SUBGROUP_LEVEL = 0.05
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subgroup:
-    """The pictures with one value, or with numbers of one range."""
+    """The images with one value, or with numbers in one range."""
 
     value: str
     n: int
-    """Pictures of which something is known."""
+    """Images with a known target."""
     few: bool
-    """Fewer than 30 of them, or than ten groups: shown, and not judged."""
+    """Fewer than 30 images, or than ten groups: shown but not judged."""
     worst: bool = False
-    """Of the slices of its column that are worse than all pictures together by more than chance, the worst."""
+    """The worst of the subgroups of its column that are significantly worse than all images together."""
     figure: float | None = None
-    """None where the slice has nothing to measure it on."""
+    """The metric; None where it cannot be measured."""
     interval: Span | None = None
     """95 %."""
     overall: float | None = None
-    """The figure of all pictures; of labels over the same ones, because the mean of others would be no yardstick."""
+    """The metric of all images, for multilabel over the same labels as `figure`."""
     labels: int | None = None
-    """How many labels its mean AUROC is over."""
+    """Number of labels in the mean AUROC."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubgroupColumn:
-    """Every slice of one column, the largest first; ranges of numbers as they rise."""
+    """Subgroups of one column, the largest first; ranges of numbers in increasing order."""
 
     name: str
     slices: tuple[Subgroup, ...]
@@ -56,27 +56,27 @@ class SubgroupColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class SubgroupReport:
-    """Every column that was asked for."""
+    """Subgroups of every requested column."""
 
     figure: str
-    """What is measured: accuracy, mean AUROC, or a mean absolute error."""
+    """Name of the metric: accuracy, mean AUROC, or a mean absolute error."""
     higher_is_better: bool
     split: str
     n: int
     overall: float | None = None
     interval: Span | None = None
     judged: int = 0
-    """Slices that are large enough, of all columns; the mark of the worst allows for so many looks."""
+    """Number of judged subgroups in all columns, which the Bonferroni correction counts."""
     columns: tuple[SubgroupColumn, ...]
     left_out: tuple[tuple[str, str], ...] = ()
-    """Columns that are not parted, each with the reason."""
+    """Columns that cannot be used, each with the reason."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
+        """Plain dictionaries, lists and numbers; unmeasured values are absent."""
         return config.write(self)
 
     def table(self) -> str:
-        """One line per slice, for the terminal."""
+        """One line per subgroup, for the terminal."""
         lines = [
             (
                 f"{self.figure} of all {self.n:,} pictures: {_format_number(self.overall)} "
@@ -102,26 +102,26 @@ def compute_subgroups(
     groups: Shaped[np.ndarray, " n"] | None = None,
     seed: int = 0,
 ) -> SubgroupReport:
-    """The headline figure of every slice of these columns.
+    """Compute the primary metric of every subgroup.
 
-    The worst slice of a column is marked if its interval, widened to allow for the number of slices (Bonferroni), lies
-    on the worse side of the figure of all pictures.
+    The worst subgroup of a column is marked if its interval, widened for the number of judged subgroups (Bonferroni),
+    lies on the worse side of the metric of all images.
 
     Args:
-        columns: by name one value per picture, in the order of the answers.
-        groups: of each picture, such as its patient.
+        columns: by name one value per image, in the order of the predictions.
+        groups: group of each image, such as its patient.
         seed: of the bootstrap.
     """
     whole = compute_primary_metric(predictions, None, groups, None, seed)
-    found, left_out = [], []
+    measured, left_out = [], []
     for name, values in columns.items():
-        cut = split_by_value(values)
-        if isinstance(cut, UnusableColumn):
-            left_out.append((name, cut.reason))
+        masks = split_by_value(values)
+        if isinstance(masks, UnusableColumn):
+            left_out.append((name, masks.reason))
             continue
-        each = [_measure_subgroup(predictions, whole, value, rows, groups, seed) for value, rows in cut.items()]
-        found.append(SubgroupColumn(name=name, slices=tuple(each)))
-    judged = sum(not one.few and one.interval is not None for column in found for one in column.slices)
+        each = [_measure_subgroup(predictions, whole, value, rows, groups, seed) for value, rows in masks.items()]
+        measured.append(SubgroupColumn(name=name, slices=tuple(each)))
+    judged = sum(not one.few and one.interval is not None for column in measured for one in column.slices)
     higher = not isinstance(predictions, RegressionPredictions)
     return SubgroupReport(
         figure=whole.name,
@@ -131,7 +131,7 @@ def compute_subgroups(
         overall=whole.value,
         interval=whole.interval,
         judged=judged,
-        columns=tuple(_mark_worst(column, judged, higher) for column in found),
+        columns=tuple(_mark_worst(column, judged, higher) for column in measured),
         left_out=tuple(left_out),
     )
 
@@ -161,7 +161,7 @@ def _measure_subgroup(
 
 
 def _mark_worst(column: SubgroupColumn, num_judged: int, higher: bool) -> SubgroupColumn:
-    """The same slices, the worst of those that are told from all pictures marked."""
+    """Mark the worst of the subgroups that are significantly worse than all images."""
     wider = NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * max(1, num_judged))) / NormalDist().inv_cdf(
         1 - SUBGROUP_LEVEL / 2
     )
@@ -173,7 +173,7 @@ def _mark_worst(column: SubgroupColumn, num_judged: int, higher: bool) -> Subgro
 
 
 def _significant_gap(subgroup: Subgroup, wider: float, higher: bool) -> float:
-    """How much worse than all pictures it is, where the widened interval says that it is; else 0."""
+    """How much worse than all images a subgroup is, if the widened interval shows it; else 0."""
     if subgroup.few or subgroup.figure is None or subgroup.interval is None or subgroup.overall is None:
         return 0.0
     low, high = subgroup.interval
@@ -203,25 +203,25 @@ def _format_interval(interval: Span | None) -> str:
     return "-" if interval is None else f"{_format_number(interval[0])} to {_format_number(interval[1])}"
 
 
-# The values of a column as parts of the pictures: one part a value, four for many numbers.
+# -- Subgroups of a column: one for each value, or quartiles of numbers
 
 MAX_DISTINCT_NUMBERS = 12
 """Numbers with more values than this are cut at their quartiles."""
 MAX_GROUPS = 100
-"""Words with more values than this part nothing."""
+"""Text columns with more values than this are not used."""
 EMPTY = "(empty)"
 
 
 class UnusableColumn(NamedTuple):
-    """A column that says nothing about parts."""
+    """A column without usable subgroups."""
 
     reason: str
 
 
 def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] | UnusableColumn:
-    """Which pictures have each value, the most frequent first, or lie in each range of numbers, rising.
+    """Mask of the images with each value, the most frequent first, or in each range of numbers, rising.
 
-    Empty cells are a part of their own, the last one.
+    Empty cells are the last subgroup.
     """
     texts = np.array([value.strip() for value in values], dtype=object)
     there = texts != ""
@@ -243,7 +243,7 @@ def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] |
 
 
 def _parse_numbers(texts: np.ndarray, non_empty: np.ndarray) -> Float64[np.ndarray, " n"] | None:
-    """Every cell as a number, NaN for empty ones; None if one of them is something else."""
+    """Every cell as a number, NaN for empty ones; None if one is no finite number."""
     try:
         numbers = np.array([float(text) if text else np.nan for text in texts.tolist()], np.float64)
     except ValueError:
@@ -252,19 +252,19 @@ def _parse_numbers(texts: np.ndarray, non_empty: np.ndarray) -> Float64[np.ndarr
 
 
 def _is_identifier(texts: np.ndarray, num_distinct: int) -> bool:
-    """Whether whole numbers only tell the pictures apart, as a running number does."""
+    """Whether the cells are distinct whole numbers, such as a running number."""
     return num_distinct == len(texts) and all(text.lstrip("+-").isdigit() for text in texts.tolist())
 
 
 def _split_into_quartiles(numbers: np.ndarray, non_empty: np.ndarray) -> dict[str, Bool[np.ndarray, " n"]]:
-    """Up to four ranges that hold about as many pictures each; each holds its upper end."""
+    """Up to four ranges with about equal counts; a range includes its upper end."""
     known = numbers[non_empty]
     edges = np.unique(np.quantile(known, [0.25, 0.5, 0.75], method="inverted_cdf"))
     edges = edges[edges < known.max()]
     place = np.where(non_empty, np.searchsorted(edges, np.where(non_empty, numbers, 0.0), side="left"), -1)
-    found = {}
+    masks = {}
     for k in range(len(edges) + 1):
         low, high = (f"{edges[at]:.10g}" if 0 <= at < len(edges) else "" for at in (k - 1, k))
         name = f"over {low} to {high}" if low and high else f"to {high}" if high else f"over {low}"
-        found[name] = place == k
-    return found
+        masks[name] = place == k
+    return masks
