@@ -37,11 +37,19 @@ PLAN = Plan(
     model=MODEL,
     image=ImageSpec(height=8, width=8, channels=1),
     recipe=Recipe(
-        steps=20, batch_size=8, optimizer="adamw", lr=1e-3, ema_decay=0.9, crop_padding=1, flip=True, patch_keep_rate=0.5,
-        patch_keep_until=0.5, grad_clip_norm=1.0,
+        steps=20,
+        batch_size=8,
+        optimizer="adamw",
+        lr=1e-3,
+        ema_decay=0.9,
+        crop_padding=1,
+        flip=True,
+        patch_keep_rate=0.5,
+        patch_keep_until=0.5,
+        grad_clip_norm=1.0,
     ),
     compute=ComputeSettings(threads=1),
-)  # fmt: skip
+)
 IMAGES = torch.randint(0, 256, (28, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 CLASSES = np.arange(28) % 3
 CELLS = np.where(np.random.default_rng(1).random((28, 3)) < 0.6, np.nan, np.random.default_rng(0).random((28, 3)))

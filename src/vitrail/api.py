@@ -67,11 +67,24 @@ def fit(
     given, brought = source if is_in_memory(source) else None, CustomFunctions(loss, augment)
     asked = train_arguments.TrainArguments(
         source=str(source) if given is None else MEMORY,
-        model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
-        seed=seed, image_size=None if image_size is None else train_arguments.parse_image_size(image_size), channels=channels,
-        device=device, data_root=_to_path(data_root), skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude),
-        folds=folds, pretrain=pretrain, changes=brought.plan_overrides | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
-    )  # fmt: skip
+        model=model,
+        weights=None if weights is None else str(weights),
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
+        seed=seed,
+        image_size=None if image_size is None else train_arguments.parse_image_size(image_size),
+        channels=channels,
+        device=device,
+        data_root=_to_path(data_root),
+        skip_bad=skip_bad,
+        task=task,
+        group=group,
+        exclude=_to_path(exclude),
+        folds=folds,
+        pretrain=pretrain,
+        changes=brought.plan_overrides | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
+    )
     wanted, chosen = train_arguments.build_train_request(asked)
     every = cross_validation.fit_folds if train_arguments.should_train_all_folds(asked, wanted) else training.fit
     events = every(wanted, chosen, _to_path(out), source_object=given, custom_functions=brought)

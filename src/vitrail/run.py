@@ -79,7 +79,8 @@ class Run:
 
         Args:
             images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
-            sets: also the classes, or the range of each number, that hold the truth as often as `decisions.conformal_alpha` says.
+            sets: also the classes, or the range of each number, that hold the truth as often as
+                `decisions.conformal_alpha` says.
 
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.

@@ -27,7 +27,7 @@ def as_a_stream(paths):
 def as_an_index(source):
     names = [id.split(".tar/", 1)[1] for id in source.ids]
     classes = [source.classes[number] for number in source.targets]
-    return list(zip(names, [each.fetch() for each in source.pictures], classes, strict=True))
+    return list(zip(names, [each.fetch() for each in source.images], classes, strict=True))
 
 
 @pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -359,19 +359,31 @@ DEVICES = {
     "h100": DeviceSpec(
         name="NVIDIA H100 SXM 80 GB",
         flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=3.35e12, memory_bytes=80e9, devices_per_node=8, intra_node_bandwidth=450e9, inter_node_bandwidth=50e9,
+        memory_bandwidth=3.35e12,
+        memory_bytes=80e9,
+        devices_per_node=8,
+        intra_node_bandwidth=450e9,
+        inter_node_bandwidth=50e9,
     ),
     "h200": DeviceSpec(
         name="NVIDIA H200 SXM 141 GB",
         flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=4.8e12, memory_bytes=141e9, devices_per_node=8, intra_node_bandwidth=450e9, inter_node_bandwidth=50e9,
+        memory_bandwidth=4.8e12,
+        memory_bytes=141e9,
+        devices_per_node=8,
+        intra_node_bandwidth=450e9,
+        inter_node_bandwidth=50e9,
     ),
     "a100": DeviceSpec(
         name="NVIDIA A100 SXM 80 GB",
         flops_per_second={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
-        memory_bandwidth=2.04e12, memory_bytes=80e9, devices_per_node=8, intra_node_bandwidth=300e9, inter_node_bandwidth=25e9,
+        memory_bandwidth=2.04e12,
+        memory_bytes=80e9,
+        devices_per_node=8,
+        intra_node_bandwidth=300e9,
+        inter_node_bandwidth=25e9,
     ),
-}  # fmt: skip
+}
 THIS_MACHINE = "here"
 
 

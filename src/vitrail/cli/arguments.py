@@ -135,7 +135,9 @@ def _no_value_message(flag: str, command: type[Command]) -> str:
 
 
 def _suggest_plan_flags(name: str) -> list[str]:
-    """Flags of the plan's fields whose last word is this name, --recipe.batch_size for --batch; the training's own first."""
+    """Flags of the plan's fields whose last word is this name, --recipe.batch_size for --batch; the training's own
+    first.
+    """
     from ..train.plan import Plan
 
     found = [field.name for field in config.describe(Plan) if field.name.endswith(f".{name}")]

@@ -239,9 +239,11 @@ def load_images(
     """These rows of a source, resident if their decoded pictures take at most `limit_bytes`, else streamed.
 
     Args:
-        num_workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The pictures
+        num_workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The
+            pictures
             are the same bytes for any number.
-        random_crop: show a random part of each picture, another one in each epoch; streamed pictures are cut before they are
+        random_crop: show a random part of each picture, another one in each epoch; streamed pictures are cut before
+            they are
             resized, resident ones out of the resized picture.
         training: allow what only a training may do: decode JPEGs smaller, and lose single pictures on the way.
 

@@ -40,7 +40,8 @@ def iter_step_indices(
     """Endless, from `start_step` on.
 
     An epoch shows each picture once (`repeats` times in the same batch); its last incomplete batch is left out, and
-    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any `world_size`;
+    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any
+    `world_size`;
     rank k has the k-th of its equal parts.
 
     Raises:

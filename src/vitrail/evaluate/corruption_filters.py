@@ -338,8 +338,8 @@ def sample_bilinear(
 
 def pixel_grid(values: ImageValues) -> tuple[Float64[np.ndarray, "H W"], Float64[np.ndarray, "H W"]]:
     """Row and column of every pixel."""
-    rows, columns = np.indices(values.shape[1:], dtype=np.float64)
-    return rows, columns
+    grid = np.indices(values.shape[1:], dtype=np.float64)
+    return grid[0], grid[1]
 
 
 def image_center(values: ImageValues) -> tuple[float, float]:

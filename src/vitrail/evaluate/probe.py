@@ -47,7 +47,8 @@ def fit_probe_path(
     outputs: int,
     strengths: Sequence[float] = PROBE_STRENGTHS,
 ) -> Iterator[LinearProbe]:
-    """Fit a probe for every C in turn, each started from the previous solution; a generator, so later ones are optional.
+    """Fit a probe for every C in turn, each started from the previous solution; a generator, so later ones are
+    optional.
 
     On standardised features a probe minimises C * loss + |weight|^2 / 2, where the loss is summed over images:
     softmax cross-entropy for classes (for two classes scikit-learn's C is twice this one, because its single vector

@@ -1,4 +1,4 @@
-"""What the tables of answers of all three tasks share: rows with a name, safe cells, one way into and out of CSV."""
+"""Base class of the prediction tables of all tasks: rows, typed columns, reading CSV, and writing CSV, JSONL or Parquet."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ from ..files import atomic
 LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
 NOT_ABSTAINED = "no"
-"""What that column says of a picture that is answered."""
+"""Value of the column `abstain` for an image that is answered."""
 ColumnKind = Literal["text", "number", "names"] | tuple[str, ...]
-"""What the cells of a column hold: text, a number, any number of names, or a number for each of these names."""
+"""Type of the cells of a column: text, a number, a list of names, or a number for each of the given names."""
 
 
 class TypedColumn(NamedTuple):
-    """One column of a table, for readers that know types."""
+    """One column of a table with its type, for JSONL and Parquet."""
 
     kind: ColumnKind
     values: Sequence[object] | np.ndarray
     """float32 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
 
     def to_list(self) -> list[object]:
-        """The same without numpy."""
-        found: list[object] = self.values.tolist() if isinstance(self.values, np.ndarray) else list(self.values)
-        return found
+        """The values as plain Python objects."""
+        values: list[object] = self.values.tolist() if isinstance(self.values, np.ndarray) else list(self.values)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PredictionTable(ABC):
-    """One row per picture, the same columns from every door."""
+    """Predictions, one row per image, with the same columns from every interface."""
 
     paths: tuple[str, ...]
-    """Where each picture lies; empty for one that came as an array."""
+    """Path of each image; empty for an array."""
     ids: tuple[str, ...]
-    """The name of each picture inside its source."""
+    """Name of each image in its source."""
     split: str
-    """Which part of the source: train, val, test, or empty when nobody said."""
+    """train, val, test, or empty if unknown."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(path, reason) of pictures that could not be read and were left out on purpose; not part of the file."""
+    """(path, reason) of unreadable images that were skipped on request; not part of the file."""
     abstain_reasons: tuple[str, ...] = ()
-    """Why each picture is not answered, empty for one that is; nothing at all where every picture is answered."""
+    """Reason of abstention for each image, "" for one that is answered; () where every image is answered."""
 
     @property
     def abstained_mask(self) -> np.ndarray:
-        """bool [n]: which pictures are not answered."""
+        """bool [n]: images without an answer."""
         return np.array([bool(why) for why in self.abstain_reasons] or [False] * len(self), bool)
 
     @abstractmethod
@@ -67,14 +67,14 @@ class PredictionTable(ABC):
 
     @abstractmethod
     def format_cells(self) -> Iterator[list[str]]:
-        """What stands below them, row by row; cells with words are guarded."""
+        """Cells of these columns, row by row; text is escaped against CSV injection."""
 
     @abstractmethod
     def typed_columns(self) -> dict[str, TypedColumn]:
-        """The same columns with their types, by their names."""
+        """The same columns with their types, by name."""
 
     def all_typed_columns(self) -> dict[str, TypedColumn]:
-        """All columns of the file with their types, by their names."""
+        """All columns of the file with their types, by name."""
         before = (self.paths, self.ids, (self.split,) * len(self))
         names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
         return {
@@ -84,7 +84,7 @@ class PredictionTable(ABC):
         }
 
     def records(self) -> list[dict[str, object]]:
-        """The rows as dictionaries with the columns of the file; None where a cell is empty."""
+        """The rows as dictionaries; None for empty cells."""
         columns = self.all_typed_columns()
         cells = [column.to_list() for column in columns.values()]
         return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
@@ -93,26 +93,24 @@ class PredictionTable(ABC):
         return len(self.ids)
 
     def write(self, path: Path) -> None:
-        """Write the table in one step, as CSV, JSON lines or Parquet by the ending of the name.
+        """Write the table atomically, as CSV, JSON lines or Parquet by the extension.
 
         Raises:
-            UsageError: another ending, or Parquet without pyarrow.
+            UsageError: another extension, or Parquet without pyarrow.
             ResourceError: the disk is full or read-only, or permission is missing.
         """
-        # which knows tables
-
         write_tables(path, [self])
 
     def write_csv(self, path: Path) -> None:
-        """Write the table in one step. Numbers keep nine digits, which give every float32 back exactly."""
+        """Write the table as CSV, atomically. Numbers have nine digits, which round-trip every float32."""
         atomic.write_bytes(path, self.csv_bytes())
 
     def csv_bytes(self) -> bytes:
-        """The same table as the bytes of a file, for standard output."""
+        """The bytes of the CSV file, for standard output."""
         return "".join(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def csv_header_bytes(self) -> bytes:
-        """The first of those bytes, which name the columns."""
+        """The bytes of its header line."""
         return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
@@ -122,13 +120,13 @@ class PredictionTable(ABC):
             yield [escape_cell(path), escape_cell(id), split, *middle, why]
 
     def abstain_column(self) -> list[str]:
-        """The column `abstain`: why a picture is not answered, or "no"."""
+        """The column `abstain`: the reason, or "no"."""
         return [why or NOT_ABSTAINED for why in self.abstain_reasons] or [NOT_ABSTAINED] * len(self)
 
 
 @dataclass(frozen=True)
 class RawTable:
-    """A table as it stands in a file, its own columns still as text."""
+    """A table as read from a file, its task's columns still text."""
 
     paths: tuple[str, ...]
     ids: tuple[str, ...]
@@ -136,24 +134,24 @@ class RawTable:
     header: tuple[str, ...]
     """The columns between `split` and `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
-    """Where each row stands, for messages, and its cells below that header."""
+    """(file and line for messages, cells below that header) of each row."""
     abstain_reasons: tuple[str, ...]
-    """As in `Table`."""
+    """As in `PredictionTable`."""
 
 
 def image_path(image: ImageInput) -> str:
-    """Where a picture lies: its file, or its name inside something larger; empty for an array."""
+    """Path of an image: its file, or its name inside an archive; empty for an array."""
     if isinstance(image, np.ndarray):
         return ""
     return str(image) if isinstance(image, Path) else image.name
 
 
 def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> RawTable:
-    """The rows of a file that `Table.write_csv` wrote.
+    """Read the rows of a file that `PredictionTable.write_csv` wrote.
 
     Args:
-        expected: the columns between `split` and `abstain`, in words, for messages.
-        header_fits: how those columns must begin.
+        expected: the columns between `split` and `abstain`, for messages.
+        header_fits: the first of those columns, which are required.
 
     Raises:
         DataError: not such a table; the message names the file and the line.
@@ -176,7 +174,7 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         ids.append(unescape_cell(row[1]))
         splits.append(unescape_cell(row[2]))
         rows.append((where, row[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]))
-        abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # 0 in tables of older versions
+        abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # older versions wrote 0
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
     middle = tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)])
@@ -185,7 +183,7 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
 
 
 def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:
-    """What to raise at a first line that is not that of the table."""
+    """The error for a wrong header line."""
     return DataError(
         f"{path}: the first line must read {','.join(LEADING_COLUMNS)},{expected},{','.join(TRAILING_COLUMNS)}. "
         f"Got {','.join(header)[:200] or 'nothing'}."
@@ -193,7 +191,7 @@ def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> Data
 
 
 def check_concatenable(parts: Sequence[PredictionTable], names: Sequence[tuple[str, ...]]) -> None:
-    """Refuse to join nothing, or parts of different classes or splits.
+    """Refuse to concatenate nothing, or parts of different classes or splits.
 
     Args:
         names: the names of each part's outputs.
@@ -209,23 +207,23 @@ def check_concatenable(parts: Sequence[PredictionTable], names: Sequence[tuple[s
 
 
 def concat_abstain_reasons(parts: Sequence[PredictionTable]) -> tuple[str, ...]:
-    """Why the pictures of all parts are not answered."""
+    """Concatenate the reasons of abstention."""
     if not any(part.abstain_reasons for part in parts):
         return ()
     return tuple(why for part in parts for why in part.abstain_reasons or ("",) * len(part))
 
 
 def concat_optional(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Further columns of all parts; None where one of them has none."""
+    """Concatenate an optional column; None where one part has none."""
     there = [one for one in parts if one is not None]
     return np.concatenate(there) if there and len(there) == len(parts) else None
 
 
 def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
-    """The targets of all parts; those of a part without any are as unknown as its second array says.
+    """Concatenate targets; a part without targets gets its array of unknown ones.
 
     Args:
-        parts: of each part its targets, and what they are when nothing is known.
+        parts: (targets or None, unknown targets) of each part.
     """
     if all(targets is None for targets, _ in parts):
         return None
@@ -233,10 +231,10 @@ def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.
 
 
 def check_prediction_shape(table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], what: str) -> None:
-    """Refuse answers that are not one row per picture and one column per name.
+    """Refuse predictions that are not one row per image and one column per name.
 
     Raises:
-        UsageError: the shapes, in words.
+        UsageError: shapes that differ, or not one abstain reason per image.
     """
     shape = (len(table.ids), len(names))
     if predictions.shape != shape or len(table.paths) != len(table.ids):
@@ -249,10 +247,10 @@ def check_prediction_shape(table: PredictionTable, predictions: np.ndarray, name
 
 
 def parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
-    """Cells as numbers.
+    """Parse cells as numbers.
 
     Raises:
-        DataError: one that is none; `what` says what they must be.
+        DataError: a cell is no number; `what` names the cells.
     """
     try:
         return [float(cell) for cell in cells]
@@ -261,25 +259,22 @@ def parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
 
 
 def format_float32(number: float) -> str:
-    """A float32 in nine digits, which give it back exactly."""
+    """A float32 in nine digits, which round-trip it exactly."""
     return f"{number:.9g}"
 
 
-# Tables of answers as files, CSV, JSON lines or Parquet by the ending of the name: the same rows, columns and
-# numbers.
-#
-# Cells are guarded against spreadsheets in CSV alone: nobody computes what stands in the others.
+# -- Files: CSV, JSON lines or Parquet, with the same rows, columns and numbers. Only CSV needs escaping for spreadsheets.
 
 CSV_EXTENSION, JSONL_EXTENSION, PARQUET_EXTENSION = ".csv", ".jsonl", ".parquet"
 ROW_GROUP_CELLS = 2**24
-"""In a row group of a Parquet file, 64 MiB of numbers."""
+"""Cells in a row group of a Parquet file: 64 MiB of float32."""
 
 
 def check_table_extension(path: Path) -> None:
-    """Refuse a file whose name says no format of answers, or one that cannot be written here.
+    """Check that a file name has a supported extension.
 
     Raises:
-        UsageError: another ending, or Parquet without pyarrow.
+        UsageError: another extension, or Parquet without pyarrow.
     """
     ending = path.suffix.lower()
     if ending not in (CSV_EXTENSION, JSONL_EXTENSION, PARQUET_EXTENSION):
@@ -292,7 +287,7 @@ def check_table_extension(path: Path) -> None:
 
 
 def require_pyarrow() -> None:
-    """Ask for it before a model has worked for an hour.
+    """Check for pyarrow before a long inference.
 
     Raises:
         UsageError: it is not installed.
@@ -304,15 +299,15 @@ def require_pyarrow() -> None:
 
 
 def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
-    """Write tables one after another as one file, which is there when all have come, whole or not at all.
+    """Write tables one after another into one file, atomically.
 
-    However the rows are divided into tables, the bytes are the same.
+    The bytes do not depend on how the rows are divided into tables.
 
     Args:
         tables: of one task, at least one.
 
     Raises:
-        UsageError: as `check_ending`.
+        UsageError: as `check_table_extension`.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_table_extension(path)
@@ -324,7 +319,7 @@ def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
 
 
 def to_valid_utf8(name: str) -> str:
-    """A name as text, which the bytes of a file's name need not be."""
+    """A name as valid UTF-8; undecodable bytes of file names are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -334,7 +329,7 @@ def _write_csv(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
 
 
 def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
-    """One object a line; bytes of a name that are no text stand as Python's lone surrogates, which give them back."""
+    """One object a line; undecodable bytes of file names are written as lone surrogates, which round-trip."""
     for table in tables:
         for row in table.records():
             text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
@@ -342,7 +337,7 @@ def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
 
 
 def _round_to_9_digits(value: object) -> object:
-    """Numbers as the CSV has them, in the nine digits that give a float32 back."""
+    """Numbers in nine digits, as in the CSV."""
     if isinstance(value, dict):
         return {name: _round_to_9_digits(cell) for name, cell in value.items()}
     return float(format_float32(value)) if isinstance(value, float) else value
@@ -363,7 +358,7 @@ def _write_parquet(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
 
 
 def _regroup_rows(tables: Iterator[Any]) -> Iterator[Any]:
-    """Arrow's tables, cut and joined into row groups of equal length, the last one of what is left."""
+    """Slice and concatenate Arrow tables into row groups of equal length, the last one shorter."""
     import pyarrow
 
     waiting = next(tables)
@@ -377,7 +372,7 @@ def _regroup_rows(tables: Iterator[Any]) -> Iterator[Any]:
 
 
 def _to_arrow_table(table: PredictionTable) -> Any:
-    """The table in Arrow's types."""
+    """Convert to an Arrow table."""
     import pyarrow
 
     columns = table.all_typed_columns()
@@ -401,7 +396,7 @@ def _arrow_type(kind: ColumnKind) -> Any:
 
 
 def _arrow_values(column: TypedColumn) -> Any:
-    """The values of a column with all words as text."""
+    """The values of a column with valid UTF-8."""
     if column.kind == "number":
         return column.values
     return [_texts_to_utf8(value) for value in column.to_list()]
@@ -415,23 +410,24 @@ def _texts_to_utf8(value: object) -> object:
     return {to_valid_utf8(name): number for name, number in value.items()} if isinstance(value, dict) else value
 
 
-# Which labels a picture has, in one cell: names joined by |, ?name where it is not known, (none) for none of them.
-#
-# A label that is given as a share is written name=0.25. An empty cell says that nothing is known. The signs \ | =
-# inside a name, and ? or ( at its beginning, have a \ before them.
+# -- Label cells: the labels of an image in one cell
 
 NO_LABELS = "(none)"
 _PIECE = re.compile(r"(?:\\.|[^\\|])*", re.DOTALL)
 
 
 def escape_name(name: str) -> str:
-    """A name that cannot be mistaken for anything else in such a cell."""
+    """Escape a name for a label cell: a \\ before \\ | = anywhere, and before ? or ( at the beginning."""
     safe = re.sub(r"([\\|=])", r"\\\1", name)
     return f"\\{safe}" if safe.startswith(("?", "(")) else safe
 
 
 def format_label_cell(targets: Sequence[float], names: Sequence[str]) -> str:
-    """The cell of one picture's labels [K], 0..1 or NaN; `names` are escaped already."""
+    """Format labels [K], 0..1 or NaN, as one cell; `names` are escaped.
+
+    Names are joined by |; ?name is unknown, name=0.25 is a soft label, (none) is no label, and an empty cell means that
+    every label is unknown.
+    """
     if all(target != target for target in targets):
         return ""
     words = [
@@ -445,18 +441,18 @@ def format_label_cell(targets: Sequence[float], names: Sequence[str]) -> str:
 def parse_label_cell(
     cell: str, positions: Mapping[str, int], where: str, column: str = "target"
 ) -> Float32[np.ndarray, " K"]:
-    """What a cell says of each label.
+    """Parse a label cell, the inverse of `format_label_cell`.
 
     Args:
-        positions: the place of each escaped name.
-        column: what to call it in messages.
+        positions: index of each escaped name.
+        column: its name in messages.
 
     Raises:
-        DataError: a name that is no label, or a share that is none.
+        DataError: an unknown label, or a soft label outside 0..1.
     """
     if not cell:
         return np.full(len(positions), np.nan, np.float32)
-    found = np.zeros(len(positions), np.float32)
+    labels = np.zeros(len(positions), np.float32)
     for piece in [] if cell == NO_LABELS else _split_unescaped(cell):
         name, _, share = (piece[1:], "", "nan") if piece.startswith("?") else _split_name_and_share(piece)
         if name not in positions:
@@ -464,26 +460,26 @@ def parse_label_cell(
                 f"{where}: {column} must hold labels among {', '.join(positions)}, joined by |, or be {NO_LABELS}. "
                 f"Got {piece!r}."
             )
-        found[positions[name]] = _parse_share(share, where)
-    return found
+        labels[positions[name]] = _parse_share(share, where)
+    return labels
 
 
 def _split_unescaped(cell: str) -> list[str]:
-    """The cell cut at every | that has no \\ before it."""
+    """Split the cell at every | without a \\ before it."""
     pieces, start = [], 0
     while True:
-        found = _PIECE.match(cell, start)
-        assert found is not None
-        pieces.append(found[0])
-        start = found.end() + 1
+        match = _PIECE.match(cell, start)
+        assert match is not None
+        pieces.append(match[0])
+        start = match.end() + 1
         if start > len(cell):
             return pieces
 
 
 def _split_name_and_share(piece: str) -> tuple[str, str, str]:
-    """A name and its share, which is 1 where none is written."""
-    found = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
-    return (found[1], "=", found[2]) if found else (piece, "", "1")
+    """A name and its soft label, by default 1."""
+    match = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
+    return (match[1], "=", match[2]) if match else (piece, "", "1")
 
 
 def _parse_share(text: str, where: str) -> float:

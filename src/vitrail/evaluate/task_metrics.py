@@ -1,4 +1,4 @@
-"""`results.csv`: every figure of every split on a line of its own, for spreadsheets."""
+"""Metrics of any task, and `results.csv`: one line per metric and split, for spreadsheets."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _INTERVAL = "_interval"
 
 
 class MetricRow(NamedTuple):
-    """One figure. Its value is None where it is a range and no number; the ends are those of the range or interval."""
+    """One metric. `low` and `high` are its interval, or the ends of a range, which has no value."""
 
     split: str
     scope: str
-    """The class, label or column that it is of; empty for the whole split."""
+    """The class, label or column; empty for the whole split."""
     metric: str
     value: float | None
     low: float | None
     high: float | None
     n: int
-    """Pictures that are known, or that are of the class."""
+    """Images with a known target, or of the class."""
 
 
 def iter_results(metrics: TaskMetrics) -> Iterator[MetricRow]:
-    """The figures of a split in the order of its JSON, and then those of each class, label or column."""
+    """Metrics of a split in the order of its JSON, then those of each class, label or column."""
     values = metrics.to_json()
     yield from _iter_rows(values, metrics.split, "")
     for part in RESULTS_PARTS:
@@ -48,7 +48,7 @@ def iter_results(metrics: TaskMetrics) -> Iterator[MetricRow]:
 
 
 def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
-    """Write the table in one step.
+    """Write results.csv atomically.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -75,7 +75,7 @@ def _format_row(row: MetricRow) -> list[str]:
     return [escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)]
 
 
-# The figures of any table of answers, by its task.
+# -- Metrics by task
 
 TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
 
@@ -86,15 +86,15 @@ def compute_metrics(
     groups: np.ndarray | None = None,
     ordered: bool = False,
 ) -> TaskMetrics:
-    """Every figure of one table.
+    """Compute every metric of one table.
 
     Args:
-        scaling: of the task `number`, whose mean the answers are compared with.
-        groups: of each picture, such as its patient, where pictures of one group may be alike.
-        ordered: of the task `classes`, whether they stand in an order, such as grades.
+        scaling: target scaling of regression; its mean is the constant prediction to compare with.
+        groups: group of each image, such as its patient; images of one group may be correlated.
+        ordered: whether the classes are ordinal, such as grades.
 
     Raises:
-        DataError: no picture has a known target, or an answer is no number.
+        DataError: no image has a known target, or a prediction is not finite.
     """
     if isinstance(predictions, ClassificationPredictions):
         return metrics.compute_classification_metrics(predictions, groups, ordered)

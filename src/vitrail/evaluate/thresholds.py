@@ -1,4 +1,4 @@
-"""From which probability on a label is answered: chosen on validation pictures by a rule that is written down."""
+"""Decision thresholds: rules that choose them on validation images, ROC points, and the [decisions] settings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from . import conformal
 
 RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "cost"]
 MIN_PER_SIDE = 10
-"""Validation pictures with and without a label that a rule needs; with fewer a label is answered from one half on."""
+"""Validation positives, and negatives, that a rule needs; with fewer the threshold is 0.5."""
 DEFAULT_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
 class ThresholdRule:
-    """How a threshold is chosen.
+    """A rule that chooses a threshold.
 
     half            always 0.5
     f1              the largest F1
     youden          the largest sum of sensitivity and specificity
-    sensitivity S   the highest threshold that finds at least this share of the pictures with the label
-    specificity S   the lowest threshold that leaves at least this share of the others alone
-    cost C          the smallest cost, where a picture that is missed costs as much as C false alarms
+    sensitivity S   the highest threshold with at least this sensitivity
+    specificity S   the lowest threshold with at least this specificity
+    cost C          the smallest cost, where a false negative costs as much as C false positives
     """
 
     kind: RuleKind
@@ -36,10 +36,10 @@ class ThresholdRule:
 
     @classmethod
     def parse(cls, text: str) -> ThresholdRule:
-        """A rule as a person writes it.
+        """Parse a rule such as "sensitivity 0.95".
 
         Raises:
-            UsageError: no such rule, or a number that it cannot have.
+            UsageError: no such rule, or a number out of range.
         """
         kind, _, number = text.strip().partition(" ")
         needs_one = kind in ("sensitivity", "specificity", "cost")
@@ -61,7 +61,7 @@ class ThresholdRule:
 
 
 class Threshold(NamedTuple):
-    """A threshold with what it gave on the pictures that it was chosen on."""
+    """A threshold with its sensitivity and specificity on the images it was evaluated on."""
 
     value: float
     sensitivity: float | None
@@ -69,39 +69,39 @@ class Threshold(NamedTuple):
     specificity: float | None
     specificity_interval: Interval
     is_fitted: bool
-    """Whether the rule was followed; there were too few pictures otherwise."""
+    """Whether the rule was applied; False with too few images."""
 
 
 class RocPoints(NamedTuple):
-    """Every way to cut the scores of n pictures in two, from answering nobody to answering everybody."""
+    """Points of a ROC curve, from predicting no image positive to predicting every image positive."""
 
     thresholds: Float64[np.ndarray, " m"]
-    """Thresholds, falling; each lies half-way between two scores, so that rounding does not move a picture over it."""
+    """Falling; each lies half-way between two scores, so that rounding changes no prediction."""
     true_positives: Int64[np.ndarray, " m"]
-    """Pictures with the label that are answered."""
+    """Counts of images with the label predicted positive."""
     false_positives: Int64[np.ndarray, " m"]
-    """Pictures without it that are answered."""
+    """Counts of images without it predicted positive."""
 
     @property
     def sensitivity(self) -> Float64[np.ndarray, " m"]:
-        """Share of the pictures with the label that are answered."""
+        """True positive rate."""
         return self.true_positives / self.true_positives[-1]
 
     @property
     def specificity(self) -> Float64[np.ndarray, " m"]:
-        """Share of the others that are not."""
+        """True negative rate."""
         return 1 - self.false_positives / self.false_positives[-1]
 
 
 def compute_roc_points(positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]) -> RocPoints:
-    """The points of the ROC curve; both kinds of pictures are there."""
+    """Compute the points of the ROC curve; needs positives and negatives."""
     scores, numbers = np.unique(-probabilities.astype(np.float64), return_inverse=True)
     scores = -scores  # falling
     ups = np.bincount(numbers, positive).astype(np.int64)
     downs = np.bincount(numbers, ~positive).astype(np.int64)
     ends = np.concatenate([[1.0], scores, [0.0]])
     values = (ends[:-1] + ends[1:]) / 2
-    values[0] = max(values[0], np.nextafter(scores[0], 2))  # answers nobody, also where the highest score is 1
+    values[0] = max(values[0], np.nextafter(scores[0], 2))  # no image is positive, even if the highest score is 1
     return RocPoints(
         thresholds=values,
         true_positives=np.concatenate([[0], np.cumsum(ups)]),
@@ -112,10 +112,7 @@ def compute_roc_points(positive: Bool[np.ndarray, " n"], probabilities: Float[np
 def choose_threshold(
     rule: ThresholdRule, positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"]
 ) -> Threshold:
-    """The threshold of one label, from validation pictures of which it is known.
-
-    Among equally good ones the nearest to one half is taken.
-    """
+    """Choose the threshold of one label on its known validation images; ties go to the one nearest to 0.5."""
     few = min(int(positive.sum()), int((~positive).sum())) < MIN_PER_SIDE
     value = (
         DEFAULT_THRESHOLD
@@ -128,16 +125,16 @@ def choose_threshold(
 def evaluate_threshold(
     threshold: float, positive: Bool[np.ndarray, " n"], probabilities: Float[np.ndarray, " n"], is_fitted: bool = True
 ) -> Threshold:
-    """What a threshold gives on some pictures."""
-    answered = probabilities >= threshold
-    n, found, left = int(positive.sum()), int((answered & positive).sum()), int((~answered & ~positive).sum())
-    others = len(positive) - n
+    """Sensitivity and specificity of a threshold on some images."""
+    predicted = probabilities >= threshold
+    positives, negatives = int(positive.sum()), int((~positive).sum())
+    true_positives, true_negatives = int((predicted & positive).sum()), int((~predicted & ~positive).sum())
     return Threshold(
         value=threshold,
-        sensitivity=found / n if n else None,
-        sensitivity_interval=wilson_interval(found, n),
-        specificity=left / others if others else None,
-        specificity_interval=wilson_interval(left, others),
+        sensitivity=true_positives / positives if positives else None,
+        sensitivity_interval=wilson_interval(true_positives, positives),
+        specificity=true_negatives / negatives if negatives else None,
+        specificity_interval=wilson_interval(true_negatives, negatives),
         is_fitted=is_fitted,
     )
 
@@ -166,8 +163,7 @@ def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
     return 2 * points.true_positives / (points.true_positives[-1] + points.true_positives + points.false_positives)
 
 
-# What a person may say about answers: the [decisions] table of a plan.
-
+# -- Settings: the [decisions] table of a plan
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionSettings:
@@ -194,10 +190,10 @@ class DecisionSettings:
             raise UsageError(f"decisions.abstain_fraction must lie in 0..1. Got {self.abstain_fraction}.")
 
     def check_task(self, task: Task, classes: tuple[str, ...]) -> None:
-        """Refuse what this task cannot follow; nothing is ignored.
+        """Refuse settings that do not apply to this task.
 
         Raises:
-            UsageError: the setting, and what it is for.
+            UsageError: names the setting and its purpose.
         """
         usual = DecisionSettings()
         if self.positive and (task != "classes" or len(classes) != 2 or self.positive not in classes):

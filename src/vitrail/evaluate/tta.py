@@ -1,4 +1,4 @@
-"""The views of a picture that its answer is averaged over: itself, its mirror image, and both a little moved."""
+"""Test-time augmentation: predictions are averaged over an image, its mirror image, and shifted versions of both."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MIRROR_KEY, SHIFT_KEY = "mirror", "shift"
-"""What the notes of a bundle call them."""
+"""Their keys in the notes of a bundle."""
 
 
 @dataclass(frozen=True)
 class TtaViews:
-    """Which views of a picture are looked at; none but the picture itself unless told otherwise.
+    """The views of test-time augmentation; by default only the image itself.
 
     Raises:
         UsageError: a negative shift.
@@ -26,9 +26,9 @@ class TtaViews:
     """
 
     flip: bool = False
-    """Every view's mirror image too."""
+    """Add the mirror image of every view."""
     shift: int = 0
-    """The picture moved left and right by so many pixels too, its edge repeated; 0 moves nothing."""
+    """Add the image shifted left and right by this many pixels, with its edge repeated; 0 adds none."""
 
     def __post_init__(self) -> None:
         if self.shift < 0:
@@ -36,10 +36,10 @@ class TtaViews:
 
     @classmethod
     def from_notes(cls, info: Mapping[str, object], where: str) -> TtaViews:
-        """The views that the notes of a bundle speak of.
+        """Read the views from the notes of a bundle.
 
         Raises:
-            DamagedFileError: they speak of a shift that is not a whole number of pixels, 0 or more.
+            DamagedFileError: the shift is no whole number of pixels, 0 or more.
         """
         shift = info.get(SHIFT_KEY, 0)
         if not isinstance(shift, int) or isinstance(shift, bool) or shift < 0:
@@ -47,16 +47,16 @@ class TtaViews:
         return cls(bool(info.get(MIRROR_KEY, False)), shift)
 
     def to_notes(self) -> dict[str, object]:
-        """What `of` reads."""
+        """As `from_notes` reads them."""
         return {MIRROR_KEY: self.flip, SHIFT_KEY: self.shift}
 
     @property
     def num_views(self) -> int:
-        """How many there are."""
+        """Number of views."""
         return (2 if self.flip else 1) * (3 if self.shift else 1)
 
     def iter_views(self, images: Tensor) -> Iterator[Tensor]:
-        """Pictures [B, C, H, W] as they are, then each other view of all of them, one after another.
+        """The images [B, C, H, W] themselves, then each other view of all of them.
 
         Raises:
             UsageError: a shift of the whole width or more.

@@ -63,9 +63,15 @@ def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
         made = torch.onnx.export(
-            program, (), input_names=[exported.INPUT_NAME], output_names=list(metadata.outputs), opset_version=ONNX_OPSET,
-            dynamo=True, verbose=False, custom_translation_table=_custom_translations(),
-        )  # fmt: skip
+            program,
+            (),
+            input_names=[exported.INPUT_NAME],
+            output_names=list(metadata.outputs),
+            opset_version=ONNX_OPSET,
+            dynamo=True,
+            verbose=False,
+            custom_translation_table=_custom_translations(),
+        )
     assert made is not None
     ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
     made.model.metadata_props.update(metadata.to_metadata())

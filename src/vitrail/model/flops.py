@@ -39,7 +39,8 @@ def list_matrix_products(
 
     Args:
         visible_patches: patches that the encoder sees, where some are dropped; None is all.
-        all_tokens: every block for every token, as papers count, also where the last one computes only what the head reads.
+        all_tokens: every block for every token, as papers count, also where the last one computes only what the head
+            reads.
     """
     patches = config.grid.patches if visible_patches is None else visible_patches
     tokens = config.prefix + patches

@@ -115,10 +115,12 @@ class Encoder(nn.Module):
         pool_span: int = 1,
         num_queries: int | None = None,
     ) -> Float[Tensor, "B r P"]:
-        """The tokens after each `pool_every`-th of the last `pool_span` blocks, through the final norm and side by side.
+        """The tokens after each `pool_every`-th of the last `pool_span` blocks, through the final norm and side by
+        side.
 
         Args:
-            num_queries: only so many of the first tokens are asked for; with `pool_span` 1 the last block computes no others.
+            num_queries: only so many of the first tokens are asked for; with `pool_span` 1 the last block computes no
+                others.
         """
         x = self.prepare_tokens(x)
         last = [x]

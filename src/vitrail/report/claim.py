@@ -28,7 +28,8 @@ from .extra_findings import ExtraFindings
 from .provenance import ReportFacts
 
 CLAIM_PAGE, AUTHOR_ANSWERS_FILE = "claim.md", "claim.toml"
-AUTHOR_ANSWERS_HEADER = """# What this run does not know, for {page}: an answer in quotes to each number; three quotes for several lines.
+AUTHOR_ANSWERS_HEADER = """# What this run does not know, for {page}: an answer in quotes to each number; three quotes \
+for several lines.
 # Empty ones stay questions there. Write it again with: vitrail report RUN --claim
 """
 
@@ -162,12 +163,31 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
     """
     told = _load_run_record(folder)
     found = {
-        1: _describe_method(told), 7: _describe_source(told), 9: _describe_preprocessing(told), 10: _describe_subset(told), 13: _describe_missing_data(told),
-        19: _describe_sizes(told), 20: _describe_partitions(told), 21: _describe_split_level(told), 22: _describe_model(told), 23: _describe_software(told),
-        24: _describe_initialization(told), 25: _describe_training(told), 26: _describe_selection(told), 27: _describe_ensembling(told), 28: _describe_metrics(told),
-        29: _describe_uncertainty(told), 30: _describe_robustness(told), 31: _describe_explanations(told), 33: _describe_image_flow(told), 34: _describe_subgroups(told),
-        35: _describe_partition_metrics(told), 36: _describe_accuracy(told), 37: _describe_failures(told), 38: _describe_limitations(told),
-    }  # fmt: skip
+        1: _describe_method(told),
+        7: _describe_source(told),
+        9: _describe_preprocessing(told),
+        10: _describe_subset(told),
+        13: _describe_missing_data(told),
+        19: _describe_sizes(told),
+        20: _describe_partitions(told),
+        21: _describe_split_level(told),
+        22: _describe_model(told),
+        23: _describe_software(told),
+        24: _describe_initialization(told),
+        25: _describe_training(told),
+        26: _describe_selection(told),
+        27: _describe_ensembling(told),
+        28: _describe_metrics(told),
+        29: _describe_uncertainty(told),
+        30: _describe_robustness(told),
+        31: _describe_explanations(told),
+        33: _describe_image_flow(told),
+        34: _describe_subgroups(told),
+        35: _describe_partition_metrics(told),
+        36: _describe_accuracy(told),
+        37: _describe_failures(told),
+        38: _describe_limitations(told),
+    }
     return {number: text for number, text in found.items() if text}
 
 

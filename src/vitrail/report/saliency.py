@@ -116,9 +116,13 @@ def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:
     """Write explanations.npz into a run folder in one step."""
     data = io.BytesIO()
     np.savez_compressed(
-        data, about=np.array(json.dumps(config.write(explanations.about))), rows=explanations.rows, of=explanations.targets,
-        values=explanations.values, artefacts=explanations.artifact_mask,
-    )  # fmt: skip
+        data,
+        about=np.array(json.dumps(config.write(explanations.about))),
+        rows=explanations.rows,
+        of=explanations.targets,
+        values=explanations.values,
+        artefacts=explanations.artifact_mask,
+    )
     path = Path(folder) / EXPLANATIONS_FILE
     atomic.write_bytes(path, data.getvalue())
     return path

@@ -182,7 +182,8 @@ class Batcher:
         Whoever has given up is left out before anything is computed.
 
         Args:
-            has_second_thread: there are two threads, so half of those who wait are left to the other, unless one waits alone.
+            has_second_thread: there are two threads, so half of those who wait are left to the other, unless one
+                waits alone.
         """
         with self._change:
             waiting = [asked for asked in self._pending if not asked.future.cancelled()]

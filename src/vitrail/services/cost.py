@@ -211,9 +211,12 @@ def _estimate_elsewhere(config: ViTConfig, request: CostRequest) -> _EstimateInp
 
 def _make_workload(config: ViTConfig, request: CostRequest, precision: Precision, batch_per_device: int) -> Workload:
     return Workload(
-        config=config, batch_size=request.batch_size or batch_per_device * request.devices, num_devices=request.devices, precision=precision,
+        config=config,
+        batch_size=request.batch_size or batch_per_device * request.devices,
+        num_devices=request.devices,
+        precision=precision,
         optimizer=request.optimizer,
-    )  # fmt: skip
+    )
 
 
 def _describe_hardware(device: str, threads: int) -> Hardware:

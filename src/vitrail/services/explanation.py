@@ -130,9 +130,14 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
         return explainer_from_predictor(Predictor([member], machine.device), str(model_name))
     here = torch.device(machine.device)
     return Explainer(
-        model_name=str(model_name), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
+        model_name=str(model_name),
+        model=found.model.to(here),
+        spec=found.spec,
+        classes=(),
+        task="classes",
+        device=here,
         predictor=None,
-    )  # fmt: skip
+    )
 
 
 def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer:

@@ -44,7 +44,8 @@ def measure_faithfulness(
     groups are drawn for intervals where the source says which pictures belong together.
 
     Args:
-        num_randomized: pictures whose maps are made again for every part of the model that loses its weights; 0 for none.
+        num_randomized: pictures whose maps are made again for every part of the model that loses its weights; 0 for
+            none.
 
     Raises:
         UsageError: several models, another than a plain ViT, no outputs, or as `measure`.

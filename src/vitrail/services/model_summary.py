@@ -141,8 +141,10 @@ def format_provenance(model_info: ModelInfo) -> list[str]:
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
         (
             "resize",
-            f"pictures {model_info.spec.interpolation}, to fit: "
-            f"{model_info.spec.fit}{_describe_position_resampling(model_info)}",
+            (
+                f"pictures {model_info.spec.interpolation}, to fit: "
+                f"{model_info.spec.fit}{_describe_position_resampling(model_info)}"
+            ),
         ),
         ("licence", _describe_licence(model_info)),
     ]

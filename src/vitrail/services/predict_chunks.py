@@ -145,9 +145,14 @@ def open_chunk_folder(
     """
     predictor = open_request_predictor(request, device, num_processes)
     job = ChunkJob(
-        model=hash_predictor(predictor), pictures=hash_paths(request.pictures), count=len(request.pictures), size=request.chunk_size,
-        sets=request.sets, skip_bad=request.skip_bad, version=importlib.metadata.version("vitrail"),
-    )  # fmt: skip
+        model=hash_predictor(predictor),
+        pictures=hash_paths(request.pictures),
+        count=len(request.pictures),
+        size=request.chunk_size,
+        sets=request.sets,
+        skip_bad=request.skip_bad,
+        version=importlib.metadata.version("vitrail"),
+    )
     return predictor, ChunkFolder(request.to.with_name(request.to.name + FOLDER_SUFFIX), job, request.pictures)
 
 
@@ -178,10 +183,17 @@ def join_if_complete(
     missing = parts.list_missing()
     whole = None if missing else parts.join_chunks(to, task)
     return ChunkedPredictResult(
-        folder=parts.folder, to=to, num_chunks=parts.job.num_chunks, num_written=num_written, num_reused=num_reused, num_missing=len(missing),
-        num_rows=None if whole is None else whole.rows, skipped=() if whole is None else whole.skipped, rank=group.rank,
+        folder=parts.folder,
+        to=to,
+        num_chunks=parts.job.num_chunks,
+        num_written=num_written,
+        num_reused=num_reused,
+        num_missing=len(missing),
+        num_rows=None if whole is None else whole.rows,
+        skipped=() if whole is None else whole.skipped,
+        rank=group.rank,
         world_size=group.world_size,
-    )  # fmt: skip
+    )
 
 
 def check_output_path(to: Path | None) -> Path:

@@ -210,9 +210,13 @@ class BarDisplay:
             )
         elif isinstance(event, TaskProgress):
             self.bar.update(
-                self.task, completed=event.done, total=event.total, visible=event.done < event.total, facts=event.task_name,
+                self.task,
+                completed=event.done,
+                total=event.total,
+                visible=event.done < event.total,
+                facts=event.task_name,
                 left=f"{format_duration(event.seconds_left)} left",
-            )  # fmt: skip
+            )
         elif text := format_event(event):
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -1,1 +1,1 @@
-"""Statistics without a model: intervals around figures that come from few pictures."""
+"""Statistics: confidence intervals, ROC areas, paired tests and predictive values."""

@@ -1,7 +1,7 @@
-"""The area under the ROC curve, and how far each picture moves it.
+"""Area under the ROC curve with DeLong's variance, by the influence of each image.
 
-A picture's placement is the share of pictures of the other kind that it is on the right side of, half of those with its
-own score. The area is the mean placement; how far a placement lies from it is the picture's influence on the area. The
+The placement of an image is the fraction of images of the other kind that it is ranked correctly against; ties count
+half. The area is the mean placement, and the deviation of a placement from it is the image's influence on the area. The
 variance of an area, of a mean of areas or of a difference is the sum of squared influences, of their means or
 differences.
 """
@@ -21,20 +21,20 @@ from .intervals import Interval
 
 @dataclass(frozen=True)
 class RocAuc:
-    """An area with what its interval needs."""
+    """An area under the ROC curve with the influences that its interval needs."""
 
     value: float
     influence: Float64[np.ndarray, " g"]
-    """Of every picture, or of every group; NaN where a kind has fewer than two."""
+    """Of every image, or of every group; NaN with fewer than two positives or negatives."""
     positives: int
-    """Pictures with the label, or groups that hold one."""
+    """Number of positive images, or of groups with one."""
     negatives: int
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Where the true area lies: the normal interval of its logit, so that it stays inside 0..1.
+        """Confidence interval: normal on the logit scale, so that it stays inside 0..1.
 
-        An area of exactly 0 or 1, whose logit is infinite, has the score interval of the same counts, and so has one
-        with fewer than two pictures of a kind, or of scores that are all equal.
+        An area of exactly 0 or 1, whose logit is infinite, has the score interval of the same counts; so has an area
+        with fewer than two positives or negatives, or with scores that are all equal.
 
         Source: Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5; for the ends Newcombe 2006,
         "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5.
@@ -53,19 +53,19 @@ def roc_auc_with_influence(
     known: Bool[np.ndarray, " n"] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
 ) -> RocAuc:
-    """The area of one score, in n log n.
+    """Compute the area and the influence of each image in O(n log n).
 
     Args:
-        positive: which pictures have the label.
-        known: which pictures count; the others have no influence.
-        groups: of each picture, such as its patient, where pictures of one group may be alike.
+        positive: mask of the images with the label.
+        known: mask of the images that count; the others have influence 0.
+        groups: group of each image, such as its patient, where images of one group may be correlated.
 
     Raises:
-        UsageError: pictures of one kind only, or a score that is no finite number.
+        UsageError: no positives or no negatives, or a score that is not finite.
 
     Source: DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44; by ranks as in Sun and Xu 2014, IEEE Signal
-    Processing Letters 21; sums over groups as in Obuchowski 1997, Biometrics 53, but for the finite-sample factor of
-    her cross term, which is here the root of those of the two kinds.
+    Processing Letters 21; clusters as in Obuchowski 1997, Biometrics 53, except that the finite-sample factor of the
+    cross term is the geometric mean of those of the two kinds.
     """
     there = np.ones(len(positive), bool) if known is None else known
     ups, downs = np.flatnonzero(there & positive), np.flatnonzero(there & ~positive)
@@ -89,10 +89,10 @@ def roc_auc_with_influence(
 
 
 def mean_roc_auc(areas: Sequence[RocAuc]) -> RocAuc:
-    """The mean of areas of the same pictures, as over labels; its counts are the smallest of theirs.
+    """Mean of areas of the same images, as over labels; its counts are the smallest of theirs.
 
-    One with fewer than two pictures of a kind, of unknown uncertainty, is taken to be as uncertain
-    as the others.
+    An area with fewer than two positives or negatives has no known variance and is taken to be as uncertain as the
+    others.
     """
     sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)
     return RocAuc(
@@ -104,7 +104,7 @@ def mean_roc_auc(areas: Sequence[RocAuc]) -> RocAuc:
 
 
 def roc_auc_difference(first: RocAuc, second: RocAuc, level: float = 0.95) -> tuple[float, Interval, float]:
-    """First area less second, of the same pictures: its normal interval, and the two-sided p-value that it is 0."""
+    """DeLong's test: first area minus second on the same images, its normal interval, and the two-sided p-value."""
     gap = first.value - second.value
     deviation = float(np.sqrt(np.square(first.influence - second.influence).sum()))
     reach = _z_value(level) * deviation
@@ -113,7 +113,7 @@ def roc_auc_difference(first: RocAuc, second: RocAuc, level: float = 0.95) -> tu
 
 
 def _placements(ups: np.ndarray, downs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each positive the share of negatives below it, of each negative the share of positives above it."""
+    """Of each positive the fraction of negatives below it, of each negative the fraction of positives above it."""
     from scipy.stats import rankdata
 
     ranks = rankdata(np.concatenate([ups, downs]))  # the mean rank where scores are equal
@@ -126,7 +126,7 @@ def _z_value(level: float) -> float:
 
 
 def _score_interval(value: float, positives: int, negatives: int, z: float) -> Interval:
-    """The areas from which this one lies no more than z deviations away, the deviation being that of the candidate."""
+    """Score interval: the candidate areas within z deviations of this one, by the deviation of the candidate."""
     from scipy.optimize import brentq
 
     half = (positives + negatives) / 2 - 1

@@ -1,4 +1,4 @@
-"""How far a figure measured on n pictures may lie from the truth: closed forms and the bootstrap."""
+"""Confidence intervals: Wilson's for proportions, and the percentile bootstrap, also over groups."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from ..errors import UsageError
 
 
 class Interval(NamedTuple):
-    """A lower and an upper bound, in the unit of the figure between them."""
+    """A lower and an upper bound."""
 
     low: float
     high: float
 
 
 def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
-    """The score interval of a proportion: honest with few pictures, and never outside 0..1.
-
-    Without pictures nothing is known, so n = 0 gives (0, 1).
+    """Wilson score interval of a proportion: accurate for small n, and never outside 0..1; (0, 1) for n = 0.
 
     Args:
-        successes: how many of the n came out right.
-        level: how often such an interval holds the true proportion, a fraction.
+        successes: number of successes among n.
+        level: confidence level, a fraction.
 
     Raises:
         UsageError: successes outside 0..n, or a level outside 0..1.
@@ -55,18 +53,17 @@ def bootstrap_interval(
     level: float = 0.95,
     groups: np.ndarray | None = None,
 ) -> Interval:
-    """The percentile bootstrap of n samples, drawn with replacement from the rows of `values`, a little widened.
+    """Expanded percentile bootstrap of n samples, drawn with replacement from the rows of `values`.
 
-    How much it is widened goes by the number of rows, or groups: as a t interval is wider than a normal one.
-
-    Samples on which the statistic is not a finite number are left out. The same seed gives the same interval.
+    The interval is widened by the number of rows, or groups, as a t interval is wider than a normal one. Samples with a
+    statistic that is not finite are left out. The same seed gives the same interval.
 
     Args:
-        values: one row per picture.
-        statistic: called with rows of `values`; gives one number.
-        n: samples drawn; 1,000 are enough for two digits of a 95 % interval.
-        groups: of each row, such as its patient. Whole groups are drawn then: pictures of one patient are alike, so
-            they tell less than as many patients would.
+        values: one row per image.
+        statistic: from rows of `values` to one number.
+        n: number of samples; 1,000 are enough for two digits of a 95 % interval.
+        groups: group of each row, such as its patient. Whole groups are resampled, because images of one patient are
+            correlated.
 
     Raises:
         UsageError: no rows, no samples, a level outside 0..1, or a statistic that is never finite.
@@ -88,26 +85,26 @@ def bootstrap_intervals(
     level: float = 0.95,
     groups: np.ndarray | None = None,
 ) -> list[Interval | None]:
-    """The percentile bootstrap of many figures on the same samples; None for one that is never a finite number.
+    """Expanded percentile bootstrap of several statistics on the same samples; None for one that is never finite.
 
     Args:
-        statistics: called with rows of `values`; gives as many numbers each time. The others are as in `bootstrap`.
+        statistics: from rows of `values` to a vector of fixed length. The others are as in `bootstrap_interval`.
     """
     _check_level(level)
     if len(values) == 0 or n < 1:
         raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
     drawn = np.stack(
         [statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)]
-    )  # [n, figures]
+    )  # [n, statistics]
     tail = _tail_fraction(len(values) if groups is None else len(np.unique(groups)), level)
     return [_percentile_interval(column[np.isfinite(column)], tail) for column in drawn.astype(np.float64).T]
 
 
 def _tail_fraction(units: int, level: float) -> float:
-    """Share of the samples to leave out at either end, so that few rows, or few groups, are not taken for many.
+    """Fraction of the samples outside the interval at either end, corrected for small n.
 
-    The plain share would be (1 - level) / 2. Samples of n numbers scatter too little, by the factor (n - 1) / n in
-    their variance, and the normal distribution that percentiles imitate has shorter tails than Student's.
+    The plain fraction would be (1 - level) / 2. Bootstrap samples of n rows have a variance that is too small by the
+    factor (n - 1) / n, and the normal distribution that percentiles imitate has shorter tails than Student's.
 
     Source: the expanded percentile interval of Hesterberg 2015, "What teachers should know about the bootstrap", The
     American Statistician 69.
@@ -127,7 +124,7 @@ def _percentile_interval(samples: np.ndarray, tail: float) -> Interval | None:
 
 
 def _resample_rows(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterator[np.ndarray]:
-    """Row numbers of n samples."""
+    """Row indices of n bootstrap samples."""
     generator = np.random.default_rng(seed)
     if groups is None:
         for _ in range(n):

@@ -1,4 +1,4 @@
-"""What a positive and a negative answer are worth where a stated share has what is looked for: predictive values."""
+"""Positive and negative predictive values at a given prevalence, with intervals."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from .intervals import Interval
 
 
 class Rate(NamedTuple):
-    """A share with its interval."""
+    """A rate with its interval."""
 
     value: float
     interval: Interval
 
 
 class PredictiveValues(NamedTuple):
-    """Shares of answers that are right; None where no such answer is ever given."""
+    """Positive and negative predictive value; None where no such prediction is ever made."""
 
     positive: Rate | None
     negative: Rate | None
 
 
 def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -> PredictiveValues:
-    """Bayes' formula: of the positive answers the share that is right, and of the negative ones.
+    """Predictive values by Bayes' formula.
 
-    The intervals are those of the two likelihood ratios, sensitivity by false alarms and misses by specificity, made of
-    the intervals of the two rates (MOVER-R), which may be Wilson's or those of a bootstrap over groups. The two
-    rates are taken as measured on different pictures or patients. The prevalence is taken as it is stated.
+    The intervals come from those of the two likelihood ratios, which MOVER-R builds from the intervals of the two
+    rates; these may be Wilson's or those of a bootstrap over groups. The two rates are taken to be independent, and the
+    prevalence to be exact.
 
     Args:
-        prevalence: share that has what is looked for, between 0 and 1.
+        prevalence: fraction of positives where the model is used, strictly between 0 and 1.
 
     Raises:
-        UsageError: a prevalence outside 0..1, or at its ends, where no answer can be both ways.
+        UsageError: a prevalence outside 0..1, or at its ends.
 
     Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and standard
     deviation", section 3; Newcombe 2016, "MOVER-R confidence intervals for ratios and products of two independently
@@ -43,13 +43,11 @@ def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -
     if not 0 < prevalence < 1:
         raise UsageError(f"A prevalence must lie between 0 and 1, for example 0.05. Got {prevalence}.")
     odds = prevalence / (1 - prevalence)
-    found, missed = (
-        _rate_ratio(sensitivity, _complement(specificity)),
-        _rate_ratio(_complement(sensitivity), specificity),
-    )
+    positive_ratio = _rate_ratio(sensitivity, _complement(specificity))
+    negative_ratio = _rate_ratio(_complement(sensitivity), specificity)
     return PredictiveValues(
-        positive=None if found is None else _rate_from_odds(found, odds),
-        negative=None if missed is None else _complement(_rate_from_odds(missed, odds)),
+        positive=None if positive_ratio is None else _rate_from_odds(positive_ratio, odds),
+        negative=None if negative_ratio is None else _complement(_rate_from_odds(negative_ratio, odds)),
     )
 
 
@@ -58,7 +56,7 @@ def _complement(rate: Rate) -> Rate:
 
 
 def _rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
-    """One rate by another, which may be 0; None where both are."""
+    """Ratio of two rates, infinite where the bottom one is 0; None where both are. Source: MOVER-R."""
     (a, (a_low, a_high)), (b, (b_low, b_high)) = top, bottom
     if a <= 0 and b <= 0:
         return None
@@ -71,7 +69,7 @@ def _rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
 
 
 def _rate_from_odds(ratio: Rate, odds: float) -> Rate:
-    """The share that has odds as many times as large as `odds` says."""
+    """Posterior probability: prior odds times a likelihood ratio, as a rate."""
     value, (low, high) = ratio
     return Rate(_odds_to_share(odds * value), Interval(_odds_to_share(odds * low), _odds_to_share(odds * high)))
 

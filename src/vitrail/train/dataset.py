@@ -125,7 +125,8 @@ def open_dataset(
 
     Raises:
         UsageError: the source cannot be had again, or a setting that it cannot follow.
-        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of `previous_run`.
+        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of
+            `previous_run`.
     """
     source = open_source(_resolve_source(settings, source_object), settings)
     _check_data_settings(source, settings)

@@ -121,9 +121,16 @@ def build_predictions(
     source = dataset.source
     names = [(image_path(source.images[row]), source.ids[row]) for row in model_outputs.rows.tolist()]
     return predictions_from_outputs(
-        source.task, model_outputs.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, model_outputs.rows),
-        decisions=decisions, distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
-    )  # fmt: skip
+        source.task,
+        model_outputs.outputs,
+        source.classes,
+        dataset.scaling,
+        names,
+        split,
+        _true_targets(source, model_outputs.rows),
+        decisions=decisions,
+        distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
+    )
 
 
 def _true_targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:

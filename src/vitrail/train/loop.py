@@ -176,7 +176,9 @@ def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Te
 
 
 def _clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
-    """The length of all gradients together, after which they are no longer than `max_norm`; 0 leaves them as they are."""
+    """The length of all gradients together, after which they are no longer than `max_norm`; 0 leaves them as they
+    are.
+    """
     if max_norm:
         return clip_grad_norm_(model.parameters(), max_norm)
     return get_total_norm([each.grad for each in model.parameters() if each.grad is not None])

@@ -21,7 +21,8 @@ from ..errors import UsageError
 from .plan import ClassWeights, Recipe
 
 # fmt: off
-LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {  # of each field of a recipe: the tasks it is for, what it does
+# of each field of a recipe: the tasks it is for, what it does
+LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {
     "label_smoothing":       (("classes", "labels"), "softens classes and labels"),
     "class_weights":   (("classes",), "weighs pictures by their class, of which each has one"),
     "max_pos_weight": (("labels",), "weighs the positives of labels"),

@@ -138,9 +138,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         counts = (
-            ("recipe.steps", self.steps, 0), ("recipe.batch_size", self.batch_size, 1), ("recipe.grad_accum_steps", self.grad_accum_steps, 1),
-            ("recipe.evaluate_every", self.evaluate_every, 0), ("recipe.save_every", self.save_every, 0),
-        )  # fmt: skip
+            ("recipe.steps", self.steps, 0),
+            ("recipe.batch_size", self.batch_size, 1),
+            ("recipe.grad_accum_steps", self.grad_accum_steps, 1),
+            ("recipe.evaluate_every", self.evaluate_every, 0),
+            ("recipe.save_every", self.save_every, 0),
+        )
         for name, count, least in counts:
             if count < least:
                 raise UsageError(f"{name} must be at least {least}. Got {count}.")

@@ -244,7 +244,8 @@ def estimate_seconds_left(step: int, plan: Plan, now: float, stage_seconds: Sequ
     """Steps to come times the present pace; those of another phase are dearer or cheaper by as much as was foretold.
 
     Args:
-        stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they see.
+        stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they
+            see.
     """
     recipe, phases = plan.recipe, plan.recipe.progressive_stages()
     ends = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in phases]

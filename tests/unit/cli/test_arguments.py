@@ -93,7 +93,9 @@ def test_an_unknown_flag_names_the_nearest_one():
 
 
 def test_the_last_word_of_a_plan_field_names_the_field():
-    assert refused("wall", "--batch-size", "3") == "There is no flag --batch-size here. Did you mean --recipe.batch_size?"
+    assert (
+        refused("wall", "--batch-size", "3") == "There is no flag --batch-size here. Did you mean --recipe.batch_size?"
+    )
 
 
 def test_a_flag_like_nothing_known_lists_all():

@@ -29,7 +29,14 @@ def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
 
 
 def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing():
-    facts = {"folder": Path("a.csv.parts"), "to": Path("a.csv"), "num_chunks": 9, "num_written": 4, "kept": 0, "skipped": ()}
+    facts = {
+        "folder": Path("a.csv.parts"),
+        "to": Path("a.csv"),
+        "num_chunks": 9,
+        "num_written": 4,
+        "kept": 0,
+        "skipped": (),
+    }
     done = predict_chunks.ChunkedPredictResult(num_missing=0, num_rows=1234, **facts)
     assert done.summarize() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
     waits = predict_chunks.ChunkedPredictResult(num_missing=5, num_rows=None, rank=2, world_size=4, **facts)

@@ -134,12 +134,20 @@ def stood(figure: str = "accuracy", **fields: object) -> RobustnessReport:
         ("jpeg_compression", (0.9, 0.9, 0.8, 0.8, 0.6), (0.7, 0.8501)),
     )
     given = {
-        "suite": "imagenet-c", "split": "test", "n": 1200, "seed": 0, "figure": figure, "higher_is_better": True,
-        "clean": 0.95, "clean_interval": (0.94, 0.96), "mean": 0.55,
+        "suite": "imagenet-c",
+        "split": "test",
+        "n": 1200,
+        "seed": 0,
+        "figure": figure,
+        "higher_is_better": True,
+        "clean": 0.95,
+        "clean_interval": (0.94, 0.96),
+        "mean": 0.55,
         "disturbances": tuple(
-            CorruptionResult(kind=kind, by_severity=row, mean=sum(row) / 5, mean_interval=span) for kind, row, span in rows
+            CorruptionResult(kind=kind, by_severity=row, mean=sum(row) / 5, mean_interval=span)
+            for kind, row, span in rows
         ),
-    }  # fmt: skip
+    }
     return RobustnessReport(**(given | fields))
 
 

@@ -44,7 +44,10 @@ def a_map(values) -> AttributionMap:
                 r"layer\.$"
             ),
         ),
-        ({"method": "rollout", "targets": 1}, r"^rollout draws the same map for every class, .* Of a class: relevance, leg"),
+        (
+            {"method": "rollout", "targets": 1},
+            r"^rollout draws the same map for every class, .* Of a class: relevance, leg",
+        ),
         ({"method": "attention", "options": MethodOptions(heads=(2,))}, r"^The model has heads 0 to 1\. Got 2\.$"),
         ({"method": "similarity"}, r"^similarity needs the patch that others are compared with"),
         (

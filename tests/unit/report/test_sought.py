@@ -100,7 +100,10 @@ def test_groups_come_back_as_numbers_and_others_are_refused(tmp_path):
     [
         ({"audience": "radiology", "hours": 8.0}, r"--parts-per-minute and --hours are for --for inspection"),
         ({"audience": "inspection", "hours": 8.0}, r"Give both or neither"),
-        ({"audience": "inspection", "hours": 8.0, "parts_per_minute": -1.0}, r"--parts-per-minute must be above 0\. Got"),
+        (
+            {"audience": "inspection", "hours": 8.0, "parts_per_minute": -1.0},
+            r"--parts-per-minute must be above 0\. Got",
+        ),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(words, said):

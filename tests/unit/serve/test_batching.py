@@ -161,7 +161,10 @@ def test_a_lone_request_always_has_the_first_thread():
 
     async def play(batcher, model, batches):
         model.gate.set()
-        answer, model.predict_batch = model.predict_batch, lambda *asked: names.add(threading.current_thread().name) or answer(*asked)
+        answer, model.predict_batch = (
+            model.predict_batch,
+            lambda *asked: names.add(threading.current_thread().name) or answer(*asked),
+        )
         for value in range(20):
             await batcher.submit([ImageName("", "")], picture(value))
 

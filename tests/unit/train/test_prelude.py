@@ -133,11 +133,23 @@ def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path: Path, monkey
         (
             3,
             {},
-            r": 4 pictures at once do not fit\. 2 at once do \(tried just now\)\. Begin with --pretrain\.batch_size 2\.",
+            (
+                r": 4 pictures at once do not fit\. 2 at once do \(tried just now\)\. Begin with "
+                r"--pretrain\.batch_size "
+                r"2\."
+            ),
         ),
         (6, {"batch_size": 64}, r": 10 pictures at once do not fit\. 5 at once do .* --pretrain\.batch_size 5\."),
-        (6, {"batch_size": 12, "repeated_augmentation": 3}, r": 12 pictures at once do not fit\. 6 at once do .* --pretrain\.batch_size 6\."),
-        (5, {"batch_size": 12, "repeated_augmentation": 3}, r": 12 pictures at once do not fit\. 3 at once do .* --pretrain\.batch_size 3\."),
+        (
+            6,
+            {"batch_size": 12, "repeated_augmentation": 3},
+            r": 12 pictures at once do not fit\. 6 at once do .* --pretrain\.batch_size 6\.",
+        ),
+        (
+            5,
+            {"batch_size": 12, "repeated_augmentation": 3},
+            r": 12 pictures at once do not fit\. 3 at once do .* --pretrain\.batch_size 3\.",
+        ),
         (0, {}, r": 4 pictures at once do not fit\. Nor does any smaller batch: use a smaller --image-size or model\."),
     ],
 )

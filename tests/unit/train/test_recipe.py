@@ -61,7 +61,10 @@ def test_at_least_one_patch_is_kept():
         ({"mixup": -0.2}, r"recipe.mixup must be 0 or more. Got -0.2"),
         ({"cutmix": float("inf")}, r"recipe.cutmix must be 0 or more. Got inf"),
         ({"repeated_augmentation": 0}, r"recipe.repeated_augmentation must be at least 1. Got 0"),
-        ({"batch_size": 128, "repeated_augmentation": 3}, r"multiple of recipe.repeated_augmentation.*Got batch_size=128, repeated_augmentation=3"),
+        (
+            {"batch_size": 128, "repeated_augmentation": 3},
+            r"multiple of recipe.repeated_augmentation.*Got batch_size=128, repeated_augmentation=3",
+        ),
     ],
 )
 def test_settings_that_cannot_train_are_refused_with_their_numbers(change, message):
@@ -98,7 +101,9 @@ def test_epochs_count_each_picture_once(batch, repeats, count, epochs):
     assert Recipe(steps=50, batch_size=batch, repeated_augmentation=repeats).epochs(count) == epochs
 
 
-@pytest.mark.parametrize(("field", "value"), [("progressive_size", 0.0), ("progressive_size", 1.5), ("progressive_until", 1.0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("progressive_size", 0.0), ("progressive_size", 1.5), ("progressive_until", 1.0)]
+)
 def test_early_sizes_outside_their_bounds_are_refused(field, value):
     with pytest.raises(UsageError, match=rf"recipe\.{field} must lie in .* Got {value}"):
         Recipe(**{field: value})

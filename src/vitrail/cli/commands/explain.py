@@ -220,9 +220,15 @@ class Explain(Command):
         pictures = expand_image_paths(self.paths)
         explainer = open_explainer(self.model, self.device)
         asked = ExplainRequest(
-            method=None if self.method == ALL_METHODS else self.method, target=self.class_, layer=self.layer, heads=self.heads,
-            patch=self.patch, window=self.window, steps=self.steps, fill=self.fill,
-        )  # fmt: skip
+            method=None if self.method == ALL_METHODS else self.method,
+            target=self.class_,
+            layer=self.layer,
+            heads=self.heads,
+            patch=self.patch,
+            window=self.window,
+            steps=self.steps,
+            fill=self.fill,
+        )
         beside = {"model": self.model, "weights_sha256": hash_weights(explainer.model)}
         every = explain_by_all_methods if self.method == ALL_METHODS else explain_images
         found = progress.track_images(every(explainer, pictures, asked, self.skip_bad), len(pictures))

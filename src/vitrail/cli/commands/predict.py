@@ -41,7 +41,8 @@ class Predict(Command):
     to: Path | None = None
     """Write to this file instead of CSV to standard output: .csv, .jsonl (an object a line) or .parquet."""
     sets: bool = False
-    """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - decisions.conformal_alpha)."""
+    """Also the classes, or the range of each number, that hold the truth in 95 % of all cases
+    (1 - decisions.conformal_alpha)."""
     engine: Literal["local", "onnx", "ray"] = "local"
     """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
     FILE.onnx always does; ray: on the workers of a Ray cluster."""
@@ -109,9 +110,15 @@ class Predict(Command):
         from ..arguments import print_json
 
         asked = predict_chunks.ChunkedPredictRequest(
-            model=self.model, to=predict_chunks.check_output_path(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,
-            chunk_size=self.part_size or DEFAULT_CHUNK_SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
-        )  # fmt: skip
+            model=self.model,
+            to=predict_chunks.check_output_path(self.to),
+            pictures=expand_image_paths(self.paths),
+            sets=self.sets,
+            chunk_size=self.part_size or DEFAULT_CHUNK_SIZE,
+            skip_bad=self.skip_bad,
+            device=self.device,
+            changes=dict(self.changes),
+        )
         outcome = (
             predict_chunks.predict_on_ray(asked) if self.engine == "ray" else predict_chunks.predict_in_chunks(asked)
         )

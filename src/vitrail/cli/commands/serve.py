@@ -86,15 +86,28 @@ class Serve(Command):
 
         tokens = read_tokens(self.token_file, os.environ)
         limits = ServerLimits(
-            max_body_bytes=self.max_bytes, max_total_body_bytes=max(ServerLimits.max_total_body_bytes, 2 * self.max_bytes), max_images=self.max_pictures,
-            max_batch_size=self.batch, max_waiting_images=self.waiting, max_requests_per_client=self.per_client, deadline=self.deadline, read_timeout=self.slow,
+            max_body_bytes=self.max_bytes,
+            max_total_body_bytes=max(ServerLimits.max_total_body_bytes, 2 * self.max_bytes),
+            max_images=self.max_pictures,
+            max_batch_size=self.batch,
+            max_waiting_images=self.waiting,
+            max_requests_per_client=self.per_client,
+            deadline=self.deadline,
+            read_timeout=self.slow,
             decode_workers=self.workers or min(4, count_usable_cores()),
-        )  # fmt: skip
+        )
         asked = ServeRequest(
-            model=self.model, name=choose_model_name(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
-            device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
+            model=self.model,
+            name=choose_model_name(self.model, self.name),
+            host=self.host,
+            port=self.port,
+            proxy=self.proxy,
+            device=self.device,
+            threads=self.threads,
+            changes=dict(self.changes),
+            limits=limits,
             log=self._print_request if self.log else None,
-        )  # fmt: skip
+        )
         code = run_server(asked, tokens, lambda listener: self._print_listening(listener, tokens), self._print_ready)
         self._print_line("stopped", {"stopped": asked.name})
         return code

@@ -340,7 +340,8 @@ def fit_whitening(
     """Learn what the rows of a set share.
 
     Args:
-        prior_covariance: covariance of pictures in general, but for a factor; what is believed of a set of few pictures.
+        prior_covariance: covariance of pictures in general, but for a factor; what is believed of a set of few
+            pictures.
         prior_strength: number of rows by which the set's own covariance counts as much as the expected one.
         noise_floor: share of the mean variance below which a difference is taken for noise and not magnified.
     """

@@ -23,19 +23,34 @@ DEFLATED_SYNTAX = b"1.2.840.10008.1.2.1.99"
 PIXEL_ELEMENTS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 JPEG_SYNTAXES = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51")
 PIXEL_TAGS = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
-# fmt: off
 ELEMENTS = (
-    *PIXEL_ELEMENTS, "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
-    "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ExtendedOffsetTable",
-    "ExtendedOffsetTableLengths", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "WindowCenter",
-    "WindowWidth", "VOILUTFunction", "VOILUTSequence", "SharedFunctionalGroupsSequence",
+    *PIXEL_ELEMENTS,
+    "Rows",
+    "Columns",
+    "NumberOfFrames",
+    "SamplesPerPixel",
+    "PhotometricInterpretation",
+    "PlanarConfiguration",
+    "BitsAllocated",
+    "BitsStored",
+    "HighBit",
+    "PixelRepresentation",
+    "ExtendedOffsetTable",
+    "ExtendedOffsetTableLengths",
+    "RescaleSlope",
+    "RescaleIntercept",
+    "ModalityLUTSequence",
+    "WindowCenter",
+    "WindowWidth",
+    "VOILUTFunction",
+    "VOILUTSequence",
+    "SharedFunctionalGroupsSequence",
     "PerFrameFunctionalGroupsSequence",
     *(f"{numbers}PixelPadding{end}" for numbers in ("", "Float", "DoubleFloat") for end in ("Value", "RangeLimit")),
     *(f"{colour}PaletteColorLookupTableDescriptor" for colour in ("Red", "Green", "Blue")),
     *(f"{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
     *(f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
 )
-# fmt: on
 
 
 def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:

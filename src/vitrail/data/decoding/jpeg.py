@@ -244,5 +244,7 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
 
 
 def choose_reduction(oversampling: float) -> int:
-    """The largest reduction that leaves enough pixels where there are `oversampling` times as many as needed, each way."""
+    """The largest reduction that leaves enough pixels where there are `oversampling` times as many as needed, each
+    way.
+    """
     return next((each for each in REDUCTIONS if each <= oversampling), 1)

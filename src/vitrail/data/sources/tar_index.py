@@ -102,11 +102,13 @@ class _TarHeader(NamedTuple):
 
 # fmt: off
 EMPTY = bytes(BLOCK)
-KINDS: dict[int, TarEntryKind] = {  # 0 is written as a digit or, long ago, as a zero byte; 7 lay in one piece on its disk
+# 0 is written as a digit or, long ago, as a zero byte; 7 lay in one piece on its disk
+KINDS: dict[int, TarEntryKind] = {
     ord("0"): "file", 0: "file", ord("7"): "file", ord("1"): "link", ord("2"): "link", ord("5"): "folder",
 }
 EXTENDED_TYPES = b"xXgLK"       # POSIX: for one file, Solaris' own, for all files; GNU: long name, long link
-TYPES_WITHOUT_CONTENTS = b"123456V"  # links, devices, folders, pipes, and an archive's own name, whatever size they state
+# links, devices, folders, pipes, and an archive's own name, whatever size they state
+TYPES_WITHOUT_CONTENTS = b"123456V"
 UNSUPPORTED_TYPES = {
     ord("S"): "a sparse file (pack it without --sparse)",
     ord("M"): "the second part of a file (join the volumes)",

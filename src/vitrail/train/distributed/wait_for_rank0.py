@@ -94,7 +94,9 @@ def _release_ranks_at_end(group: RankGroup) -> Iterator[None]:
 def _run_with_signals(
     group: RankGroup, work: Generator[Event, None, Outcome], signal_request: SignalRequest, resume_hint: str
 ) -> Generator[Event, None, Outcome]:
-    """The work, which listens to signals itself where it can save; `signal_request` is for those that come elsewhere in it."""
+    """The work, which listens to signals itself where it can save; `signal_request` is for those that come elsewhere
+    in it.
+    """
     saves = 0  # that others asked for, and the work was told of
     with closing(work):
         while True:

@@ -377,7 +377,8 @@ def finalize_finetune_plan(
     dry_run: bool = False,
     group: RankGroup = SINGLE_PROCESS,
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the steps.
+    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
+    steps.
 
     The counterpart of `settle.settle` for runs from a checkpoint. A probe has no steps to fix, so that its features are
     measured in a dry run alone.
@@ -583,7 +584,8 @@ def finalize_draft(
     dry_run: bool,
     group: RankGroup,
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the steps.
+    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
+    steps.
 
     Args:
         reasons: of the draft.

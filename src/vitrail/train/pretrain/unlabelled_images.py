@@ -44,7 +44,8 @@ class PretrainingImages:
 def gather_pretraining_images(
     plan: Plan, dataset: Dataset, training_images: ImageStore, cut: RandomResizedCrop | None
 ) -> PretrainingImages:
-    """The pictures of the train split and those of `pretrain.extra_images` that are not in the data, in whichever split.
+    """The pictures of the train split and those of `pretrain.extra_images` that are not in the data, in whichever
+    split.
 
     What --exclude or --skip-bad has taken out of the data is not taken in again.
 

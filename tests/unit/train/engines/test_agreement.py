@@ -21,7 +21,9 @@ def plan(engine: str = "auto", **recipe: int) -> Plan:
 
 def test_a_batch_that_nobody_asked_for_is_made_one_that_all_can_share():
     assert consistency.round_up_batch_size(THREE, plan(batch_size=128)).recipe.batch_size == 129
-    assert consistency.round_up_batch_size(THREE, plan(batch_size=128, repeated_augmentation=2)).recipe.batch_size == 132
+    assert (
+        consistency.round_up_batch_size(THREE, plan(batch_size=128, repeated_augmentation=2)).recipe.batch_size == 132
+    )
     assert consistency.round_up_batch_size(SINGLE_PROCESS, plan(batch_size=127)).recipe.batch_size == 127
 
 
@@ -41,7 +43,8 @@ def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_seve
     start = FinetuneSettings(weights="weights.safetensors", **{name: value})
     asked = dataclasses.replace(plan(batch_size=12), finetune=start)
     words = (
-        rf"finetune\.{name} {value} leaves weights as they are, which several processes cannot do yet\. Start one without"
+        rf"finetune\.{name} {value} leaves weights as they are, which several processes cannot do yet\. Start "
+        rf"one without"
     )
     with pytest.raises(UsageError, match=words):
         consistency.check_plan_for_group(THREE, asked)

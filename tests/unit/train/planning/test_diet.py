@@ -30,9 +30,21 @@ def drafted(found: DatasetFingerprint = CLOTHES, **changes: object):
 @pytest.mark.parametrize(
     ("count", "name", "expected"),
     [
-        (100, "folder", {"batch_size": 16, "patch_keep_rate": 0.6, "patch_keep_until": 0.9, "label_smoothing": 0.1, "flip": True}),
-        (1_258, "digits", {"batch_size": 128, "patch_keep_rate": 0.6, "patch_keep_until": 0.9, "label_smoothing": 0.1, "flip": False}),
-        (54_000, "clothes", {"batch_size": 128, "patch_keep_rate": 0.5, "patch_keep_until": 0.7, "label_smoothing": 0.0, "flip": True}),
+        (
+            100,
+            "folder",
+            {"batch_size": 16, "patch_keep_rate": 0.6, "patch_keep_until": 0.9, "label_smoothing": 0.1, "flip": True},
+        ),
+        (
+            1_258,
+            "digits",
+            {"batch_size": 128, "patch_keep_rate": 0.6, "patch_keep_until": 0.9, "label_smoothing": 0.1, "flip": False},
+        ),
+        (
+            54_000,
+            "clothes",
+            {"batch_size": 128, "patch_keep_rate": 0.5, "patch_keep_until": 0.7, "label_smoothing": 0.0, "flip": True},
+        ),
         (4_999, "clothes", {"progressive_size": 1.0, "progressive_until": 0.0}),
         (5_000, "clothes", {"progressive_size": 0.6, "progressive_until": 0.5}),
     ],

@@ -248,7 +248,9 @@ def test_what_has_an_effect_is_taken(asked):
 
 
 def test_a_move_as_wide_as_the_pictures_is_refused_before_the_training():
-    with pytest.raises(UsageError, match=r"recipe\.tta_shift must be below the width of the pictures, 28 pixels\. Got 28"):
+    with pytest.raises(
+        UsageError, match=r"recipe\.tta_shift must be below the width of the pictures, 28 pixels\. Got 28"
+    ):
         draft_plan(CLOTHES, wishes(overrides={"recipe.tta_shift": "28"}), MACHINE)
 
 
@@ -287,7 +289,9 @@ def test_an_image_description_that_is_not_the_model_s_is_refused():
 @pytest.mark.parametrize("alone", [{"recipe.progressive_size": "0.5"}, {"recipe.progressive_until": "0.5"}])
 def test_of_few_pictures_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
     few = dataclasses.replace(CLOTHES, num_images=100)
-    with pytest.raises(UsageError, match=r"no effect here without a --recipe\.progressive_(until above 0|size below 1)\."):
+    with pytest.raises(
+        UsageError, match=r"no effect here without a --recipe\.progressive_(until above 0|size below 1)\."
+    ):
         draft_plan(few, wishes(overrides=alone), MACHINE)
     both = {"recipe.progressive_size": "0.5", "recipe.progressive_until": "0.5"}
     assert draft_plan(few, wishes(overrides=both), MACHINE)[0].recipe.progressive_size == 0.5

@@ -352,7 +352,9 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
 
 def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
     monkeypatch.setattr(phase, "mean_loss", lambda total, weight: total * float("nan"))
-    with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.lr_scale 3\.3, and begin"):
+    with pytest.raises(
+        DivergedError, match=r"pre-training diverged: .* for example --pretrain\.lr_scale 3\.3, and begin"
+    ):
         fit(pretrain__steps=5, pretrain__lr_scale=10)
     with pytest.raises(DivergedError, match=r"take another teacher: the rates of this one are fixed"):
         fit("cnn", pretrain=False, distill__teacher="cnn", distill__steps=5, distill__cnn_width=4)
@@ -407,7 +409,14 @@ def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch
     assert RunFolder(tmp_path / "again").read_plan().pretrain.extra_images == str(tmp_path / "here" / "more")
 
 
-WRONG = [("budget_fraction", 1.0), ("steps", -1), ("mask_ratio", 0.0), ("mask_ratio", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]
+WRONG = [
+    ("budget_fraction", 1.0),
+    ("steps", -1),
+    ("mask_ratio", 0.0),
+    ("mask_ratio", 1.0),
+    ("decoder_width", 40),
+    ("decoder_depth", 0),
+]
 WRONG += [("lr_scale", 0.0), ("warmup", 1.0), ("crop_scale", 2.0)]
 
 

@@ -51,9 +51,7 @@ def test_F1_a_step_that_is_not_finite_is_not_applied_and_written_down(loss, norm
 def test_F1_three_in_a_row_stop_the_run_and_two_do_not():
     guards = Guards(Recipe(steps=200))
     assert seen(guards, [1.0, NAN, NAN, 1.0, NAN, NAN]) == [True, False, False, True, False, False]
-    with pytest.raises(
-        DivergedError, match=r"not finite in steps 5 to 7\. Lower.*muon_lr 0\.0067.*lr 0\.00067"
-    ) as at:
+    with pytest.raises(DivergedError, match=r"not finite in steps 5 to 7\. Lower.*muon_lr 0\.0067.*lr 0\.00067") as at:
         guards.allow(6, NAN, 1.0, batch())
     assert at.value.exit_code == 6 and MAX_BAD_STEPS == 3 and guards.nonfinite_steps == 5
 

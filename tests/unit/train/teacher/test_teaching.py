@@ -180,15 +180,24 @@ def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tm
 
 REFUSED = {
     "no teacher": ({"distill__alpha": 0.3}, r"distill\.alpha was set, but there is no teacher"),
-    "width": ({"distill__teacher": "x", "distill__cnn_width": 8}, r"distill\.cnn_width has no use with distill\.teacher=x"),
+    "width": (
+        {"distill__teacher": "x", "distill__cnn_width": 8},
+        r"distill\.cnn_width has no use with distill\.teacher=x",
+    ),
     "share": ({"distill__teacher": "x", "distill__budget_fraction": 0.1}, r"distill\.budget_fraction has no use"),
     "temperature": (
         {"distill__teacher": "x", "distill__kind": "features", "distill__temperature": 4},
         r"distill\.temperature has no use .*kind=features",
     ),
     "cnn features": ({"distill__teacher": "cnn", "distill__kind": "features"}, r"A CNN has no patches"),
-    "no time": ({"distill__teacher": "cnn", "distill__budget_fraction": 0}, r"needs --distill\.budget_fraction or --distill\.steps above 0"),
-    "twice": ({"distill__teacher": "cnn", "distill__budget_fraction": 0.1, "distill__steps": 3}, r"say the same in two ways"),
+    "no time": (
+        {"distill__teacher": "cnn", "distill__budget_fraction": 0},
+        r"needs --distill\.budget_fraction or --distill\.steps above 0",
+    ),
+    "twice": (
+        {"distill__teacher": "cnn", "distill__budget_fraction": 0.1, "distill__steps": 3},
+        r"say the same in two ways",
+    ),
     "weight 0": ({"distill__teacher": "cnn", "distill__alpha": 0}, r"0 < share <= 1\. Got 0\.0"),
 }
 

@@ -250,7 +250,10 @@ def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(m
     [
         ("full", {"lora_rank": "no adapters", "lora_mlp": "no adapters"}),
         ("lora", {"freeze_blocks": "adapters leave all blocks as they are"}),
-        ("probe", dict.fromkeys(("freeze_blocks", "layer_decay", "lora_rank", "wise_ft_alphas"), "the probe tunes nothing")),
+        (
+            "probe",
+            dict.fromkeys(("freeze_blocks", "layer_decay", "lora_rank", "wise_ft_alphas"), "the probe tunes nothing"),
+        ),
     ],
 )
 def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, why, checkpoint):

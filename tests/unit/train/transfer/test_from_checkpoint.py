@@ -120,7 +120,9 @@ def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [{"finetune__method": "lora", "finetune__lora_mlp": "true"}, {"finetune__freeze_blocks": "1"}])
+@pytest.mark.parametrize(
+    "more", [{"finetune__method": "lora", "finetune__lora_mlp": "true"}, {"finetune__freeze_blocks": "1"}]
+)
 def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp_path):
     fit(drawn(), finetune__wise_ft_alphas="1.0", recipe__lr="0.01", recipe__ema_decay="0.5", **more)
     run = tmp_path / "run"
@@ -270,7 +272,9 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     fit(drawn(), dry_run=True, steps=None, minutes=0.03, finetune__method="probe", recipe__flip="false")
 
 
-@pytest.mark.parametrize(("words", "steps"), [({"recipe__batch_size": "8"}, 7), ({"recipe__repeated_augmentation": "2"}, 13)])
+@pytest.mark.parametrize(
+    ("words", "steps"), [({"recipe__batch_size": "8"}, 7), ({"recipe__repeated_augmentation": "2"}, 13)]
+)
 def test_epochs_are_counted_by_the_batch_and_the_repeats_that_were_asked_for(words, steps, fit):
     (planned,) = [e for e in fit(drawn(), dry_run=True, steps=None, epochs=2.0, **words) if isinstance(e, PlanEvent)]
     assert planned.plan.recipe.steps == steps and planned.plan.minutes == 0
@@ -291,7 +295,10 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
     ("words", "message"),
     [
         ({"weights": "nowhere.safetensors"}, r"There are no weights at nowhere\.safetensors\. Give --weights"),
-        ({"weights": "none", "finetune__lora_rank": "3"}, r"Fields of \[finetune\] only have a meaning with a checkpoint"),
+        (
+            {"weights": "none", "finetune__lora_rank": "3"},
+            r"Fields of \[finetune\] only have a meaning with a checkpoint",
+        ),
         ({"model": "vit_mu_patch8_16"}, r"--weights brings its own shape, so --model"),
         ({"model__depth": "1"}, r"model\.depth comes from the checkpoint, 2, and cannot be 1"),
         ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--finetune\.channels_policy"),
@@ -301,17 +308,29 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
         ({"steps": None, "minutes": 1.0, "recipe__steps": "7"}, r"Got --minutes and --recipe\.steps"),
         ({"finetune__method": "probe"}, r"finetune\.method probe tunes nothing, so 4 steps cannot be made"),
         ({"steps": None, "finetune__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
-        ({"steps": None, "finetune__method": "probe", "recipe__mixup": "0.2"}, r"makes no step, which --recipe\.mixup is"),
-        ({"steps": None, "finetune__method": "probe", "model__drop_path": "0.2"}, r"no step, which --model\.drop_path is"),
+        (
+            {"steps": None, "finetune__method": "probe", "recipe__mixup": "0.2"},
+            r"makes no step, which --recipe\.mixup is",
+        ),
+        (
+            {"steps": None, "finetune__method": "probe", "model__drop_path": "0.2"},
+            r"no step, which --model\.drop_path is",
+        ),
         ({"model__init": "mimetic"}, r"--model\.init has no effect on weights that come from a checkpoint"),
         (
             {"finetune__wise_ft_alphas": ""},
             r"one or more in 0 < share <= 1\. Got none, with which the training would be for noth",
         ),
-        ({"recipe__patch_keep_rate": "0.5"}, r"--recipe\.patch_keep_rate has no effect here without a --recipe\.patch_keep_until"),
+        (
+            {"recipe__patch_keep_rate": "0.5"},
+            r"--recipe\.patch_keep_rate has no effect here without a --recipe\.patch_keep_until",
+        ),
         ({"steps": None, "finetune__method": "probe", "distill__teacher": "cnn"}, r"no steps in which a teacher could"),
         ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
-        ({"distill__teacher": "x", "distill__kind": "features"}, r"--distill\.kind features teaches a model that begins"),
+        (
+            {"distill__teacher": "x", "distill__kind": "features"},
+            r"--distill\.kind features teaches a model that begins",
+        ),
         ({"model__head": "tanh"}, r"model\.head is linear in a run from a checkpoint.* Got tanh"),
         ({"model__head_bias": "false"}, r"model\.head_bias is True in a run from a checkpoint"),
     ],
