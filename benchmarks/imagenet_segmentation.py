@@ -5,7 +5,7 @@
 MODEL is a classifier, such as ViT-B/16 of the paper. PICTURES and MASKS are folders whose files have the same names but
 for their endings; in a mask everything that is not 0 is object. The 4,276 pictures of ImageNet-Segmentation (Guillaumin
 et al. 2014) come in one MATLAB file, from which both folders have to be written once. The model's own largest class is
-explained, pictures are squashed to its size, and `vitrail.explain.truth.segmentation` says the rest of the protocol.
+explained, pictures are squashed to its size, and `making/segmentation.py` has the rest of the protocol.
 
 Chefer et al. 2021, table 2, has pixel accuracy, mAP and mIoU of several methods for ViT-B/16 to compare with. Nobody
 has run this script on those pictures yet.
@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from making.segmentation import SegmentationScores, merge_segmentation_scores, score_segmentation
 from PIL import Image
 
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.explain.methods import METHODS, MethodOptions
-from vitrail.explain.truth.segmentation import SegmentationScores, merge_segmentation_scores, score_segmentation
 from vitrail.services.open_model import ModelInfo, find_model
 
 BATCH = 16

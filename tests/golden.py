@@ -11,7 +11,7 @@ both write. Whatever it must spell out and a refactoring may rename stands in th
 
 `--renamed FILE` applies renames to the stored outputs before they are compared. FILE is tab-separated, one rename a
 line: old, new, and optionally a pattern of paths (as in fnmatch, `plans/*` by default) to which it applies.
-    recipe.batch    recipe.batch_size                       a field: as a key, and wherever a text mentions it
+    recipe.batch_size    recipe.batch_size                       a field: as a key, and wherever a text mentions it
     teacher         distill                                 a section, or a key
     classes         classification      plans/*/data.task*  a value: the whole string
     ~margin         asl_margin          *                   after a tilde: this word inside any text
@@ -55,14 +55,14 @@ FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 # Names of the software. A renamed setting, task or file is one changed line here.
 MODEL = "vit_mu_patch8_16"
-BATCH = "recipe.batch"
+BATCH = "recipe.batch_size"
 EVALUATE_EVERY = "recipe.evaluate_every"
 THREADS = "compute.threads"
-PRECISION = "compute.number_format"
-WORKERS = "compute.workers"
+PRECISION = "compute.precision"
+WORKERS = "compute.num_workers"
 VAL_FRACTION = "data.val_fraction"
-TEACHER = "teacher.model"
-START_METHOD = "start.method"
+TEACHER = "distill.teacher"
+START_METHOD = "finetune.method"
 TASKS = {"classification": "classes", "multilabel": "labels", "regression": "number"}
 METHODS = ("relevance", "legrad", "grad-cam", "integrated", "occlusion", "lens", "attention", "rollout", "similarity")
 STEP_25 = re.compile(r"\bstep 25\b")

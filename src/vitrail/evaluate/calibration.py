@@ -49,7 +49,7 @@ def fit_temperature(
 
     Args:
         outputs: logits of the model.
-        targets: class numbers [n], -1 where unknown; or labels 0..1 [n, K], NaN where unknown.
+        targets: class indices [n], -1 where unknown; or labels 0..1 [n, K], NaN where unknown.
 
     Source: Guo et al. 2017, "On calibration of modern neural networks"; the prior is ours.
     """
@@ -134,7 +134,7 @@ def debiased_calibration_error(
     only chance produces, is returned as 0.
 
     Raises:
-        UsageError: no pictures.
+        UsageError: no images.
 
     Source: own; the bias of the plain estimate is described by Roelofs et al. 2022, "Mitigating bias in calibration
     error estimation", and Kumar et al. 2019, "Verified uncertainty calibration".

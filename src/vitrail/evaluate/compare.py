@@ -56,7 +56,7 @@ class Comparison:
 
     split: str
     n: int
-    """Pictures."""
+    """Images."""
     groups: int | None = None
     """Number of groups, such as patients, if there are groups."""
     differences: tuple[MetricDifference, ...]
@@ -106,7 +106,7 @@ def compare_predictions(
     bootstrap interval; areas under the ROC curve have DeLong's test and interval.
 
     Args:
-        groups: of each picture, such as its patient.
+        groups: of each image, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:
@@ -202,7 +202,7 @@ def _auc_differences(
         one, other = (
             auc.roc_auc_with_influence(positive, table.probabilities[:, k], known, groups) for table in (first, second)
         )
-        if min(one.positives, one.negatives) >= MIN_PER_SIDE:  # pictures, or groups
+        if min(one.positives, one.negatives) >= MIN_PER_SIDE:  # images, or groups
             pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
         pairs.insert(

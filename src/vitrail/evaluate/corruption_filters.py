@@ -29,7 +29,7 @@ class CorruptionRandom:
     kind: str
     severity: int
     index: int
-    """Of the picture."""
+    """Of the image."""
 
     def uniform(self, purpose: str, *shape: int) -> Float64[np.ndarray, ...]:
         """Uniform numbers in [0, 1)."""

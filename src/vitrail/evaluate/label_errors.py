@@ -265,7 +265,7 @@ def list_label_errors(
         rows: index in the source of each prediction.
         predictions, targets: as in `find_label_errors`.
         judges: number and name of the models, such as (5, "probes").
-        figure, worth: name and value of their metric against the given labels.
+        metric, worth: name and value of their metric against the given labels.
     """
     candidates = find_label_errors(source.task, predictions, targets)
     flagged = np.flatnonzero(candidates.flagged)

@@ -28,7 +28,7 @@ class PerClassMetrics:
 
     name: str
     n: int
-    """Pictures of this class."""
+    """Images of this class."""
     predicted: int
     """Images predicted to be of this class."""
     precision: float | None = None
@@ -168,7 +168,7 @@ def compute_classification_metrics(
     """Compute every metric of one table of predictions; images without a target are left out.
 
     Args:
-        groups: of each picture, such as its patient.
+        groups: of each image, such as its patient.
         ordered: whether the classes are ordinal, such as grades.
         seed, samples: of the bootstrap.
 

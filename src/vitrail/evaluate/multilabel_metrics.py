@@ -36,7 +36,7 @@ class PerLabelMetrics:
     n: int
     """Images with a known target."""
     positives: int
-    """Pictures that have it."""
+    """Images that have it."""
     rare: bool
     """Fewer than ten known positives or negatives: left out of the means, and without intervals."""
     prevalence: float | None = None
@@ -148,7 +148,7 @@ def compute_multilabel_metrics(
     """Compute every metric of one table; a target of at least 0.5 counts as positive.
 
     Args:
-        groups: of each picture, such as its patient.
+        groups: of each image, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:

@@ -107,7 +107,7 @@ def fit_feature_stats(
     numbers = np.zeros(len(unit), np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
     means = np.stack([unit[numbers == k].mean(0) for k in range(int(numbers.max()) + 1)])
     scatter = unit - means[numbers]
-    if float(np.abs(scatter).max()) < MIN_SCATTER:  # one picture, or one for each class
+    if float(np.abs(scatter).max()) < MIN_SCATTER:  # one image, or one for each class
         return None
     covariance, _ = ledoit_wolf(scatter, assume_centered=True)
     values, turn = np.linalg.eigh(covariance)

@@ -196,7 +196,7 @@ def assign_folds(
     """Fold of each image: stratified for classes and labels, random for numbers; groups stay together.
 
     Raises:
-        DataError: fewer pictures, or groups, than folds.
+        DataError: fewer images, or groups, than folds.
     """
     keys = uniform(seed, "out of fold", 0, np.arange(len(targets)), 1)[:, 0]
     names = number_groups(np.arange(len(targets)) if groups is None else groups)

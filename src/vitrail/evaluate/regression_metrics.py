@@ -133,7 +133,7 @@ def compute_regression_metrics(
 
     Args:
         means: of the training targets, one per column, as the constant prediction to compare with.
-        groups: of each picture, such as its patient.
+        groups: of each image, such as its patient.
         seed, samples: of the bootstrap.
 
     Raises:

@@ -55,7 +55,7 @@ class RobustnessReport:
     suite: str
     split: str
     n: int
-    """Pictures."""
+    """Images."""
     seed: int
     """Seed of the corruptions."""
     figure: str

@@ -117,7 +117,7 @@ def compare_regions(
     MIN_BORDER_SHARE of the skill on whole images.
 
     Args:
-        groups: of each picture, such as its patient.
+        groups: of each image, such as its patient.
 
     Raises:
         DataError: nothing can be measured on these images.

@@ -41,7 +41,7 @@ class Subgroup:
     interval: Span | None = None
     """95 %."""
     overall: float | None = None
-    """The metric of all images, for multilabel over the same labels as `figure`."""
+    """The metric of all images, for multilabel over the same labels as `metric`."""
     labels: int | None = None
     """Number of labels in the mean AUROC."""
 

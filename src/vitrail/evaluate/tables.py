@@ -1,4 +1,4 @@
-"""Base class of the prediction tables of all tasks: rows, typed columns, reading CSV, and writing CSV, JSONL or Parquet."""
+"""Base class of the prediction tables of all tasks: rows, typed columns, and files as CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def format_float32(number: float) -> str:
     return f"{number:.9g}"
 
 
-# -- Files: CSV, JSON lines or Parquet, with the same rows, columns and numbers. Only CSV needs escaping for spreadsheets.
+# -- Files: CSV, JSON lines or Parquet with the same rows, columns and numbers; only CSV is escaped for spreadsheets
 
 CSV_EXTENSION, JSONL_EXTENSION, PARQUET_EXTENSION = ".csv", ".jsonl", ".parquet"
 ROW_GROUP_CELLS = 2**24

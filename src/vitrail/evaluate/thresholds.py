@@ -165,6 +165,7 @@ def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
 
 # -- Settings: the [decisions] table of a plan
 
+
 @dataclass(frozen=True, kw_only=True)
 class DecisionSettings:
     """How answers are made of outputs, and how they are judged; everything is fitted on validation pictures."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scripts import script
 from sklearn.metrics import jaccard_score
 
 from vitrail.errors import UsageError
-from vitrail.explain.truth.segmentation import merge_segmentation_scores, score_segmentation
+
+segmentation = script("making.segmentation")
+merge_segmentation_scores, score_segmentation = segmentation.merge_segmentation_scores, segmentation.score_segmentation
 
 MASKS = np.zeros((3, 8, 12), bool)
 MASKS[0, 2:6, 3:9], MASKS[1, :, :6], MASKS[2, 0, 0] = True, True, True

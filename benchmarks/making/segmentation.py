@@ -1,9 +1,9 @@
-"""A map taken for a segmentation: the protocol by which papers compare methods on ImageNet-Segmentation.
+"""The ImageNet-Segmentation protocol: attribution maps scored as segmentations by pixel accuracy, mIoU and mAP.
 
-A map is stretched to the picture, scaled to 0..1, and what lies above its mean is called the object. It is a crude
-judge: a model may know a dog by its head. But its figures are published for many methods.
+A map is upsampled to the image, scaled to 0..1, and thresholded at its mean. It is a crude measure, because a model may
+recognise a dog by its head, but its values are published for many methods.
 
-Source: Guillaumin et al. 2014 for the pictures and masks; Chefer et al. 2021, section 4.2, for the protocol.
+Source: Guillaumin et al. 2014 for the images and masks; Chefer et al. 2021, section 4.2, for the protocol.
 """
 
 from __future__ import annotations
@@ -15,44 +15,44 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64
 
-from ...errors import UsageError
+from vitrail.errors import UsageError
 
 
 class SegmentationScores(NamedTuple):
-    """Counts of pixels and one figure a picture, so that parts of a data set can be joined."""
+    """Pixel counts and the average precision of each image, so that parts of a data set can be merged."""
 
     correct: int
-    """Pixels that are called what they are."""
+    """Pixels that are classified correctly."""
     pixels: int
     intersection: tuple[int, int]
-    """Pixels of background and of object that are called so and are so."""
+    """Pixels in prediction and truth, of background and of object."""
     union: tuple[int, int]
-    """Pixels that are called so or are so."""
+    """Pixels in prediction or truth, of background and of object."""
     precisions: Float64[np.ndarray, " B"]
-    """Average precision of each picture, over the pixels of object and background together."""
+    """Average precision of each image, over the pixels of object and background together."""
 
     @property
     def accuracy(self) -> float:
-        """Share of all pixels that are called what they are."""
+        """Fraction of pixels that are classified correctly."""
         return self.correct / self.pixels
 
     @property
     def mean_iou(self) -> float:
-        """Intersection over union over all pictures, the mean of object and background (mIoU)."""
+        """Intersection over union over all images, the mean of object and background (mIoU)."""
         return float(
             np.mean([both / max(1, either) for both, either in zip(self.intersection, self.union, strict=True)])
         )
 
     @property
     def mean_average_precision(self) -> float:
-        """The mean over pictures (mAP)."""
+        """Mean over images (mAP)."""
         return float(self.precisions.mean())
 
 
 def score_segmentation(
     maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "n H W"]
 ) -> SegmentationScores:
-    """Compare maps with masks of the objects.
+    """Score maps against masks of the objects.
 
     Raises:
         UsageError: not one mask a map, a mask without object or without background, or a flat map.
@@ -75,7 +75,7 @@ def score_segmentation(
 
 
 def merge_segmentation_scores(parts: list[SegmentationScores]) -> SegmentationScores:
-    """Several parts of a data set as one."""
+    """Merge the scores of several parts of a data set."""
     return SegmentationScores(
         correct=sum(part.correct for part in parts),
         pixels=sum(part.pixels for part in parts),
@@ -88,7 +88,7 @@ def merge_segmentation_scores(parts: list[SegmentationScores]) -> SegmentationSc
 def _upsample_and_rescale(
     maps: Float[np.ndarray, "B rows columns"], size: tuple[int, int]
 ) -> Float64[np.ndarray, "B H W"]:
-    """Stretched between the centres of patches, then each from 0 to 1."""
+    """Bilinear upsampling between patch centres, then each map scaled to 0..1."""
     large = F.interpolate(torch.from_numpy(maps).double()[:, None], size=size, mode="bilinear", align_corners=False)
     found = large[:, 0].numpy()
     low, high = found.min((1, 2), keepdims=True), found.max((1, 2), keepdims=True)
