@@ -29,20 +29,20 @@ def measured(tmp_path_factory):
 
 def test_everything_is_measured_at_every_batch_beside_its_own_limit(measured):
     found, told = measured
-    assert [(row.kind, row.batch, row.pictures) for row in found.rows] == [
+    assert [(row.kind, row.batch_size, row.num_images) for row in found.rows] == [
         ("inference", 1, 1), ("inference", 2, 2), ("training", 1, 1), ("training", 2, 2), ("loading", 2, 2),
         ("predicting", 2, 3),
     ]  # fmt: skip
     with_limits = [row.kind for row in found.rows if row.limit is not None]
     assert with_limits == ["inference", "inference", "training", "training"]
-    assert found.large > 1e8 and found.copied > 1e7 and found.left_out == []
+    assert found.matmul_flops_per_second > 1e8 and found.copy_bytes_per_second > 1e7 and found.skip_reasons == []
     assert "round 2 of 2, products of training, batch 2" in told
     assert all(row.memory is None or row.memory > 50 * 2**20 for row in found.rows)
 
 
 def test_operations_are_those_of_the_pictures_of_a_call(measured):
     found, _ = measured
-    by = {(row.kind, row.batch): row.flops for row in found.rows}
+    by = {(row.kind, row.batch_size): row.flops for row in found.rows}
     forward = flops.forward_flops(CONFIG)
     assert by["inference", 2] == 2 * forward and by["training", 2] == 6 * forward
     assert by["loading", 2] == 0 and by["predicting", 2] == 3 * forward

@@ -34,7 +34,7 @@ def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing(
         "to": Path("a.csv"),
         "num_chunks": 9,
         "num_written": 4,
-        "kept": 0,
+        "num_reused": 0,
         "skipped": (),
     }
     done = predict_chunks.ChunkedPredictResult(num_missing=0, num_rows=1234, **facts)

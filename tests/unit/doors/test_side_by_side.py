@@ -83,8 +83,8 @@ def test_the_page_has_the_picture_and_every_map_with_its_name(page):
 
 def test_similarity_is_to_the_patch_that_the_default_method_marks_most(page):
     patch = page.default_explanation.heatmap.values[0].argmax() + 1
-    assert f"to patch {patch} " in page.parts["similarity"].heatmap.line
-    assert page.parts["similarity"].heatmap.values[0].flat[patch - 1] == pytest.approx(1)
+    assert f"to patch {patch} " in page.by_method["similarity"].heatmap.description
+    assert page.by_method["similarity"].heatmap.values[0].flat[patch - 1] == pytest.approx(1)
 
 
 def test_where_a_map_says_nothing_its_reason_stands():

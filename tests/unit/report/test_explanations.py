@@ -90,7 +90,7 @@ def test_what_is_stored_comes_back(tmp_path):
     saliency.save_explanations(tmp_path, kept)
     again = saliency.load_explanations(tmp_path)
     assert again.about == kept.about
-    for name in ("rows", "of", "values", "artefacts"):
+    for name in ("rows", "targets", "values", "artifact_mask"):
         np.testing.assert_array_equal(getattr(again, name), getattr(kept, name))
 
 
@@ -139,7 +139,7 @@ def test_a_run_without_maps_has_no_such_section(run):
 def test_pictures_without_a_map_are_named_with_the_reason(run):
     folder, test = run
     none = maps(test, thumbnails.load_thumbnails(folder)[1])
-    empty = {name: getattr(none, name)[:0] for name in ("rows", "of", "values", "artefacts")}
+    empty = {name: getattr(none, name)[:0] for name in ("rows", "targets", "values", "artifact_mask")}
     about = replace(ABOUT, line="", layer="", nothing=("a&b.png: it is zero everywhere.",))
     saliency.save_explanations(folder, replace(none, about=about, **empty))
     built = page.build_report(folder).read_text(encoding="utf-8")

@@ -33,13 +33,13 @@ def test_a_stack_looks_like_its_pictures_one_by_one(pictures, spec):
         "channels",
         "depths",
         "kinds",
-        "grey",
+        "is_grey",
         "digests",
-        "sketched",
+        "sketch_rows",
         "sketches",
     ):
         assert np.array_equal(getattr(stack, column), getattr(single, column)), column
-    for column in ("means", "deviations", "dark", "bright"):
+    for column in ("means", "stds", "dark", "bright"):
         np.testing.assert_allclose(getattr(stack, column), getattr(single, column), atol=1e-3)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scripts import script
 from sklearn.metrics import jaccard_score
 
+from scripts import script
 from vitrail.errors import UsageError
 
 segmentation = script("making.segmentation")
