@@ -57,6 +57,7 @@ def test_what_the_command_line_notes_python_warns_of(vitrail, run_folder, flower
         assert not Path(warned[0].filename).is_relative_to(Path(package.__file__).parent), "the caller's line is named"
 
 
+@pytest.mark.wide
 def test_corruptions_are_those_of_the_command_line(vitrail, run_folder, flowers):
     both = told(vitrail, "evaluate", run_folder, flowers, "--corruptions", "films", "--most", 4)
     with pytest.warns(UserWarning, match="has learnt from"):
@@ -64,6 +65,7 @@ def test_corruptions_are_those_of_the_command_line(vitrail, run_folder, flowers)
     assert found.to_json() == both["robustness"]
 
 
+@pytest.mark.wide
 def test_suspects_are_those_of_the_command_line(vitrail, run_folder, tmp_path):
     both = told(vitrail, "evaluate", run_folder, "--suspects", tmp_path / "cli.csv")
     found = package.open(run_folder).suspects()

@@ -20,6 +20,8 @@ from vitrail.model.tokens import patchify, unpatchify
 from vitrail.model.vit import ViT, create_model
 from vitrail.spec import Grid
 
+pytestmark = pytest.mark.wide
+
 few = settings(max_examples=15, deadline=None)
 sides = st.integers(1, 4)
 

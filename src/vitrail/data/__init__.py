@@ -1,1 +1,1 @@
-"""Pictures and labels: sources, decoding, splits, augmentation, loading. Knows nothing of models."""
+"""Images and labels: sources, decoding, splits, augmentation, loading. Knows nothing of models."""

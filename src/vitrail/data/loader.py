@@ -1,4 +1,4 @@
-"""Batches for training: which pictures, in which order, decoded in time.
+"""Batches for training: which images, in which order, decoded in time.
 
 Small sets lie decoded in memory (`Resident`), larger ones are decoded by threads shortly before they are needed
 (`Streamed`). "Index" always means a row of the Source.
@@ -26,14 +26,14 @@ from .sampler import StepIndices, iter_step_indices, make_random_keys
 from .source import Source
 
 PREFETCH_BATCHES = 2  # batches that are being decoded while one is trained on
-CHUNK = 8  # pictures that a thread takes at a time: few, so that all threads end a batch together
-IMAGES_PER_STACK = 4096  # pictures of an array converted at a time
-LOST_FILES, LOST_SHARE = 10, 0.001  # a training stops when so many pictures vanish, and more than this share of all
+CHUNK = 8  # images that a thread takes at a time: few, so that all threads end a batch together
+IMAGES_PER_STACK = 4096  # images of an array converted at a time
+LOST_FILES, LOST_SHARE = 10, 0.001  # a training stops when so many images vanish, and more than this fraction of all
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step reads; smaller than asked for by the pictures that could no longer be read."""
+    """What one training step reads; smaller than asked for by the images that could no longer be read."""
 
     images: UInt8[Tensor, "B C H W"]
     targets: Tensor
@@ -41,17 +41,17 @@ class Batch:
     indices: Int64[np.ndarray, " B"]
     """Rows of the source."""
     copies: Int64[np.ndarray, " B"] | None = None
-    """Which copy of its picture each is; None where none is repeated."""
+    """Which copy of its image each is; None where none is repeated."""
 
     @property
     def random_keys(self) -> Int64[np.ndarray, " B"]:
-        """What the randomness of each picture is keyed by: its row, and another number for each further copy."""
+        """What the randomness of each image is keyed by: its row, and another number for each further copy."""
         return self.indices if self.copies is None else make_random_keys(self.indices, self.copies)
 
 
 @runtime_checkable
 class ImageStore(Protocol):
-    """Prepared pictures of some rows of a source."""
+    """Prepared images of some rows of a source."""
 
     @property
     def indices(self) -> Int64[np.ndarray, " n"]:
@@ -59,16 +59,16 @@ class ImageStore(Protocol):
         ...
 
     def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
-        """The pictures of these rows of the source, in the order asked; cut as the epoch says, if they are to be."""
+        """The images of these rows of the source, in the order asked; cut as the epoch says, if they are to be."""
         ...
 
     def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
-        """As `take`, but returns at once; calling the result waits for the pictures."""
+        """As `take`, but returns at once; calling the result waits for the images."""
         ...
 
 
 class InMemoryImageStore:
-    """Pictures decoded once and held in memory: the processor's, or a GPU's after `to`."""
+    """Images decoded once and held in memory: the processor's, or a GPU's after `to`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class InMemoryImageStore:
         self._positions = _position_table(self.indices)
 
     def to(self, device: str) -> InMemoryImageStore:
-        """The same pictures in the memory of a device, where their batches are then gathered and cut."""
+        """The same images in the memory of a device, where their batches are then gathered and cut."""
         return InMemoryImageStore(
             self.images.to(device), self.indices, self._random_crop, self._interpolation, self._antialias
         )
@@ -127,12 +127,12 @@ def _position_table(indices: np.ndarray) -> np.ndarray:
 
 
 class StreamingImageStore:
-    """Pictures decoded by threads whenever they are asked for.
+    """Images decoded by threads whenever they are asked for.
 
     Args:
         workers: decoding threads; with 0 a batch is decoded where it is waited for.
-        cut: decode only what it cuts out of each picture.
-        training: JPEGs may be decoded smaller, and single pictures may vanish; see `begin_readable`.
+        cut: decode only what it cuts out of each image.
+        training: JPEGs may be decoded smaller, and single images may vanish; see `begin_readable`.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class StreamingImageStore:
     ):
         self.indices = indices
         self.lost: list[tuple[int, str]] = []
-        """(row, reason) of every picture that could no longer be read when its turn came, in the order of the steps."""
+        """(row, reason) of every image that could no longer be read when its turn came, in the order of the steps."""
         self._preprocessor = Preprocessor(source, spec, random_crop, training)
         self._shape = (spec.channels, spec.height, spec.width)
         self._workers = Workers(num_workers)
@@ -168,12 +168,12 @@ class StreamingImageStore:
     def start_readable_batch(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> Callable[[], tuple[Tensor, Int64[np.ndarray, " b"]]]:
-        """As `begin`, without the pictures that cannot be read any more: those left, and their places in `indices`.
+        """As `begin`, without the images that cannot be read any more: those left, and their places in `indices`.
 
         What is left out is named in `lost`, each row once, and nothing takes its place.
 
         Raises:
-            DataError: (by the result) ten pictures are lost, and more than 0.1 % of all.
+            DataError: (by the result) ten images are lost, and more than 0.1 % of all.
         """
         begun = self._start_chunks(indices, indices if copies is None else make_random_keys(indices, copies), epoch)
 
@@ -189,7 +189,7 @@ class StreamingImageStore:
         return readable
 
     def close(self) -> None:
-        """End the threads and drop what was begun; asking for pictures again starts new ones."""
+        """End the threads and drop what was begun; asking for images again starts new ones."""
         self._workers.close()
 
     def _start_chunks(
@@ -236,19 +236,19 @@ def load_images(
     random_crop: RandomResizedCrop | None = None,
     training: bool = False,
 ) -> InMemoryImageStore | StreamingImageStore:
-    """These rows of a source, resident if their decoded pictures take at most `limit_bytes`, else streamed.
+    """These rows of a source, resident if their decoded images take at most `limit_bytes`, else streamed.
 
     Args:
         num_workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The
-            pictures
+            images
             are the same bytes for any number.
-        random_crop: show a random part of each picture, another one in each epoch; streamed pictures are cut before
+        random_crop: show a random part of each image, another one in each epoch; streamed images are cut before
             they are
-            resized, resident ones out of the resized picture.
-        training: allow what only a training may do: decode JPEGs smaller, and lose single pictures on the way.
+            resized, resident ones out of the resized image.
+        training: allow what only a training may do: decode JPEGs smaller, and lose single images on the way.
 
     Raises:
-        DataError: a picture cannot be read (at once when resident, else when its batch is taken).
+        DataError: an image cannot be read (at once when resident, else when its batch is taken).
     """
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
         return StreamingImageStore(source, indices, spec, num_workers, random_crop, training)
@@ -286,15 +286,15 @@ def iter_batches(
     that decode ahead.
 
     Args:
-        targets: one per picture held, in the order of `pictures.indices`.
-        batch_size: pictures per step, of all ranks together and with their repeats.
-        repeats: how often each picture is in its batch, each time with another key.
-        blocks: the shard that each picture held lies in; shards are then read a few at a time.
+        targets: one per image held, in the order of `pictures.indices`.
+        batch_size: images per step, of all ranks together and with their repeats.
+        repeats: how often each image is in its batch, each time with another key.
+        blocks: the shard that each image held lies in; shards are then read a few at a time.
         rank, world_size: which part of each batch is wanted, of how many; all of it unless said.
 
     Raises:
-        UsageError: as many targets as pictures are needed, and at least one; a batch that cannot be shared out.
-        DataError: too many pictures cannot be read any more, or all of a batch.
+        UsageError: as many targets as images are needed, and at least one; a batch that cannot be shared out.
+        DataError: too many images cannot be read any more, or all of a batch.
     """
     if len(targets) != len(store.indices) or len(targets) == 0:
         raise UsageError(
@@ -315,7 +315,7 @@ def iter_batches(
 
 
 def _start_batch(store: ImageStore, step: StepIndices) -> Callable[[], tuple[Tensor, np.ndarray]]:
-    """Start on a batch; what is asked for waits for its pictures and says which places of the share they have."""
+    """Start on a batch; what is asked for waits for its images and says which places of the share they have."""
     rows = store.indices[step.places]
     if isinstance(store, StreamingImageStore):
         return store.start_readable_batch(rows, step.epoch, step.copies)

@@ -19,11 +19,11 @@ PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
-    """The pictures and labels behind a name, a path or an object; a folder called like a built-in set is `./digits`.
+    """The images and labels behind a name, a path or an object; a folder called like a built-in set is `./digits`.
 
     Args:
-        source: text or a path; or, in Python, a torch Dataset, a DataFrame, a list of (picture, label) pairs, or a pair
-            of arrays (pictures, labels).
+        source: text or a path; or, in Python, a torch Dataset, a DataFrame, a list of (image, label) pairs, or a pair
+            of arrays (images, labels).
         settings: how it is to be read; its own `source` is not looked at.
 
     Raises:

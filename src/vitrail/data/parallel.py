@@ -1,7 +1,7 @@
-"""Work on many pictures at once, with results in order.
+"""Work on many images at once, with results in order.
 
 Threads and not processes: reading, libjpeg, Pillow's decoders, torch's resize and NumPy's large copies all let go of
-the interpreter, so that threads use every core, and no picture is ever copied from one process to another.
+the interpreter, so that threads use every core, and no image is ever copied from one process to another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures made ready for a model: exactly as prediction does it, or, in training, decoded no larger than needed.
+"""Images made ready for a model: exactly as prediction does it, or, in training, decoded no larger than needed.
 
 The way of training: read the file, cut a box out of it if asked to, resize once. A plain JPEG is decoded at the largest
 reduction that leaves at least as many pixels as the model reads; everything else is decoded as always.
@@ -29,7 +29,7 @@ CHECKSUM_TAIL_BYTES = 4096  # bytes at the end of a file that tell it from anoth
 
 
 class CropBox(NamedTuple):
-    """A part of a picture, in its pixels."""
+    """A part of an image, in its pixels."""
 
     top: int
     left: int
@@ -43,7 +43,7 @@ class Preprocessor:
     """Makes rows of a source ready; several threads may call it at once.
 
     Args:
-        cut: show only what it cuts out of each picture; this is for training.
+        cut: show only what it cuts out of each image; this is for training.
         training: allow the reduced decoding, and refuse files that change between two readings.
     """
 
@@ -64,10 +64,10 @@ class Preprocessor:
         keys: Int64[np.ndarray, " B"],
         epoch: int,
     ) -> dict[int, DataError]:
-        """Put the picture of `rows[place]` into `images[place]` for each place; what cannot be read comes back.
+        """Put the image of `rows[place]` into `images[place]` for each place; what cannot be read comes back.
 
         Args:
-            keys: what the cut of each picture is drawn by.
+            keys: what the cut of each image is drawn by.
         """
         failed: dict[int, DataError] = {}
         encoded: dict[int, ReducibleJpeg] = {}
@@ -84,9 +84,7 @@ class Preprocessor:
             except DataError as error:
                 failed[place] = error
         sizes = [(jpeg.height, jpeg.width) for jpeg in encoded.values()]
-        boxes = self._draw_boxes(
-            keys[list(encoded)], epoch, sizes
-        )  # in one call, which costs as much as for one picture
+        boxes = self._draw_boxes(keys[list(encoded)], epoch, sizes)  # in one call, which costs as much as for one image
         for (place, jpeg), box in zip(encoded.items(), boxes, strict=True):
             try:
                 images[place] = self._decode_reduced(jpeg, box, self._images[int(rows[place])])
@@ -157,7 +155,7 @@ class Preprocessor:
 
 
 def scale_box(box: CropBox, factor: int) -> CropBox:
-    """What a box covers of the picture whose sides are divided by `factor`, to the nearest pixel."""
+    """What a box covers of the image whose sides are divided by `factor`, to the nearest pixel."""
     top, left, bottom, right = (
         (2 * edge + factor) // (2 * factor) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
@@ -177,7 +175,7 @@ def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> 
 def _decode_values(
     content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, image: ImageInput
 ) -> UInt8[np.ndarray, "H W C"]:
-    """Decoded and with the model's channels and range; an error names the picture."""
+    """Decoded and with the model's channels and range; an error names the image."""
     try:
         return convert_image(content, spec) if isinstance(content, DecodedImage) else decode_image(content, spec)
     except DataError as error:
@@ -190,14 +188,14 @@ def _image_name(image: ImageInput) -> str:
 
 # The one resize, crop and normalisation: from decoded pixels to what the ImageSpec describes.
 #
-# Everything up to `normalise` is uint8, so that a prepared picture is the same bytes wherever it was prepared.
+# Everything up to `normalise` is uint8, so that a prepared image is the same bytes wherever it was prepared.
 
 MAX_ASPECT_RATIO = 6
 """A side so many times the other is too long to be drawn in its own shape."""
 
 
 def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
-    """Decode one picture and fit it to the spec.
+    """Decode one image and fit it to the spec.
 
     Raises:
         DataError: see `decode`.
@@ -206,7 +204,7 @@ def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor
 
 
 def fit_array_to_tensor(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
-    """Fit one decoded picture to the spec; of a large one no copy is made on the way."""
+    """Fit one decoded image to the spec; of a large one no copy is made on the way."""
     return fit_images(to_channels_first(values), spec)[0].contiguous()
 
 
@@ -216,7 +214,7 @@ def to_channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C 
 
 
 def preprocess_stack(images: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
-    """Many pictures of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
+    """Many images of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
     values = images[..., None] if images.ndim == 3 else images
     return fit_images(to_batch_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
 
@@ -227,10 +225,10 @@ def to_batch_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C 
 
 
 def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
-    """Bring pictures to the spec's size by its way of fitting.
+    """Bring images to the spec's size by its way of fitting.
 
-    squash: both sides to the size over the spec's crop_fraction, then the centre. crop: the smallest picture that
-    covers the same, then its centre. pad: the largest picture that the size contains, in the middle of black. Odd
+    squash: both sides to the size over the spec's crop_fraction, then the centre. crop: the smallest image that
+    covers the same, then its centre. pad: the largest image that the size contains, in the middle of black. Odd
     pixels go to the lower right.
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
@@ -251,9 +249,9 @@ def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tenso
 
 
 def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:
-    """How many rows and columns of a picture's own pixels the model's rows and columns stand for.
+    """How many rows and columns of an image's own pixels the model's rows and columns stand for.
 
-    squash: as many as the picture has, less what crop_fraction leaves out; a strip that nobody could draw, one side
+    squash: as many as the image has, less what crop_fraction leaves out; a strip that nobody could draw, one side
     more than six times the other, stands for the model's own. crop: less. pad: more, for the border.
     """
     if spec.fit == "squash":
@@ -268,7 +266,7 @@ def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float
 
 
 def crop_for_display(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt8[np.ndarray, "h w C"]:
-    """The part of a picture that the model sees, in the picture's own shape and pixels, never enlarged.
+    """The part of an image that the model sees, in the image's own shape and pixels, never enlarged.
 
     Args:
         shorter: pixels of its shorter side at most.
@@ -288,15 +286,15 @@ def _center_crop(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Ten
 def resize_batch(
     images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
 ) -> UInt8[Tensor, "B C h w"]:
-    """Resize uint8 pictures; an equal size returns them untouched.
+    """Resize uint8 images; an equal size returns them untouched.
 
     Antialiased: columns first, then rows, rounding to whole grey levels in between, as Pillow before 13 always did and
     as every published checkpoint was trained. Bilinear stays within 1 grey level of it; bicubic too, but for a few
-    values in 100,000, mostly in enlarged pictures, which are 2 away. torchvision's v2 gives the same bytes as this.
+    values in 100,000, mostly in enlarged images, which are 2 away. torchvision's v2 gives the same bytes as this.
     (Pillow 13 goes rows first where that is less work, which on noise moves single pixels by up to 25.)
 
     Not antialiased: every pixel from the two (bilinear) or four (bicubic) nearest rows and columns, however much
-    smaller the picture gets, rounded once. Bilinear, this is what TensorFlow calls resize; its bicubic weighs the
+    smaller the image gets, rounded once. Bilinear, this is what TensorFlow calls resize; its bicubic weighs the
     neighbours a little otherwise (a = -0.5) than torch does (a = -0.75).
     """
     if images.shape[-2:] == size:

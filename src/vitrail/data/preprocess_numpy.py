@@ -1,6 +1,6 @@
 """The resize and crop of `transforms` in numpy alone, for doors that must not wait for torch: the same grey levels.
 
-Antialiased pictures come out byte for byte as torch makes them: its kernel for uint8 computes in whole numbers, and so
+Antialiased images come out byte for byte as torch makes them: its kernel for uint8 computes in whole numbers, and so
 does this. Not antialiased, the sums are rounded once, and a value that lies between two levels may fall to either.
 """
 
@@ -12,13 +12,13 @@ from jaxtyping import Float64, Int64, UInt8
 from ..spec import ImageSpec, Interpolation
 
 KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
-"""How far a pixel's weight goes to either side, in pixels of the smaller picture."""
+"""How far a pixel's weight goes to either side, in pixels of the smaller image."""
 MAX_WEIGHT = 1 << 15
 """Weights are whole numbers below this."""
 
 
 def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
-    """(height, width) that a picture is resized to before its centre is cut out, or a border is laid around it."""
+    """(height, width) that an image is resized to before its centre is cut out, or a border is laid around it."""
     height, width = size
     if spec.fit == "squash":
         return spec.resize_size
@@ -31,7 +31,7 @@ def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, in
 
 
 def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.ndarray, "h w C"]:
-    """Bring a decoded picture to the spec's size by its way of fitting, as `transforms.fit` does."""
+    """Bring a decoded image to the spec's size by its way of fitting, as `transforms.fit` does."""
     if image.shape[:2] == spec.size and spec.crop_fraction == 1:
         return image
     resized = resize_array(
@@ -126,5 +126,5 @@ def _interpolation_kernel(distance: np.ndarray, interpolation: Interpolation, a:
 
 
 def _broadcast_along(weights: np.ndarray, axis: int) -> np.ndarray:
-    """Weights of rows or columns in the shape of a picture."""
+    """Weights of rows or columns in the shape of an image."""
     return weights[:, None, None] if axis == 0 else weights[None, :, None]

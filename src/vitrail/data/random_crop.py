@@ -1,4 +1,4 @@
-"""Which part of a picture a step is shown, and which way round, by numbers that belong to the picture alone."""
+"""Which part of an image a step is shown, and which way round, by numbers that belong to the image alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CROP_DRAWS = 2 * TRIES + 2
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Cuts rectangles of random area and shape out of pictures of any size; they are resized to the model's afterwards.
+    """Cuts rectangles of random area and shape out of images of any size; they are resized to the model's afterwards.
 
-    Ten tries of an area and a width-to-height ratio; the first that fits lies anywhere in the picture with equal
+    Ten tries of an area and a width-to-height ratio; the first that fits lies anywhere in the image with equal
     chance. If none fits, the largest rectangle of an allowed ratio in the middle.
 
     Source: Szegedy et al. 2015, section 6; the distribution is that of torchvision's RandomResizedCrop.
@@ -27,11 +27,11 @@ class RandomResizedCrop:
 
     seed: int
     scale: tuple[float, float] = (0.08, 1.0)
-    """Smallest and largest area, as fractions of the picture's; every area between is as likely."""
+    """Smallest and largest area, as fractions of the image's; every area between is as likely."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Smallest and largest width over height; its logarithm is uniform."""
     mirror: bool = False
-    """Whether half of the cut pictures are mirrored left to right, after their resizing."""
+    """Whether half of the cut images are mirrored left to right, after their resizing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -42,7 +42,7 @@ class RandomResizedCrop:
     def boxes(
         self, indices: Int64[np.ndarray, " n"], epoch: int, sizes: Int64[np.ndarray, "n 2"]
     ) -> Int64[np.ndarray, "n 4"]:
-        """(top, left, height, width) per picture, of the pictures' (height, width); it depends on its index alone."""
+        """(top, left, height, width) per image, of the images' (height, width); it depends on its index alone."""
         keys = uniform(self.seed, "cut", epoch, indices, CROP_DRAWS)
         sides, found = first_fitting_size(keys, sizes, sizes, self.scale, self.ratio)
         sides = np.where(found[:, None], sides, self._fallback_size(sizes))
@@ -50,7 +50,7 @@ class RandomResizedCrop:
         return np.concatenate([corners, sides], axis=1)
 
     def draw_flips(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
-        """Which pictures are mirrored in this epoch; it depends on a picture's index alone."""
+        """Which images are mirrored in this epoch; it depends on an image's index alone."""
         if not self.mirror:
             return np.zeros(len(indices), dtype=bool)
         return uniform(self.seed, "mirror", epoch, indices, 1)[:, 0] < 0.5
@@ -74,7 +74,7 @@ def first_fitting_size(
 
     Args:
         keys: in [0, 1); the first ten give areas, the next ten width-to-height ratios.
-        sizes: (height, width) of the pictures, whose areas `scale` is a fraction of.
+        sizes: (height, width) of the images, whose areas `scale` is a fraction of.
     """
     areas = (scale[0] + (scale[1] - scale[0]) * keys[:, :TRIES]) * sizes.prod(axis=1)[:, None]  # [n, tries]
     low, high = np.log(ratio)

@@ -1,4 +1,4 @@
-"""Which pictures each step of a training reads: a function of the seed, the epoch and the step, and of nothing else."""
+"""Which images each step of a training reads: a function of the seed, the epoch and the step, and of nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from ..errors import UsageError
 from ..randomness import uniform
 
-SHUFFLED_SHARDS = 8  # shards whose pictures are mixed with each other
+SHUFFLED_SHARDS = 8  # shards whose images are mixed with each other
 REPEAT_KEY_OFFSET = 2**40  # keys of further copies lie beyond every row
 
 
@@ -22,9 +22,9 @@ class StepIndices(NamedTuple):
     step: int
     epoch: int
     places: Int64[np.ndarray, " B"]
-    """Where the pictures stand in the list of those held, 0..n-1."""
+    """Where the images stand in the list of those held, 0..n-1."""
     copies: Int64[np.ndarray, " B"]
-    """Which copy of its picture each is; all 0 unless pictures are repeated."""
+    """Which copy of its image each is; all 0 unless images are repeated."""
 
 
 def iter_step_indices(
@@ -39,13 +39,13 @@ def iter_step_indices(
 ) -> Iterator[StepIndices]:
     """Endless, from `start_step` on.
 
-    An epoch shows each picture once (`repeats` times in the same batch); its last incomplete batch is left out, and
-    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any
+    An epoch shows each image once (`repeats` times in the same batch); its last incomplete batch is left out, and
+    with fewer images than a batch holds, a batch is all of them. The batch of all ranks is the same for any
     `world_size`;
     rank k has the k-th of its equal parts.
 
     Raises:
-        UsageError: a batch that repeats or ranks do not divide, fewer pictures than ranks, or a rank beyond world.
+        UsageError: a batch that repeats or ranks do not divide, fewer images than ranks, or a rank beyond world.
     """
     _check_batch_split(batch_size, repeats, rank, world_size)
     distinct = min(batch_size // repeats, len(rows))
@@ -70,7 +70,7 @@ def shuffle_epoch(
 ) -> Int64[np.ndarray, " n"]:
     """Places 0..n-1 in the order of an epoch: sorted by one random number per row, which no other row changes.
 
-    With `blocks` (the shard of each row) the shards too are put in a random order, and only the pictures of `WINDOW`
+    With `blocks` (the shard of each row) the shards too are put in a random order, and only the images of `WINDOW`
     successive ones are mixed with each other, so that few files are read at a time and each is read once an epoch.
     """
     numbers = uniform(seed, "order", epoch, rows, 1)[:, 0]
@@ -82,7 +82,7 @@ def shuffle_epoch(
 
 
 def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
-    """What the randomness of each picture in a batch is keyed by: its row, and another number for each further copy."""
+    """What the randomness of each image in a batch is keyed by: its row, and another number for each further copy."""
     return rows + copies * REPEAT_KEY_OFFSET
 
 

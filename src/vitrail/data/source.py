@@ -1,8 +1,8 @@
 """`Source`: the one kind of object that comes out of every data format.
 
-A source is an index: it knows where each picture is, what it shows and which split it was published in. It decodes
+A source is an index: it knows where each image is, what it shows and which split it was published in. It decodes
 nothing. A row keeps its number for the whole life of a run, so that randomness keyed by that number does not change
-when other pictures are left out.
+when other images are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import DataError, UsageError
 
 @runtime_checkable
 class LazyImage(Protocol):
-    """A picture inside something larger: a member of a tar shard, a row of a table, an item of somebody's dataset."""
+    """An image inside something larger: a member of a tar shard, a row of a table, an item of somebody's dataset."""
 
     @property
     def name(self) -> str:
@@ -30,7 +30,7 @@ class LazyImage(Protocol):
 
     @property
     def stamp(self) -> str:
-        """What changes when the picture does, found without reading it; part of the source's fingerprint."""
+        """What changes when the image does, found without reading it; part of the source's fingerprint."""
         ...
 
     def fetch(self) -> bytes | np.ndarray:
@@ -47,7 +47,7 @@ ImageInput = Path | np.ndarray | LazyImage
 
 Task = Literal["classes", "labels", "number"]
 SPLITS = ("train", "val", "test")
-CHUNK = 4096  # pictures of an array hashed at a time
+CHUNK = 4096  # images of an array hashed at a time
 
 
 def parse_task(word: str) -> Task:
@@ -74,7 +74,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """Pictures, their targets and their published splits, in a fixed order.
+    """Images, their targets and their published splits, in a fixed order.
 
     Raises:
         DataError: the columns have different lengths, a target lies outside the classes, or two splits share a row.
@@ -87,7 +87,7 @@ class Source:
     classes: tuple[str, ...]
     """Names of the K outputs (of labels and number columns too), in order; always text, never guessed to be numbers."""
     images: Sequence[ImageInput] | np.ndarray
-    """One picture per row; pictures of one shape may be a single array [n, H, W] or [n, H, W, C]."""
+    """One image per row; images of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
     """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
     numbers, in both of which NaN is unknown and masked."""
@@ -100,7 +100,7 @@ class Source:
     reason: str = ""
     """Why the task is what it is, in a sentence; empty where there is nothing to infer."""
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Further columns of the source, as text, one value per row: for slices and for the doctor's suspicions."""
+    """Further columns of the source, as text, one value per row: for slices and for the dataset check's suspicions."""
     blocks: np.ndarray | None = None
     """int64 [n], rising: the shard of each row, where reading shard by shard is much faster than back and forth."""
     notes: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Source:
     def fingerprint(self) -> str:
         """SHA-256 over names, targets, groups and splits, and over the pixels of arrays or the sizes of files.
 
-        The bytes of picture files are not read, so that a million files take seconds. A file that is
+        The bytes of image files are not read, so that a million files take seconds. A file that is
         missing is hashed as missing.
         """
         digest = hashlib.sha256()
@@ -239,6 +239,6 @@ def _digits_key(digits: str) -> tuple[int, str]:
     return len(plain), plain
 
 
-# Endings of the tables that name pictures.
+# Endings of the tables that name images.
 
 MANIFEST_EXTENSIONS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")

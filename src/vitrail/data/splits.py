@@ -1,7 +1,7 @@
-"""Which pictures are trained on, which are watched meanwhile, and which are kept for the end.
+"""Which images are trained on, which are watched meanwhile, and which are kept for the end.
 
-Published splits are respected. What is missing is carved out of the training pictures: classes, labels and numbers in
-proportion, whole groups only, decided by the seed and each picture's id: another order of the same pictures changes
+Published splits are respected. What is missing is carved out of the training images: classes, labels and numbers in
+proportion, whole groups only, decided by the seed and each image's id: another order of the same images changes
 nothing, and where some are added the others stay on their side as far as proportions allow.
 """
 
@@ -25,11 +25,11 @@ RowIndices = NDArray[np.int64]
 def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, RowIndices]:
     """Row numbers under "train", "val" and "test", each sorted; a published val or test is not changed.
 
-    A missing val or test takes its fraction out of train (out of all pictures, where nothing was published), of every
-    class, label or range of numbers alike, rounded so that the sizes add up. Each class keeps at least one picture in
-    train. Pictures of one group stay together. A fraction of 0 gives an empty split.
+    A missing val or test takes its fraction out of train (out of all images, where nothing was published), of every
+    class, label or range of numbers alike, rounded so that the sizes add up. Each class keeps at least one image in
+    train. Images of one group stay together. A fraction of 0 gives an empty split.
 
-    With `settings.folds` all pictures but a published test are parted into so many folds. Fold number `settings.fold`
+    With `settings.folds` all images but a published test are parted into so many folds. Fold number `settings.fold`
     is the test split and val is carved out of the others; where there is a published test, it stays the test and the
     fold is val. A published val is parted with the rest then.
 
@@ -59,7 +59,7 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
 
 
 def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:
-    """All pictures but a published test, in k parts of the same size that show the same; groups stay whole.
+    """All images but a published test, in k parts of the same size that show the same; groups stay whole.
 
     The same seed gives the same parts, whichever of them is asked for.
 
@@ -67,7 +67,7 @@ def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowI
         column: a further column of the source, whose values each part shows in proportion too.
 
     Raises:
-        UsageError: fewer pictures, or groups, than parts.
+        UsageError: fewer images, or groups, than parts.
     """
     rows = _rows_for_folds(source)
     things = "pictures" if source.groups is None else "groups"
@@ -103,7 +103,7 @@ def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[
     if not shared.any():
         return ()
     everyone = np.sort(np.concatenate(list(splits.values())))
-    row = everyone[shared[groups[everyone]].argmax()]  # the first picture that a person will look for
+    row = everyone[shared[groups[everyone]].argmax()]  # the first image that a person will look for
     first, second, *_ = (split for split, has in zip(splits, owners[groups[row]], strict=True) if has)
     more = f" ({np.count_nonzero(shared):,} such groups in all)" if shared.sum() > 1 else ""
     sentence = (
@@ -153,16 +153,16 @@ def _draw_keys(source: Source, rows: RowIndices, seed: int, purpose: str) -> Flo
     return uniform(seed, purpose, 0, numbers[rows], 1)[:, 0]
 
 
-# Deal pictures out to splits so that every split shows every class and label in proportion.
+# Deal images out to splits so that every split shows every class and label in proportion.
 #
-# Plain arrays in and out: what each picture shows, a random key in [0, 1) per picture, and the fraction of each
-# split, the first of which (train) gets what rounding leaves. All of it is done in seconds for a million pictures.
+# Plain arrays in and out: what each image shows, a random key in [0, 1) per image, and the fraction of each
+# split, the first of which (train) gets what rounding leaves. All of it is done in seconds for a million images.
 
 
 def assign_stratified(
     strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
 ) -> Int64[np.ndarray, " n"]:
-    """The split of each picture: per class in the order of the keys, the first split keeping at least one of each.
+    """The split of each image: per class in the order of the keys, the first split keeping at least one of each.
 
     What rounding takes from a split in one class is given back in the next, so that sizes add up over many small
     classes.
@@ -181,9 +181,9 @@ def assign_stratified(
 
 
 def assign_folds(strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " n"]:
-    """The fold of each picture: class after class in the order of the keys, one to each fold in turn.
+    """The fold of each image: class after class in the order of the keys, one to each fold in turn.
 
-    Folds differ by at most one picture, in all and of every class.
+    Folds differ by at most one image, in all and of every class.
     """
     share = np.empty(len(strata), dtype=np.int64)
     share[np.lexsort((keys, strata))] = np.arange(len(strata)) % k
@@ -193,10 +193,10 @@ def assign_folds(strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"
 def assign_iterative_stratified(
     positive: Bool[np.ndarray, "n K"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
 ) -> Int64[np.ndarray, " n"]:
-    """The split of each picture when it may show several of K labels: the rarest label is dealt out first.
+    """The split of each image when it may show several of K labels: the rarest label is dealt out first.
 
-    Again and again the label with the fewest pictures left is taken, and each of its pictures goes to the split that
-    still wants most of it; of equals, to the one that wants most pictures. All pictures of one label are dealt at
+    Again and again the label with the fewest images left is taken, and each of its images goes to the split that
+    still wants most of it; of equals, to the one that wants most images. All images of one label are dealt at
     once, which gives the counts that one after another would.
 
     Source: Sechidis, Tsoumakas and Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
@@ -229,15 +229,15 @@ def assign_groups(
 ) -> Int64[np.ndarray, " n"]:
     """As the others, whole groups only: the largest first, each to the split that then misses its classes least.
 
-    A split misses the square of the shares of every class, and of all pictures, that it has not got yet. Greedy, so
+    A split misses the square of the fractions of every class, and of all images, that it has not got yet. Greedy, so
     proportions hold as well as the sizes of groups allow. The first split is never left empty, nor any other while
     there are groups enough: the last ones go to splits that have none.
 
     Args:
-        rows, strata: picture rows[i] shows strata[i]; a picture may stand there often, once or not at all.
-        groups: number of each picture's group, from `numbered`.
+        rows, strata: image rows[i] shows strata[i]; an image may stand there often, once or not at all.
+        groups: number of each image's group, from `numbered`.
     """
-    everything = int(strata.max(initial=-1)) + 1  # one more stratum, of which each picture is one
+    everything = int(strata.max(initial=-1)) + 1  # one more stratum, of which each image is one
     of, kinds, counts = _count_strata_by_group(
         groups[np.concatenate([rows, np.arange(len(groups))])],
         np.concatenate([strata, np.full(len(groups), everything)]),
@@ -246,7 +246,7 @@ def assign_groups(
     totals = np.bincount(kinds, counts, everything + 1)
     missing = [(fraction * totals).tolist() for fraction in fractions.tolist()]
     ends = np.searchsorted(of, np.arange(groups.max(initial=-1) + 2)).tolist()
-    gains = (counts / totals[kinds] ** 2).tolist()  # what one missing picture of this stratum is worth to the group
+    gains = (counts / totals[kinds] ** 2).tolist()  # what one missing image of this stratum is worth to the group
     inside, amounts = kinds.tolist(), counts.tolist()
     home = np.zeros(len(ends) - 1, dtype=np.int64)
     empty = set(np.flatnonzero(fractions > 0).tolist())
@@ -300,14 +300,14 @@ def _count_strata_by_group(
 
 
 def _groups_by_size(groups: np.ndarray, keys: np.ndarray) -> list[int]:
-    """Numbers of the groups by falling size; those of one size by the smallest key among their pictures."""
+    """Numbers of the groups by falling size; those of one size by the smallest key among their images."""
     sizes = np.bincount(groups)
     smallest = np.full(len(sizes), 1.0)
     np.minimum.at(smallest, groups, keys)
     return np.lexsort((smallest, -sizes)).tolist()
 
 
-# What a split should show in proportion: the class of a picture, its labels, or how large its numbers are.
+# What a split should show in proportion: the class of an image, its labels, or how large its numbers are.
 
 BINS = 10
 MIN_PER_BIN = 5  # known numbers a bin must hold on average
@@ -316,13 +316,13 @@ MIN_PER_BIN = 5  # known numbers a bin must hold on average
 def make_strata(
     source: Source, rows: Int64[np.ndarray, " n"], column: str = ""
 ) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
-    """One stratum per picture, or for labels and several numbers the K strata that each picture is in.
+    """One stratum per image, or for labels and several numbers the K strata that each image is in.
 
     Soft labels count as their most probable class, labels from a half on as present, numbers by quantile. What is
     unknown (NaN) counts for nothing; a single unknown number is a stratum of its own.
 
     Args:
-        column: one of the source's further columns. Its values part each stratum; where a picture is in several, they
+        column: one of the source's further columns. Its values part each stratum; where an image is in several, they
             are strata beside them.
     """
     shown = _target_strata(source, rows)

@@ -18,6 +18,34 @@ from .prediction_tables import TaskPredictions
 from .predictions import ClassificationPredictions, MultilabelPredictions
 from .regression_metrics import RegressionMetrics
 
+TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
+
+
+def compute_metrics(
+    predictions: TaskPredictions,
+    scaling: TargetScaling | None = None,
+    groups: np.ndarray | None = None,
+    ordered: bool = False,
+) -> TaskMetrics:
+    """Compute every metric of one table.
+
+    Args:
+        scaling: target scaling of regression; its mean is the constant prediction to compare with.
+        groups: group of each image, such as its patient; images of one group may be correlated.
+        ordered: whether the classes are ordinal, such as grades.
+
+    Raises:
+        DataError: no image has a known target, or a prediction is not finite.
+    """
+    if isinstance(predictions, ClassificationPredictions):
+        return metrics.compute_classification_metrics(predictions, groups, ordered)
+    if isinstance(predictions, MultilabelPredictions):
+        return multilabel_metrics.compute_multilabel_metrics(predictions, groups)
+    return regression_metrics.compute_regression_metrics(predictions, None if scaling is None else scaling.mean, groups)
+
+
+# -- results.csv
+
 RESULTS_FILE = "results.csv"
 RESULTS_HEADER = ["split", "of", "figure", "value", "low", "high", "n"]
 RESULTS_PARTS = ("per_class", "per_label", "per_column")
@@ -73,31 +101,3 @@ def _is_range(value: Any) -> bool:
 def _format_row(row: MetricRow) -> list[str]:
     numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
     return [escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)]
-
-
-# -- Metrics by task
-
-TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
-
-
-def compute_metrics(
-    predictions: TaskPredictions,
-    scaling: TargetScaling | None = None,
-    groups: np.ndarray | None = None,
-    ordered: bool = False,
-) -> TaskMetrics:
-    """Compute every metric of one table.
-
-    Args:
-        scaling: target scaling of regression; its mean is the constant prediction to compare with.
-        groups: group of each image, such as its patient; images of one group may be correlated.
-        ordered: whether the classes are ordinal, such as grades.
-
-    Raises:
-        DataError: no image has a known target, or a prediction is not finite.
-    """
-    if isinstance(predictions, ClassificationPredictions):
-        return metrics.compute_classification_metrics(predictions, groups, ordered)
-    if isinstance(predictions, MultilabelPredictions):
-        return multilabel_metrics.compute_multilabel_metrics(predictions, groups)
-    return regression_metrics.compute_regression_metrics(predictions, None if scaling is None else scaling.mean, groups)

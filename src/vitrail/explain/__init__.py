@@ -1,1 +1,1 @@
-"""What a model sees and does, in pictures and step by step."""
+"""Explanation of predictions: attribution maps, overlays, faithfulness, paper figures, and traces of forward passes."""

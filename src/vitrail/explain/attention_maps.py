@@ -1,4 +1,4 @@
-"""Where a model looks, blind to classes: attention weights of one block, head by head, and of all blocks multiplied."""
+"""Class-agnostic attention maps: attention weights of one block, by head, and attention rollout over all blocks."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from .attribution import AttributionMap, patch_grid_of, token_weights, tokens_to
 from .recorder import describe_block_range, gradient_mode, resolve_block
 
 PROBE_LAYER = "attention"
-"""The pooling whose learned probe looks for itself, after the last block."""
+"""The pooling whose learned probe attends to the tokens after the last block."""
 
 
 def attention_map(
     model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
 ) -> AttributionMap:
-    """How much the tokens that the answer is read from look at each patch, the mean over heads.
+    """Attention from the pooled tokens to each patch, averaged over heads.
 
     Args:
-        layer: the block, counted from 0; None takes the last one, or the probe of a model that pools with one.
+        layer: the block, counted from 0; None takes the last one, or the pooling's probe if the model has one.
         heads: only these; None takes all.
 
     Raises:
         UsageError: a block or head that the model does not have.
     """
-    found = attention_by_head(model, images, layer, heads).mean(1)
+    weights = attention_by_head(model, images, layer, heads).mean(1)
     probe = layer is None and model.config.pool == PROBE_LAYER
     where = "the pooling's probe" if probe else f"block {resolve_block(model, layer, -1)}"
     which = "" if heads is None else f", head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"
     return AttributionMap(
-        values=found.numpy(force=True),
+        values=weights.numpy(force=True),
         method="attention",
         layer=where + which,
         unit="share of attention",
@@ -45,10 +45,11 @@ def attention_map(
 def attention_by_head(
     model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
 ) -> Float[Tensor, "B a rows columns"]:
-    """The same for each of the chosen heads. Only these heads, and where that suffices only a token's row, are opened.
+    """Attention from the pooled tokens to each patch, for each of the chosen heads.
 
-    The rows are those of the class token; of class and distillation token, by half; of all patches; of class token and
-    patches, by half; or of all tokens as much as the probe looks at them.
+    Query rows by pooling: the class token; class and distillation token, averaged; all patches, averaged; class token
+    and mean of the patches, averaged; or all tokens, weighted by the probe's attention. Only the needed heads, and for
+    class pooling only the needed rows, are computed.
     """
     kind = model.pool.kind
     with gradient_mode(model), torch.no_grad():
@@ -65,13 +66,13 @@ def attention_by_head(
 def attention_rollout(
     model: ViT, images: Float[Tensor, "B C H W"], first: int | None = None, residual: bool = True
 ) -> AttributionMap:
-    """Attention of all blocks multiplied: how much of each patch has reached the answer, if attention were all.
+    """Attention rollout (Abnar and Zuidema 2020): attention matrices multiplied through the blocks.
 
-    A block takes tokens to (mean over heads + identity) / 2 of them, or without `residual` to the mean alone; the
-    answer's tokens are followed back through the blocks. Where the head reads several blocks, the mean of their maps.
+    The matrix of a block is (mean over heads + identity) / 2, or without `residual` the mean alone; only the rows of
+    the pooled tokens are carried back through the blocks. A head that reads several blocks has the mean of their maps.
 
     Args:
-        first: the first block that counts, from 0; None takes all.
+        first: the first block, counted from 0; None takes all.
 
     Raises:
         UsageError: a block that the model does not have.
@@ -97,7 +98,7 @@ def attention_rollout(
 
 
 def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
-    """What the answer is read from, and the mean attention [B, T, T] of each block from `start` on."""
+    """Token weights of the pooling, and the mean attention [B, T, T] of each block from `start` on."""
     x, places = model.embed(images)
     x = model.encoder.prepare_tokens(x)
     last: list[Tensor] = []
@@ -127,7 +128,7 @@ def _check_heads(model: ViT, heads: Sequence[int]) -> list[int]:
 def _select_query_rows(
     model: ViT, weights: Float[Tensor, "B a r T"], probe: Float[Tensor, "B A 1 T"] | None
 ) -> Float[Tensor, "B a T"]:
-    """The rows of the tokens that the answer is read from, each by its share."""
+    """Average the rows of the pooled tokens by their weight in the pooling."""
     if probe is not None:
         return torch.einsum("bart,br->bat", weights, probe.mean(1)[:, 0])
     if model.pool.kind in ("class", "class+distillation"):

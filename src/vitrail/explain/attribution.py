@@ -1,4 +1,4 @@
-"""A map: for every patch of some pictures one number, and what a person must know to read it."""
+"""Attribution maps, one number per patch, with the token, patch and target helpers that the methods share."""
 
 from __future__ import annotations
 
@@ -18,46 +18,45 @@ from ..spec import Grid
 
 MapScale = Literal["positive", "signed", "cosine", "range"]
 FLAT_TOLERANCE = 1e-5
-"""A map whose values differ by less than this share of the largest one says nothing."""
+"""A map whose range is below this fraction of its largest magnitude is constant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttributionMap:
-    """What a method found in a batch of pictures."""
+    """The maps of a method for a batch of images, with what a reader must know."""
 
     values: Float32[np.ndarray, "B rows columns"]
     """One number per patch."""
     method: str
     """The method's name in `methods.METHODS`."""
     layer: str
-    """Which part of the model was looked at, for people: such as "block 11"."""
+    """The explained part of the model, such as "block 11"."""
     description: str
-    """What the picture shows and what it does not, in one honest sentence."""
+    """One sentence on what the map shows and what it does not."""
     unit: str
-    """What its numbers count, in a few words: the name beside a scale of colours."""
+    """Unit of the values, for the colour bar."""
     targets: tuple[int, ...] | None = None
-    """The output that each picture's map explains; None if the method is blind to classes."""
+    """The output that each image's map explains; None for class-agnostic methods."""
     scale: MapScale = "positive"
-    """How to read the numbers. positive: from 0; signed: for and against, around 0; cosine: -1 to 1; range: only their
-    order and distance mean something."""
+    """positive: from 0; signed: for and against, around 0; cosine: -1 to 1; range: no meaningful zero."""
     notes: tuple[str, ...] = ()
-    """What was measured of each picture on the way, such as a gap; nothing where there is nothing to say."""
+    """Remarks on each image, such as the completeness gap; empty without any."""
     pixels: Float32[np.ndarray, "B H W"] | None = None
-    """The same for every pixel, where the method knows it: the values are its sums over patches."""
+    """Values per pixel, if the method has them; `values` are their sums over patches."""
 
 
 class EmptyMapError(UsageError):
-    """A map that says nothing."""
+    """A map without information: not finite, zero, or constant."""
 
 
 def require_nonempty_map(attribution: AttributionMap, why: str) -> AttributionMap:
-    """The map itself, if every picture's part of it says something.
+    """Return the map, or refuse it if that of one image is empty.
 
     Args:
-        why: what it means where a map of this method is zero everywhere.
+        why: what a map of zeros means for this method, for the message.
 
     Raises:
-        EmptyMapError: a picture's map holds NaN or infinity, is zero everywhere, or the same everywhere.
+        EmptyMapError: a map holds NaN or infinity, is zero everywhere, or constant.
     """
     for place, one in enumerate(attribution.values):
         name = f"The map by {attribution.method} of picture {place + 1} of {len(attribution.values)}"
@@ -76,17 +75,17 @@ def require_nonempty_map(attribution: AttributionMap, why: str) -> AttributionMa
     return attribution
 
 
-# From tokens to a map: which tokens the answer is read from, and where the patches lie.
+# -- From tokens to maps
 
 
 def token_weights(model: ViT, final_tokens: Float[Tensor, "B T P"]) -> Float[Tensor, "B T"]:
-    """How much of each token goes into the answer; rows sum to 1.
+    """Weight of each token in the pooling; rows sum to 1.
 
-    The class token, or the class and the distillation token by half, or the mean of the patches, or class token and
-    mean by half, or what a learned probe looks at (the mean over its heads).
+    By pooling: the class token; class and distillation token, half each; all patches equally; class token and patches,
+    half each; or the attention of the learned probe, averaged over its heads.
 
     Args:
-        final_tokens: what the pooling reads.
+        final_tokens: the input of the pooling.
     """
     B, T, _ = final_tokens.shape
     kind, prefix = model.pool.kind, model.config.prefix
@@ -106,36 +105,36 @@ def token_weights(model: ViT, final_tokens: Float[Tensor, "B T P"]) -> Float[Ten
 
 
 def patch_grid_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Grid:
-    """Rows and columns of patches in these pictures, those that reach into the padding too."""
+    """Rows and columns of patches in these images, including partly padded ones."""
     height, width = images.shape[-2:]
     patch = model.config.patch
     return Grid(math.ceil(height / patch[0]), math.ceil(width / patch[1]))
 
 
 def tokens_to_grid(tokens: Float[Tensor, "*lots T"], model: ViT, grid: Grid) -> Float[Tensor, "*lots rows columns"]:
-    """One number per token as the grid of patches; the tokens before them are left out."""
+    """Drop the prefix tokens and reshape the patch tokens to the grid."""
     return tokens[..., model.config.prefix :].unflatten(-1, tuple(grid))
 
 
 def sum_by_patch(pixels: Float[Tensor, "B H W"], patch: tuple[int, int], grid: Grid) -> Float[Tensor, "B rows columns"]:
-    """The sum over each patch; pixels beyond the picture count 0."""
+    """Sum over each patch; padding counts 0."""
     height, width = pixels.shape[-2:]
     down, right = grid.rows * patch[0] - height, grid.columns * patch[1] - width
     whole = torch.nn.functional.pad(pixels, (0, right, 0, down))
     return whole.unflatten(1, (grid.rows, patch[0])).unflatten(3, (grid.columns, patch[1])).sum((2, 4))
 
 
-# Which output of a model is explained, picture by picture.
+# -- Targets: the explained output of each image
 
 Targets = int | Sequence[int] | None
-"""One output for all pictures, one for each, or None: the largest of each."""
+"""One output for all images, one for each, or None for the largest of each."""
 
 
 def resolve_targets(outputs: Float[Tensor, "B K"], targets: Targets) -> Int[Tensor, " B"]:
-    """The number of the output that each picture's map explains.
+    """Index of the explained output of each image.
 
     Raises:
-        UsageError: an output that the model does not have, or not one number per picture.
+        UsageError: an output that the model does not have, or not one index per image.
     """
     pictures, count = outputs.shape
     if targets is None:
@@ -149,12 +148,12 @@ def resolve_targets(outputs: Float[Tensor, "B K"], targets: Targets) -> Int[Tens
 
 
 def target_scores(outputs: Float[Tensor, "B K"], targets: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The explained output of each picture: a logit, or a number as it was learnt."""
+    """The explained output of each image: a logit, or a standardized number."""
     return outputs.gather(1, targets[:, None])[:, 0]
 
 
 def require_outputs(model: ViT, method: str) -> None:
-    """Raise UsageError if the model has no outputs, only features, of which none is there to explain."""
+    """Raise UsageError if the model has no outputs, only features."""
     if not model.config.outputs:
         raise UsageError(
             f"{method} explains an output, and this model has none: it gives features. Choose attention, rollout or "
@@ -163,5 +162,5 @@ def require_outputs(model: ViT, method: str) -> None:
 
 
 def target_list(targets: Int[Tensor, " B"]) -> tuple[int, ...]:
-    """As plain values."""
+    """The targets as plain integers."""
     return tuple(int(number) for number in targets.tolist())

@@ -1,6 +1,6 @@
-"""The papers' figures for any picture: the patch grid with its numbers, and one patch as its strip of numbers.
+"""Figures with matplotlib: patch grid, token strip and positions; shared drawing helpers; reading an image to draw.
 
-Every function gives a matplotlib Figure of its own; nothing global of matplotlib is touched.
+Every function returns a new Figure; the global state of matplotlib is not used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ HIGHLIGHT_COLOR = "#f4b942"
 def plot_patch_grid(
     image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], show_numbers: bool = True, cmap: str = "viridis"
 ) -> Figure:
-    """The picture with its patches drawn and numbered 1 .. N in reading order.
+    """Plot the image with its patches outlined and numbered 1 .. N in reading order.
 
     Args:
-        cmap: matplotlib's name of the colours for one channel; three channels are shown as they are.
+        cmap: matplotlib colormap for one channel; three channels are shown as RGB.
 
     Raises:
-        UsageError: a side is not a multiple of the patch, or there is no such colour map.
+        UsageError: a side is not a multiple of the patch, or there is no such colormap.
     """
     grid = patch_grid_of_image(image, patch)
     height, width = image.shape[:2]
@@ -66,12 +66,12 @@ def plot_patch_grid(
 def plot_token_strip(
     image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token: int, cmap: str = "viridis"
 ) -> Figure:
-    """Where patch number `token` (1 .. N) lies, the patch itself, and the flat strip of numbers that it becomes.
+    """Plot the position of patch `token` (1 .. N), the patch, and the flattened patch that the projection reads.
 
-    The strip runs channel, row, column: what the patch projection reads.
+    The flattened patch is in the order channel, row, column.
 
     Raises:
-        UsageError: as `patch_grid`, or a token outside 1 .. N.
+        UsageError: as `plot_patch_grid`, or a token outside 1 .. N.
     """
     grid = patch_grid_of_image(image, patch)
     if not 1 <= token <= grid.patches:
@@ -95,21 +95,21 @@ def plot_token_strip(
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, in one step and without a date in it: the same figure gives the same file."""
+    """Write a figure as PNG atomically and without a date: the same figure gives the same bytes."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, metadata={"Software": None})
     atomic.write_bytes(Path(path), data.getvalue())
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches, laid out by matplotlib, on white."""
+    """An empty white figure, sizes in inches, with constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def patch_grid_of_image(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int]) -> Grid:
-    """Rows and columns of patches in a picture.
+    """Rows and columns of patches in an image.
 
     Raises:
         UsageError: a side is not a multiple of the patch.
@@ -121,7 +121,7 @@ def patch_grid_of_image(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int
 
 
 def show_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], cmap: str) -> None:
-    """One channel through the colour map, three as RGB, of any other count the first."""
+    """Draw one channel with a colormap, three channels as RGB, of any other count the first."""
     if image.shape[2] == 3:
         axes.imshow(image, interpolation="nearest")
     else:
@@ -129,10 +129,10 @@ def show_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], cmap: str) -> None
 
 
 def check_colormap(cmap: str) -> str:
-    """The name itself, if matplotlib has such a colour map.
+    """Return the name if matplotlib has such a colormap.
 
     Raises:
-        UsageError: it has none; the nearest names are listed.
+        UsageError: it has none; the message lists similar names.
     """
     import difflib
 
@@ -145,7 +145,7 @@ def check_colormap(cmap: str) -> str:
 
 
 def hide_axes(axes: Axes) -> None:
-    """No ticks and no frame around a picture."""
+    """Remove ticks and frame."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -153,7 +153,7 @@ def hide_axes(axes: Axes) -> None:
 def _draw_patch_numbers(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
     from matplotlib.patheffects import withStroke
 
-    points = 8.0 * 72 / grid.columns  # a patch's width on paper
+    points = 8.0 * 72 / grid.columns  # width of a patch in the figure
     size = min(17.0, 0.36 * points * min(1.0, patch[0] / patch[1]))
     edge = withStroke(linewidth=max(1.0, size / 6), foreground="#1b1b22")
     for i in range(grid.patches):
@@ -165,7 +165,7 @@ def _draw_patch_numbers(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
 
 
 def _strip_layout(figure: Figure, aspect: float) -> tuple[Axes, Axes, Axes]:
-    """The whole picture and the patch side by side, the strip below both."""
+    """Axes of the image and the patch side by side, and of the strip below."""
     cells = figure.add_gridspec(2, 2, width_ratios=(max(aspect, 1.0), 1.0), height_ratios=(4.2, 1.0))
     return figure.add_subplot(cells[0, 0]), figure.add_subplot(cells[0, 1]), figure.add_subplot(cells[1, :])
 
@@ -188,35 +188,35 @@ def _draw_strip(axes: Axes, flat: np.ndarray, patch: tuple[int, int], cmap: str)
     axes.set_xticks(np.unique(np.linspace(0, len(flat) - 1, 11).round()))
 
 
-# What a model knows of places, as a figure: its position table, and how alike the places look to it.
+# -- Positions
 
 MAX_TILES = 14
-"""Tiles on each side; a larger grid shows every second, third ... row and column of places."""
+"""Tiles per side; a larger grid shows every second, third, ... row and column."""
 
 
 class PositionTable(NamedTuple):
-    """A table with one row per place, and what to say of it."""
+    """A position table with its labels."""
 
     table: np.ndarray
-    """Drawn as it is, [rows, numbers]."""
+    """[rows, numbers]."""
     patches: np.ndarray
-    """Vectors of the patches only, whose angles to each other are compared, [N, numbers]."""
+    """Vectors of the patches only, for cosine similarities, [N, numbers]."""
     grid: Grid
     title: str
     across: str
-    """What the columns are."""
+    """Label of the columns."""
     down: str
-    """What the rows are."""
+    """Label of the rows."""
 
 
 def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
-    """The position table [rows, D] as an image, and one small map per patch: its likeness to every other.
+    """Plot the position table [rows, D], and for each patch a map of its cosine similarity to every other patch.
 
-    A model that knows places by rotation alone shows its table of angles, and the likeness is the mean cosine of the
-    angle between two places, which is what rotation leaves of equal queries and keys.
+    A model with rotary positions only shows its table of angles, and the similarity is the mean cosine of the angle
+    between two positions, the product of an equal query and key after rotation.
 
     Raises:
-        UsageError: the model has no positions, or there is no such colour map.
+        UsageError: the model has no positions, or there is no such colormap.
     """
     places = _position_table(model)
     check_colormap(cmap)
@@ -231,7 +231,7 @@ def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
 
 
 def cosine_similarities(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N N"]:
-    """Cosine of the angle between every two rows; a row of zeros is like nothing."""
+    """Cosine similarity of every two rows; 0 for a row of zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths == 0, 1, lengths)
     return unit @ unit.T
@@ -256,8 +256,10 @@ def _position_table(model: ViT) -> PositionTable:
 
 
 def tile_similarities(similarities: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
-    """One map [rows, columns] per place, laid out as the places are, thin gaps of NaN between; and which of the rows
-    and columns of places are there: every first, every second ..."""
+    """Arrange the similarity map of each patch in the grid of patches, with gaps of NaN.
+
+    Returns the canvas and the stride of the shown rows and columns, at most MAX_TILES a side.
+    """
     every = -(-max(grid) // MAX_TILES)
     rows, columns = range(0, grid.rows, every), range(0, grid.columns, every)
     canvas = np.full((len(rows) * (grid.rows + 1) - 1, len(columns) * (grid.columns + 1) - 1), np.nan)
@@ -280,19 +282,19 @@ def _draw_tiles(axes: Axes, similarities: np.ndarray, grid: Grid, cmap: str) -> 
     hide_axes(axes)
 
 
-# The picture that a figure is drawn of: a file of the user's, or the stained-glass window that ships with Vitrail.
+# -- The image of a figure
 
 SAMPLE_IMAGE = Path(__file__).parent / "panes_60x100.png"
-"""Our own picture, 60 x 100 pixels, one channel; examples/draw_panes.py draws it."""
+"""Sample image of a stained-glass window, 60 x 100 pixels, one channel, drawn by examples/draw_panes.py."""
 
 
 def read_image(path: Path, channels: int = 1) -> UInt8[np.ndarray, "H W C"]:
-    """A picture at its own size, from an image file or a `.npy` array.
+    """Read an image at its own size, from an image file or a `.npy` array.
 
-    Floats of a `.npy` file are read as 0..1, black to white, and 8-bit numbers as they are.
+    Floats of a `.npy` file are 0..1, black to white; 8-bit numbers are used unchanged.
 
     Raises:
-        DataError: not readable, floats outside 0..1, or another number of channels; the message names the file.
+        DataError: unreadable, floats outside 0..1, or another number of channels; the message names the file.
     """
     path = Path(path)
     if path.suffix.lower() != ".npy":
@@ -318,15 +320,15 @@ def _read_array(path: Path) -> np.ndarray:
     return array
 
 
-# Words around pictures: lines that fit on the paper, written at places in inches.
+# -- Text in figures, placed in inches
 
 LINE_SPACING = 1.5 / 72
-"""Inches from line to line, for each point of a letter's size."""
+"""Line spacing in inches per point of font size."""
 DARK_TEXT, FAINT_TEXT = "#1b1b22", "#5d5d6b"
 
 
 def wrap_lines(lines: Sequence[str], inches: float, size: float) -> list[str]:
-    """Lines no longer than so many inches, for letters of `size` points, each 0.6 of that wide."""
+    """Wrap lines to a width in inches, for a font of `size` points whose letters are 0.6 of that wide."""
     letters = max(8, int(inches * 72 / (0.6 * size)))
     return [part for line in lines for part in textwrap.wrap(line, letters)]
 
@@ -334,9 +336,9 @@ def wrap_lines(lines: Sequence[str], inches: float, size: float) -> list[str]:
 def draw_text_lines(
     figure: Figure, lines: Sequence[str], left: float, top: float, size: float, bold: bool = False, faint: bool = False
 ) -> None:
-    """Lines below each other, their upper left corner at so many inches from the paper's left and lower edge.
+    """Draw lines of text from an upper left corner, in inches from the left and lower edge of the figure.
 
-    The first is darker than the others, or all of them are bold, or faint.
+    The first line is darker than the others, unless all are bold or faint.
     """
     paper, tall = figure.get_size_inches()
     for place, line in enumerate(lines):

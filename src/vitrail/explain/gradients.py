@@ -1,4 +1,4 @@
-"""Integrated gradients: what each pixel adds to a score on the way from an empty picture, and how exactly."""
+"""Gradient methods: integrated gradients, attention relevance (Chefer et al. 2021), LeGrad, and Grad-CAM on tokens."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ from .attribution import (
 from .recorder import MAX_ATTENTION_BYTES, BlockRecorder, describe_block_range, gradient_mode, resolve_block
 
 STEP_COUNTS = (32, 64, 128, 256)
-"""Steps on the way, more and more of them until the gap is small enough."""
+"""Steps of integrated gradients, increased until the completeness gap is small enough."""
 MAX_COMPLETENESS_GAP = 0.01
-"""Largest share of the score's change that may be missing before more steps are tried."""
+"""Largest completeness gap, as a fraction of the change of the score."""
 BATCH_SIZE = 16
-"""Pictures in one pass."""
 
 
 def integrated_gradients(
@@ -41,20 +40,20 @@ def integrated_gradients(
     start: Float[Tensor, "b C H W"] | None = None,
     steps: int | None = None,
 ) -> AttributionMap:
-    """Gradients averaged on a straight way from an empty picture, times the change of each pixel.
+    """Integrated gradients (Sundararajan et al. 2017): mean gradient on the path from a baseline, times the change.
 
-    Summed over channels for every pixel, and over each patch for the values. All together they are the score less that
-    of the empty picture, but for the gap that the sum over steps leaves; the notes tell it. Points and weights of the
-    sum are those of Gauss and Legendre.
+    Summed over channels for pixels, and over each patch for the values. Their total is the score minus that of the
+    baseline image, up to the completeness gap of the quadrature, which the notes state. The quadrature is
+    Gauss-Legendre.
 
     Args:
-        targets: the output to explain, see `target.Of`.
-        start: the empty picture, normalised as the images are; None is zeros, the mean of the training pictures.
-        steps: points on the way; None takes 32, and twice as many while a gap is above 1 % of the change, up to 256.
+        targets: the output to explain, see `attribution.Targets`.
+        start: the baseline image, normalised as the images are; None is zeros, the training mean.
+        steps: points on the path; None takes 32, and doubles them up to 256 while a gap exceeds 1 % of the change.
 
     Raises:
         UsageError: an output that the model does not have, no outputs at all, or steps below 1.
-        EmptyMapError: a picture equals the empty one.
+        EmptyMapError: an image equals the baseline.
 
     Source: Sundararajan, Taly and Yan 2017, section 3.
     """
@@ -90,7 +89,7 @@ def integrated_gradients(
 
 
 def _mean_gradient(model: ViT, images: Tensor, empty: Tensor, target: Tensor, steps: int) -> Float[Tensor, "B C H W"]:
-    """The gradient of the score, averaged over the way."""
+    """The gradient of the score, averaged over the path."""
     found = torch.zeros_like(images)
     for part, weights, rows in _path_points(images, empty, steps):
         part.requires_grad_()
@@ -100,7 +99,7 @@ def _mean_gradient(model: ViT, images: Tensor, empty: Tensor, target: Tensor, st
 
 
 def _path_points(images: Tensor, empty: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Pictures on the way, their weights in the sum (1 for each picture in all), and whose way it is; LOT at a time."""
+    """Batches of images on the path, their quadrature weights (summing to 1 per image), and their image indices."""
     places, weights = np.polynomial.legendre.leggauss(steps)  # on -1 .. 1
     lots = [(b, i) for i in range(steps) for b in range(len(images))]
     for first in range(0, len(lots), BATCH_SIZE):
@@ -116,7 +115,7 @@ def _completeness_note(gap: float, change: float, steps: int) -> str:
     return f"{steps} steps leave a gap of {share} of the score's change, {change:+.3g}."
 
 
-# Attention that raises a score: weights times their gradients, followed back through all blocks.
+# -- Attention relevance
 
 
 def relevance_map(
@@ -126,16 +125,16 @@ def relevance_map(
     first: int | None = None,
     memory_limit: int = MAX_ATTENTION_BYTES,
 ) -> AttributionMap:
-    """Gradient-weighted attention relevance (the general method, without rules of layer-wise propagation).
+    """Gradient-weighted attention relevance (Chefer et al. 2021, the generic method without LRP rules).
 
-    Each block passes relevance on by the mean over heads of max(0, weight * gradient of the score): R = R + that * R,
-    from the identity. The map is the rows of R that the answer is read from (`reading.shares`), less the identity.
-    The rows alone are carried from the last block to the first, so the product is never formed.
+    With A the mean over heads of max(0, attention * gradient of the score), each block updates R = R + A R, starting at
+    the identity. The map is the rows of R of the pooled tokens (`attribution.token_weights`), minus the identity. Only
+    these rows are carried from the last block to the first, so the matrix product is never formed.
 
     Args:
-        targets: the output to explain, see `target.Of`.
-        first: the first block that counts, from 0; None takes all.
-        memory_limit: see `OpenPass`.
+        targets: the output to explain, see `attribution.Targets`.
+        first: the first block, counted from 0; None takes all.
+        memory_limit: see `BlockRecorder`.
 
     Raises:
         UsageError: an output or block that the model does not have, or no outputs at all.
@@ -145,19 +144,19 @@ def relevance_map(
     require_outputs(model, "relevance")
     start, depth = resolve_block(model, first, 0), model.config.depth
     with gradient_mode(model):
-        opened = BlockRecorder(model, images, start, memory_limit)
-        share, gradients, target = _output_gradients(model, opened, targets)
-        carried, flow = share, torch.zeros_like(opened.tokens[-1])
+        recorder = BlockRecorder(model, images, start, memory_limit)
+        weights, gradients, target = _output_gradients(model, recorder, targets)
+        carried, flow = weights, torch.zeros_like(recorder.tokens[-1])
         for i in range(depth - 1, start - 1, -1):
             flow = flow + gradients.pop() if gradients else flow
-            block = opened.record_block(i)
+            block = recorder.record_block(i)
             wanted = (block.attention, block.before) if i > start else (block.attention,)
             to_weights, *to_before = torch.autograd.grad(block.after, wanted, flow)
             passed = (to_weights * block.attention.detach()).clamp(min=0).mean(1)  # [B, T, T]
             carried = carried + (carried[:, None] @ passed)[:, 0]
             flow = to_before[0] if to_before else flow
     return AttributionMap(
-        values=tokens_to_grid(carried - share, model, patch_grid_of(model, images)).numpy(force=True),
+        values=tokens_to_grid(carried - weights, model, patch_grid_of(model, images)).numpy(force=True),
         method="relevance",
         targets=target_list(target),
         layer=describe_block_range(model, start),
@@ -169,7 +168,7 @@ def relevance_map(
 def _output_gradients(
     model: ViT, recorder: BlockRecorder, targets: Targets
 ) -> tuple[Float[Tensor, "B T"], list[Tensor], Tensor]:
-    """What the answer is read from, the gradients of the score by what the last blocks give, and the outputs meant."""
+    """Token weights of the pooling, gradients of the score by the outputs of the last blocks, and the targets."""
     last = [x.detach().requires_grad_() for x in recorder.tokens[-model.config.pool_span :]]
     read = model.encoder.apply_final_norm(last)
     outputs = model.head(model.pool(read))
@@ -178,7 +177,7 @@ def _output_gradients(
     return token_weights(model, read), list(gradients), target
 
 
-# What each block's attention would do for a score if the answer were read after that block.
+# -- LeGrad
 
 
 def legrad(
@@ -188,16 +187,16 @@ def legrad(
     first: int | None = None,
     memory_limit: int = MAX_ATTENTION_BYTES,
 ) -> AttributionMap:
-    """The gradient of every block's own score by its attention weights, where it is positive.
+    """LeGrad (Bousselham et al. 2024): positive gradients of every block's score by its attention weights.
 
-    The mean over heads, over looking tokens and over blocks. A block's own score is what norm, pooling and head make of
-    its tokens. Where a learned probe pools, the weights are those of the probe, looking at the block's tokens.
+    Averaged over heads, query tokens and blocks. The score of a block is that of norm, pooling and head on its tokens.
+    With attention pooling the weights are those of the learned probe on the block's tokens.
 
     Args:
-        targets, first, memory_limit: as `relevance.relevance`.
+        targets, first, memory_limit: as in `relevance_map`.
 
     Raises:
-        UsageError: as `relevance.relevance`.
+        UsageError: as `relevance_map`.
 
     Source: Bousselham et al. 2024, "LeGrad", section 3; 3.3 for the probe.
     """
@@ -238,19 +237,19 @@ def _probe_relevance(model: ViT, recorder: BlockRecorder, i: int, target: Tensor
     return gradient
 
 
-# Grad-CAM on tokens: features of the patches, added up by how much each feature raises the score.
+# -- Grad-CAM
 
 
 def gradcam(
     model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None, layer: int | None = None
 ) -> AttributionMap:
-    """The patches' features where a block reads them, after its first norm; negative sums are cut off.
+    """Grad-CAM (Selvaraju et al. 2017) on the patch tokens after a block's first norm.
 
-    A feature's factor is its gradient's mean over the patches. Not the last block's output is taken: there only the
-    class token has a gradient in most models, and the map would be zero.
+    Features are weighted by their gradient averaged over patches and summed; negative sums are set to 0. The output of
+    the last block is not used, because in most models only the class token has a gradient there.
 
     Args:
-        targets: the output to explain, see `target.Of`.
+        targets: the output to explain, see `attribution.Targets`.
         layer: the block, counted from 0; None takes the last.
 
     Raises:
@@ -280,7 +279,7 @@ def gradcam(
 def _forward_from_norm(
     model: ViT, recorder: BlockRecorder, block_index: int
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K"]]:
-    """What block `block_index` reads after its first norm, and the outputs that follow from it, in one graph."""
+    """The tokens of a block after its first norm, and the outputs computed from them, in one graph."""
     reach = model.config.pool_span
     block = model.encoder.blocks[block_index]
     assert isinstance(block, Block)

@@ -1,4 +1,4 @@
-"""Every way of explaining, by name, and the one function that runs any of them."""
+"""Registry of the attribution methods, and the function that runs one by name."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ from .patch_features import patch_lens, patch_similarity
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodOptions:
-    """What can be said to a method; None leaves it to the method."""
+    """Options of the methods; None takes the default of the method."""
 
     layer: int | None = None
-    """The block that is looked at, counted from 0; of rollout, relevance and legrad the first of those that count."""
+    """The explained block, counted from 0; for rollout, relevance and legrad the first of them."""
     heads: tuple[int, ...] | None = None
     """Only these attention heads."""
     patch: int | None = None
-    """The patch that others are compared with, counted from 1 in reading order."""
+    """The reference patch of similarity, counted from 1 in reading order."""
     window: int | None = None
-    """Rows and columns of patches that are covered at once."""
+    """Rows and columns of patches that are occluded at once."""
     steps: int | None = None
-    """Points on the way from the empty picture."""
+    """Points on the path of integrated gradients."""
     cover: Tensor | None = None
-    """The empty picture, or what covers a patch: normalised [1, C, H, W]."""
+    """Baseline image of integrated gradients, or what covers occluded patches: normalised [1, C, H, W]."""
     drop: bool | None = None
-    """Patches are taken out instead of covered."""
+    """Drop occluded patches instead of covering them."""
 
     @property
     def given_names(self) -> tuple[str, ...]:
-        """The names of those that are not left to the method."""
+        """Names of the options that are set."""
         return tuple(field.name for field in fields(self) if self.__dict__[field.name] is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttributionMethod:
-    """One way of explaining."""
+    """An attribution method."""
 
     run: Callable[[ViT, Tensor, Targets, MethodOptions], AttributionMap]
     option_names: tuple[str, ...]
-    """The options that it knows."""
+    """The options that it accepts."""
     class_specific: bool
-    """Whether it explains an output; the others draw the same for every class."""
+    """Whether it explains an output; the others give the same map for every class."""
     empty_reason: str
-    """What it means where its map is zero everywhere."""
+    """The meaning of a map of zeros, for messages."""
 
 
 def explain_images(
@@ -63,36 +63,36 @@ def explain_images(
     targets: Targets = None,
     options: MethodOptions | None = None,
 ) -> AttributionMap:
-    """A map of each picture, right or refused.
+    """Compute the map of each image by a method.
 
     Args:
         images: normalised, on the model's device.
         method: a name in METHODS; None takes `default_method`.
-        targets: the output to explain, see `target.Of`.
+        targets: the output to explain, see `attribution.Targets`.
 
     Raises:
-        UsageError: no such method, or an option or output that it does not know.
-        EmptyMapError: a map that says nothing.
+        UsageError: no such method, or an option or output that it does not have.
+        EmptyMapError: a map is not finite, zero, or constant.
     """
     name = default_method(model.config) if method is None else method
-    asked = options or MethodOptions()
+    chosen = options or MethodOptions()
     if name not in METHODS:
         raise UsageError(f"There is no method {name!r}. The methods are {', '.join(METHODS)}.")
-    found = METHODS[name]
-    if superfluous := [option for option in asked.given_names if option not in found.option_names]:
-        uses = f"It knows {', '.join(found.option_names)}." if found.option_names else "It knows no options."
+    entry = METHODS[name]
+    if superfluous := [option for option in chosen.given_names if option not in entry.option_names]:
+        uses = f"It knows {', '.join(entry.option_names)}." if entry.option_names else "It knows no options."
         raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
-    if targets is not None and not found.class_specific:
+    if targets is not None and not entry.class_specific:
         of_class = ", ".join(other for other, one in METHODS.items() if one.class_specific)
         raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
-    return require_nonempty_map(found.run(model, images, targets, asked), found.empty_reason)
+    return require_nonempty_map(entry.run(model, images, targets, chosen), entry.empty_reason)
 
 
 def default_method(config: ViTConfig) -> str:
-    """Relevance; attention where there is no answer.
+    """Relevance, or attention for a model without outputs.
 
-    LeGrad was proposed for models without a class token; whether patches are averaged or a learned probe pools,
-    relevance was measured to be truer and nearer to the evidence (docs/true-maps.md).
+    LeGrad was proposed for models without a class token, but for mean and attention pooling too relevance was measured
+    to be more faithful and better localized (docs/true-maps.md).
     """
     return "relevance" if config.outputs else "attention"
 
@@ -111,9 +111,9 @@ def _run_similarity(model: ViT, images: Tensor, targets: Targets, options: Metho
 def _layer_method(
     attribution: Callable[[ViT, Tensor, Targets, int | None], AttributionMap], empty: str
 ) -> AttributionMethod:
-    """A method of a class that can be told nothing but the block."""
+    """A class-specific method whose only option is the block."""
     return AttributionMethod(
-        run=lambda model, images, of, asked: attribution(model, images, of, asked.layer),
+        run=lambda model, images, targets, options: attribution(model, images, targets, options.layer),
         option_names=("layer",),
         class_specific=True,
         empty_reason=empty,
@@ -126,7 +126,9 @@ METHODS: dict[str, AttributionMethod] = {
     "legrad": _layer_method(legrad, "more attention would raise this score nowhere"),
     "grad-cam": _layer_method(gradcam, "every patch speaks against this score, and what does is cut off"),
     "integrated": AttributionMethod(
-        run=lambda model, images, of, asked: integrated_gradients(model, images, of, asked.cover, asked.steps),
+        run=lambda model, images, targets, options: integrated_gradients(
+            model, images, targets, options.cover, options.steps
+        ),
         option_names=("cover", "steps"),
         class_specific=True,
         empty_reason="no pixel changes this score",
@@ -139,13 +141,13 @@ METHODS: dict[str, AttributionMethod] = {
     ),
     "lens": _layer_method(patch_lens, "the head gives 0 for every patch"),
     "attention": AttributionMethod(
-        run=lambda model, images, of, asked: attention_map(model, images, asked.layer, asked.heads),
+        run=lambda model, images, targets, options: attention_map(model, images, options.layer, options.heads),
         option_names=("layer", "heads"),
         class_specific=False,
         empty_reason=NO_ATTENTION,
     ),
     "rollout": AttributionMethod(
-        run=lambda model, images, of, asked: attention_rollout(model, images, asked.layer),
+        run=lambda model, images, targets, options: attention_rollout(model, images, options.layer),
         option_names=("layer",),
         class_specific=False,
         empty_reason=NO_ATTENTION,
@@ -157,8 +159,8 @@ METHODS: dict[str, AttributionMethod] = {
         empty_reason="the token of this patch is zero",
     ),
 }
-"""By name; the first is the default nearly everywhere."""
+"""By name; the first is the default for models with outputs."""
 AVERAGED_NOTE = (
     "The answer is the mean over {} views of the picture (mirrored or moved); the map is of the picture as it is."
 )
-"""What must be said where answers are averaged."""
+"""Note for predictions with test-time augmentation."""

@@ -1,4 +1,4 @@
-"""Occlusion: how much a score falls when a patch is covered, or really taken out. It needs answers only."""
+"""Occlusion (Zeiler and Fergus 2014): drop of a score when patches are covered or dropped. It needs outputs only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from .attribution import (
 from .recorder import gradient_mode
 
 OCCLUSION_BATCH_SIZE = 64
-"""Pictures in one pass."""
 
 
 def occlusion_map(
@@ -35,20 +34,19 @@ def occlusion_map(
     cover: Float[Tensor, "b C H W"] | None = None,
     drop: bool = False,
 ) -> AttributionMap:
-    """The fall of the score when a window of patches is gone; of a patch, the mean over the windows that hold it.
+    """Drop of the score without a window of patches; for each patch the mean over the windows that contain it.
 
     Args:
-        targets: the output to explain, see `target.Of`.
-        window: rows and columns of patches that are gone at once.
-        cover: what is seen in their place, normalised as the images are; None is zeros, the mean of the training
-            pictures.
-        drop: take the patches out of the sequence instead, so that nothing stands in their place.
+        targets: the output to explain, see `attribution.Targets`.
+        window: rows and columns of patches that are removed at once.
+        cover: pixels that replace them, normalised as the images are; None is zeros, the training mean.
+        drop: drop the patch tokens from the sequence instead.
 
     Raises:
-        UsageError: an output that the model does not have, no outputs at all, a window that is no part of the grid,
-            both a cover and drop, or drop where every patch has seen its neighbours before it can be taken out.
+        UsageError: an output that the model does not have, no outputs at all, a window that does not fit the grid, both
+            a cover and drop, or drop for a model with soft splits.
 
-    Source: Zeiler and Fergus 2014, section 4.2; Jain et al. 2022 ("missingness bias") for taking patches out.
+    Source: Zeiler and Fergus 2014, section 4.2; Jain et al. 2022 ("missingness bias") for dropping patches.
     """
     require_outputs(model, "occlusion")
     grid = patch_grid_of(model, images)
@@ -58,15 +56,15 @@ def occlusion_map(
         target = resolve_targets(model(images), targets)
         if drop:
             _check_drop_possible(model, grid, window)
-            found = _patch_drop_scores(model, images, target, grid, window)
+            falls = _patch_drop_scores(model, images, target, grid, window)
         else:
-            found = occlusion_from_outputs(
-                lambda pictures, rows: target_scores(model(pictures), target[rows]), images, model.config.patch, grid,
+            falls = occlusion_from_outputs(
+                lambda part, rows: target_scores(model(part), target[rows]), images, model.config.patch, grid,
                 window, cover,
             )  # fmt: skip
     size = "a patch" if window == 1 else f"{window} x {window} patches"
     return AttributionMap(
-        values=found.numpy(force=True),
+        values=falls.numpy(force=True),
         method="occlusion",
         targets=target_list(target),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
@@ -85,13 +83,13 @@ def occlusion_from_outputs(
     window: int = 1,
     cover: Float[Tensor, "b C H W"] | None = None,
 ) -> Float[Tensor, "B rows columns"]:
-    """The same for anything that answers pictures, such as an exported model.
+    """Occlusion by covering for any scoring function, such as an exported model.
 
     Args:
-        forward: from pictures [n, C, H, W] and their numbers [n] in the batch to scores [n].
+        forward: from images [n, C, H, W] and their indices [n] in the batch to scores [n].
 
     Raises:
-        UsageError: the window is no part of the grid.
+        UsageError: the window does not fit the grid.
     """
     under = torch.zeros_like(images) if cover is None else cover.expand_as(images)
     windows = _window_masks(grid, window, images.device)  # [n, rows, columns]
@@ -105,8 +103,8 @@ def occlusion_from_outputs(
         )
         hidden = windows[places].repeat_interleave(patch[0], 1).repeat_interleave(patch[1], 2)
         hidden = hidden[:, None, : images.shape[2], : images.shape[3]]  # [n, 1, H, W]
-        answers = forward(torch.where(hidden, under[rows], images[rows]), rows)
-        falls[rows, places] = (whole[rows] - answers).to(falls.dtype)
+        scores = forward(torch.where(hidden, under[rows], images[rows]), rows)
+        falls[rows, places] = (whole[rows] - scores).to(falls.dtype)
     return _average_over_windows(falls, windows)
 
 
@@ -123,18 +121,18 @@ def _patch_drop_scores(
 
 
 def _window_masks(grid: Grid, window: int, device: torch.device) -> Tensor:
-    """bool [n, rows, columns]: every place where a window of patches lies whole on the grid."""
+    """bool [n, rows, columns]: every window of patches that fits the grid."""
     if not 1 <= window <= min(grid):
         raise UsageError(f"window must lie in 1..{min(grid)} for {grid.rows} x {grid.columns} patches. Got {window}.")
     places = [(row, column) for row in range(grid.rows - window + 1) for column in range(grid.columns - window + 1)]
-    found = torch.zeros(len(places), *grid, dtype=torch.bool, device=device)
+    masks = torch.zeros(len(places), *grid, dtype=torch.bool, device=device)
     for i, (row, column) in enumerate(places):
-        found[i, row : row + window, column : column + window] = True
-    return found
+        masks[i, row : row + window, column : column + window] = True
+    return masks
 
 
 def _average_over_windows(falls: Float[Tensor, "B n"], windows: Tensor) -> Float[Tensor, "B rows columns"]:
-    """Of each patch, the mean over the windows that hold it."""
+    """For each patch the mean over the windows that contain it."""
     holds = windows.to(falls.dtype)
     return torch.einsum("bn,nrc->brc", falls, holds) / holds.sum(0)
 

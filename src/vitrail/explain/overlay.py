@@ -1,4 +1,4 @@
-"""A map over its picture: coloured as strongly as the map speaks, the picture's own values where it is silent."""
+"""Overlays: a map blended over its image with an opacity proportional to its values, and sheets of several maps."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
 
 OVERLAY_OPACITY = 0.75
-"""How much of the picture the strongest value of a map hides."""
+"""Opacity of the largest value of a map."""
 OVERLAY_COLORMAP = "inferno"
-"""Matplotlib's colour map of one-sided maps: even steps to the eye, and told apart by the colour-blind."""
+"""Colormap of one-sided maps: perceptually uniform and safe for colour-blind readers."""
 COLORMAP_START = 0.35
-"""Where on these colours a map begins: their first third is black, which would look like shadow."""
+"""Start of the used part of the colormap: its first third is black, which would look like shadow."""
 POSITIVE_COLOR, NEGATIVE_COLOR = (1.0, 0.56, 0.12), (0.16, 0.62, 1.0)
-"""Orange and blue of maps with two sides, which the colour-blind tell apart too."""
+"""Orange and blue of signed maps, safe for colour-blind readers."""
 NEUTRAL_GRAY = 128
-"""Half-way between black and white: what stands for 0 in maps with two sides, drawn alone."""
+"""Background of signed maps drawn without the image."""
 MIN_SIDE_PIXELS = 480
-"""Pixels that the shorter side of a drawn picture has at least; smaller ones are enlarged by whole steps."""
+"""Least length of the shorter side of a drawn image; smaller images are enlarged by whole factors."""
 PANEL_HEIGHT = 3.1
-"""Inches of a drawn picture's height, before a wide one is made smaller."""
+"""Height of a panel in inches, unless its width is limited."""
 MAX_PANEL_WIDTH = 4.6
 MIN_FIGURE_WIDTH = 6.4
-"""Inches of the paper's width at least, for the words."""
+"""Least width of a figure in inches, for the text."""
 OVERLAY_MARGIN, OVERLAY_GAP, COLORBAR_WIDTH, COLORBAR_LABEL_WIDTH = 0.25, 0.2, 0.16, 0.95
 OVERLAY_TITLE_SIZE, OVERLAY_NAME_SIZE, OVERLAY_TEXT_SIZE = 13.0, 8.5, 8.5
 
 
 class OverlayCaption(NamedTuple):
-    """What stands around a picture."""
+    """The text around an overlay."""
 
     title: str
     """Class and probability."""
     below: tuple[str, ...]
-    """Method and layer, the honest line, and notes."""
+    """Method and layer, description, and notes."""
     unit: str = ""
-    """What the map's numbers count."""
+    """Unit of the map's values."""
 
 
 def plot_overlay(
@@ -62,14 +62,14 @@ def plot_overlay(
     opacity: float = OVERLAY_OPACITY,
     original_image: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
-    """What the model sees, the picture under its map, the map alone patch by patch, a scale bar, and words.
+    """Plot the model's input, the image under its map, the map alone, a colour bar, and a caption.
 
-    All three have the picture's own shape, whatever the model's is.
+    All three panels have the aspect ratio of the original image.
 
     Args:
-        image: as the model sees it; one channel is grey, three are colours, of any other count the first is shown.
-        hidden: patches whose heat is left out.
-        original_image: the same part of the picture in its own pixels; None where there is nothing but `image`.
+        image: the model's input; one channel is grey, three are RGB, of any other count the first is shown.
+        hidden: patches whose values are not drawn.
+        original_image: the same region at its original resolution; None uses `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
@@ -110,11 +110,11 @@ def blend_map(
     shorter: int = MIN_SIDE_PIXELS,
     opacity: float = OVERLAY_OPACITY,
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """The picture under its map, with no paper around it.
+    """The image under its map as pixels, without a figure.
 
     Args:
-        hidden: patches whose heat is left out.
-        shorter: pixels that its shorter side shall have at least.
+        hidden: patches whose values are not drawn.
+        shorter: least length of the shorter side in pixels.
 
     Raises:
         UsageError: opacity outside 0..1.
@@ -125,7 +125,7 @@ def blend_map(
 
 
 def save_described_png(figure: Figure, path: Path, words: str) -> None:
-    """Write a figure as PNG with a description for people who cannot see it; the same figure gives the same file."""
+    """Write a figure as PNG with a text description for accessibility; the same figure gives the same bytes."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, metadata={"Software": None, "Description": words})
     atomic.write_bytes(Path(path), data.getvalue())
@@ -134,7 +134,7 @@ def save_described_png(figure: Figure, path: Path, words: str) -> None:
 def normalize_map(
     heat: Float[np.ndarray, "rows columns"], scale: MapScale, hidden: Bool[np.ndarray, "rows columns"] | None = None
 ) -> Float[np.ndarray, "rows columns"]:
-    """A map as shares of its `full` value: 0..1, or -1..1 where it speaks for and against; hidden patches are 0."""
+    """Scale a map by its full-scale value to 0..1, or -1..1 for signed maps; hidden patches are 0."""
     kept = heat if hidden is None else heat[~hidden]
     if scale == "cosine":
         found = np.clip(heat, -1, 1)
@@ -148,8 +148,10 @@ def normalize_map(
 
 
 def full_scale_value(values: Float[np.ndarray, "*shape"]) -> float:
-    """The value that is drawn in full strength: the largest, or of a hundred patches and more that which all but the
-    largest hundredth stay below, so that a few extreme patches do not silence the rest of the picture."""
+    """The value drawn at full strength: the maximum, or with 100 or more patches the 99th percentile.
+
+    A few extreme patches would otherwise hide the rest of the map.
+    """
     largest = float(values.max(initial=0))
     beyond = values.size // 100
     most = float(np.sort(values, axis=None)[-1 - beyond]) if beyond else largest
@@ -163,11 +165,11 @@ def upsample_map(
     drawn_size: tuple[int, int],
     smooth: bool = True,
 ) -> Float[np.ndarray, "h w"]:
-    """As large as the picture is drawn, without the padding: spread between centres of patches, or in rectangles.
+    """Upsample a map to the drawn image without padding: bilinear between patch centres, or nearest.
 
     Args:
-        size: pixels of the picture as the model sees it, which `patch` counts; patches beyond it are padding.
-        drawn_size: pixels that the same part of the picture has on paper.
+        size: pixels of the model's input, in the units of `patch`; patches beyond it are padding.
+        drawn_size: pixels of the same region as drawn.
     """
     import torch
     import torch.nn.functional as F
@@ -188,7 +190,7 @@ def blend_colors(
     scale: MapScale,
     opacity: float = OVERLAY_OPACITY,
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """The picture under the colours of a map, each as opaque as the map is strong there: untouched where it is 0.
+    """Blend the colours of a map over the image, with opacity proportional to the map: unchanged where it is 0.
 
     Raises:
         UsageError: opacity outside 0..1.
@@ -200,14 +202,14 @@ def blend_colors(
 
 
 def colorize_map(shares: Float[np.ndarray, "h w"], scale: MapScale) -> UInt8[np.ndarray, "h w 3"]:
-    """The map alone: the colours that the overlay mixes in, as they are; those of two sides over grey."""
+    """The colours of a map without the image; signed maps over grey."""
     if scale in ("signed", "cosine"):
         return blend_colors(np.full((*shares.shape, 3), NEUTRAL_GRAY, np.uint8), shares, scale, opacity=1.0)
     return np.round(255 * map_colors(shares, scale)).astype(np.uint8)
 
 
 def map_colors(shares: Float[np.ndarray, "*shape"], scale: MapScale) -> Float[np.ndarray, "*shape 3"]:
-    """The colour of each share, 0..1."""
+    """The colour of each value, 0..1."""
     from matplotlib import colormaps
 
     if scale in ("signed", "cosine"):
@@ -216,12 +218,12 @@ def map_colors(shares: Float[np.ndarray, "*shape"], scale: MapScale) -> Float[np
 
 
 def to_rgb(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
-    """Three channels as they are; of any other count the first, as grey."""
+    """Three channels unchanged; of any other count the first, as grey."""
     return image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
 
 
 def enlarge_pixels(image: UInt8[np.ndarray, "H W 3"], shorter: int = MIN_SIDE_PIXELS) -> UInt8[np.ndarray, "h w 3"]:
-    """Every pixel as a square of pixels, so that small pictures can be seen; no value is changed."""
+    """Enlarge by repeating pixels; values stay unchanged."""
     step = -(-shorter // min(image.shape[:2]))
     return image.repeat(step, axis=0).repeat(step, axis=1)
 
@@ -233,7 +235,7 @@ def _nonzero_or_one(largest: float) -> float:
 def _overlay_layout(
     aspect: float, caption: OverlayCaption, names: tuple[str, ...]
 ) -> tuple[Figure, tuple[Axes, Axes, Axes, Axes]]:
-    """Three pictures with their names and a bar side by side, words above and below them, all placed in inches."""
+    """Axes of three named panels and a colour bar side by side, with text above and below, placed in inches."""
     width = min(PANEL_HEIGHT * aspect, MAX_PANEL_WIDTH)
     height = width / aspect
     lefts = [OVERLAY_MARGIN + place * (width + OVERLAY_GAP) for place in range(4)]
@@ -262,10 +264,10 @@ def _overlay_layout(
 
 
 def _hatch_hidden_patches(axes: Axes, hidden: Bool[np.ndarray, "rows columns"], side: Sequence[float]) -> None:
-    """Stripes on the patches that are not drawn.
+    """Hatch the patches that are not drawn.
 
     Args:
-        side: height and width of a patch as it is drawn.
+        side: height and width of a patch as drawn.
     """
     from matplotlib.patches import Rectangle
 
@@ -279,7 +281,7 @@ def _hatch_hidden_patches(axes: Axes, hidden: Bool[np.ndarray, "rows columns"], 
 
 
 def _draw_colorbar(axes: Axes, heat: np.ndarray, scale: MapScale) -> None:
-    """What the colours of the map alone mean."""
+    """Draw the colour bar of the map."""
     low, high = {
         "positive": (0.0, full_scale_value(heat)),
         "signed": (-full_scale_value(np.abs(heat)), full_scale_value(np.abs(heat))),
@@ -303,7 +305,7 @@ def _draw_colorbar(axes: Axes, heat: np.ndarray, scale: MapScale) -> None:
 
 
 def _format_scale_end(sign: str, end: float, more: bool) -> str:
-    """An end of the scale, and whether the map goes beyond it."""
+    """Label of an end of the scale, with a sign if the map exceeds it."""
     return f"{sign if more else ''}{_format_number(end)}"
 
 
@@ -311,30 +313,30 @@ def _format_number(number: float) -> str:
     return f"{number:.2g}" if abs(number) < 1e5 else f"{number:.1e}"
 
 
-# One page for a picture: the picture, and its maps by all methods side by side.
+# -- Sheet: an image and its maps by several methods side by side
 
 SHEET_COLUMNS = 5
-"""Pictures in a row."""
+"""Panels in a row."""
 SHEET_PANEL_WIDTH, SHEET_PANEL_HEIGHT = 2.3, 2.6
-"""Inches of one picture at most."""
+"""Largest size of a panel in inches."""
 SHEET_MARGIN, SHEET_GAP = 0.3, 0.25
 SHEET_TITLE_SIZE, SHEET_NAME_SIZE, SHEET_TEXT_SIZE = 14.0, 9.5, 7.0
 COLOR_LEGEND = "Purple to yellow: the brighter, the more. Of two sides orange is for it, blue against it."
 SHEET_DESCRIPTION_LINES = 5
-"""Lines of text below a picture's name."""
+"""Lines of text below the name of a panel."""
 
 
 class SheetPanel(NamedTuple):
-    """One method's part of the page."""
+    """The panel of one method."""
 
     name: str
     description: str
-    """The honest line, or why there is no map."""
+    """The description of the map, or why there is none."""
     heat: Float[np.ndarray, "rows columns"] | None
-    """None where there is no map: the picture stands there as it is."""
+    """None where there is no map; the image is drawn without an overlay."""
     scale: MapScale = "positive"
     unit: str = ""
-    """What the map's numbers count."""
+    """Unit of the map's values."""
 
 
 def plot_sheet(
@@ -346,11 +348,11 @@ def plot_sheet(
     opacity: float = OVERLAY_OPACITY,
     original_image: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
-    """What the model sees, then the picture under every map, each with its name, its numbers and its line.
+    """Plot the model's input, then the image under every map with its name, range and description.
 
     Args:
-        hidden: patches whose heat is left out.
-        original_image: the same part of the picture in its own pixels; None where there is nothing but `image`.
+        hidden: patches whose values are not drawn.
+        original_image: the same region at its original resolution; None uses `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
@@ -403,5 +405,5 @@ def plot_sheet(
 
 
 def _describe_range(panel: SheetPanel) -> str:
-    """From where to where the map goes, and what it counts."""
+    """Range and unit of a map."""
     return "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}: {panel.unit}"

@@ -1,4 +1,4 @@
-"""The patch lens: what norm, pooling and head would answer if every token were this patch's."""
+"""Patch features: artefact tokens (Darcet et al. 2023), the patch lens, and similarity to one patch."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from .attribution import (
 )
 from .recorder import BlockRecorder, gradient_mode, resolve_block
 
-# Artefact tokens: a few patches whose tokens are far longer than the others, which hold no picture but notes.
+# -- Artefact tokens: high-norm tokens of uninformative patches
 #
-# Large models put notes about the whole picture into patches with little to see (Darcet et al. 2023, "Vision
-# Transformers need registers", section 2). Attention goes there, and a map lights up where nothing is.
+# Large models store global information in patches with little content (Darcet et al. 2023, "Vision Transformers need
+# registers", section 2). Attention concentrates there, and a map is high where the image is empty.
 
 OUTLIER_DEVIATIONS = 6.0
-"""Median absolute deviations above the median from which on a token is one."""
+"""Threshold of the norm in median absolute deviations above the median."""
 OUTLIER_RATIO = 2.0
-"""It must also be so many times as long as the median one: pictures with a plain background deviate by little."""
+"""Least ratio to the median norm: norms vary little in images with a plain background."""
 EARLY_OUTLIER_RATIO = 1.5
-"""A token that is so many times as long as the median one before the first block shows an odd patch, and no note."""
+"""A token with this ratio to the median norm before the first block is an unusual patch and no artefact."""
 ATTENTION_METHODS = ("attention", "rollout", "relevance", "legrad")
-"""Methods whose heat gathers on artefact tokens."""
+"""Methods that concentrate on artefact tokens."""
 
 
 def patch_token_norms(
     model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None
 ) -> Float[np.ndarray, "B rows columns"]:
-    """The length of each patch's token after a block; None is the last block, before the final norm.
+    """Norm of each patch token after a block; None is the last block, before the final norm.
 
     Raises:
         UsageError: a block that the model does not have.
@@ -53,10 +53,10 @@ def patch_token_norms(
 
 
 def find_artifact_patches(model: ViT, images: Float[Tensor, "B C H W"]) -> Bool[np.ndarray, "B rows columns"]:
-    """Patches whose tokens the model has made far longer than the others, to write notes on.
+    """Mask of the artefact tokens: high norm after the last block, but not before the first one.
 
-    What is long before the first block is a patch that looks unlike the others, such as the dark part of a solar cell:
-    it may be the very thing that the answer comes from.
+    A high norm before the first block means an unusual patch, such as the dark part of a solar cell, which may be the
+    evidence itself.
     """
     last = f"blocks.{model.config.depth - 1}"
     with gradient_mode(model), torch.no_grad():
@@ -69,13 +69,13 @@ def find_artifact_patches(model: ViT, images: Float[Tensor, "B C H W"]) -> Bool[
 
 
 def outlier_mask(lengths: Float[np.ndarray, "B rows columns"]) -> Bool[np.ndarray, "B rows columns"]:
-    """Which lengths are far beyond the others, picture by picture."""
+    """Mask of the outlying norms of each image."""
     limits = np.array([outlier_limit(one) for one in lengths])
     return lengths > limits[:, None, None]
 
 
 def outlier_limit(lengths: Float[np.ndarray, "*shape"]) -> float:
-    """The length beyond which a token is an artefact, from all that are given."""
+    """The norm beyond which a token is an outlier among the given ones."""
     median = float(np.median(lengths))
     return max(median + OUTLIER_DEVIATIONS * float(np.median(np.abs(lengths - median))), OUTLIER_RATIO * median)
 
@@ -83,10 +83,10 @@ def outlier_limit(lengths: Float[np.ndarray, "*shape"]) -> float:
 def patch_lens(
     model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None, layer: int | None = None
 ) -> AttributionMap:
-    """The score that each patch's token gives alone after a block, read as the answer is read after the last.
+    """Patch lens: the score of each patch token alone after a block, through the final norm, pooling and head.
 
     Args:
-        targets: the output to explain, see `target.Of`.
+        targets: the output to explain, see `attribution.Targets`.
         layer: the block, counted from 0; None takes the last.
 
     Raises:
@@ -115,10 +115,10 @@ def patch_lens(
 def patch_lens_per_block(
     model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None
 ) -> Float[Tensor, "L B rows columns"]:
-    """The same after each block in turn, from one forward pass.
+    """The patch lens after each block, from one forward pass.
 
     Raises:
-        UsageError: as `lens`.
+        UsageError: as `patch_lens`.
     """
     require_outputs(model, "lens")
     last = resolve_block(model, None, -1)
@@ -135,26 +135,26 @@ def _lens_scores(
     found = []
     for i in blocks:
         patches = recorder.readout_after(i)[:, model.config.prefix :]  # [B, N, P]
-        alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # each prefix token is it, too
+        alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # prefix tokens are copies of it
         outputs = model.head(model.pool(alone)).unflatten(0, patches.shape[:2])  # [B, N, K]
         found.append(outputs.gather(2, target[:, None, None].expand(-1, patches.shape[1], 1))[..., 0])
     return found
 
 
-# How alike the patches of a picture are to one of them, as the model sees them.
+# -- Similarity
 
 
 def patch_similarity(
     model: ViT, images: Float[Tensor, "B C H W"], patch: int, layer: int | None = None
 ) -> AttributionMap:
-    """The cosine between every patch's token and that of patch number `patch`, from -1 to 1.
+    """Cosine similarity of every patch token to that of patch number `patch`, from -1 to 1.
 
     Args:
-        patch: counted from 1 in reading order, as `vitrail inspect --token` does.
-        layer: the block after which tokens are compared, counted from 0; None takes them after the final norm.
+        patch: counted from 1 in reading order, as in `vitrail inspect --token`.
+        layer: compare tokens after this block, counted from 0; None after the final norm.
 
     Raises:
-        UsageError: a patch or block that is not there.
+        UsageError: a patch or block that does not exist.
     """
     grid = patch_grid_of(model, images)
     if not 1 <= patch <= grid.patches:

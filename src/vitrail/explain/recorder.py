@@ -1,4 +1,4 @@
-"""A forward pass whose blocks can be opened afterwards, one at a time, each with a graph of its own; no hooks."""
+"""Recorder of a forward pass: tokens of every block, and blocks with their own autograd graphs, without hooks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ..errors import UsageError
 from ..model.vit import Block, ViT
 
 MAX_ATTENTION_BYTES = 2**29
-"""Bytes of attention weights up to which all opened blocks keep their graphs; above it they are computed again."""
+"""Bytes of attention weights up to which all recorded blocks keep their graphs; above it they are recomputed."""
 
 
 class RecordedBlock(NamedTuple):
-    """One block: what it read, how much its tokens looked at each other, and what it gave, in one graph."""
+    """Input tokens, attention weights and output tokens of one block, in one graph."""
 
     before: Float[Tensor, "B T D"]
     attention: Float[Tensor, "B A T T"]
@@ -26,10 +26,10 @@ class RecordedBlock(NamedTuple):
 
 
 class BlockRecorder:
-    """The tokens before and after every block, and any block from `first` on, opened.
+    """Records the tokens before and after every block, and gives any block from `first` on with its attention.
 
-    Only these compute attention in the open. Where the weights of all of them together need more than `room` bytes,
-    each is computed a second time when it is asked for: the same numbers, one block's memory, a third more time.
+    If the attention weights of these blocks need more than `memory_limit` bytes, each block is recomputed on request:
+    the same values with the memory of one block and a third more time.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class BlockRecorder:
             x, self.places = model.embed(images)
             x = model.encoder.prepare_tokens(x)
         self.tokens: list[Tensor] = [x]
-        """What each block reads, and last what the last one gives."""
+        """The input of each block, then the output of the last one."""
         self._kept: dict[int, RecordedBlock] = {}
         weights = model.config.heads * x.shape[1] ** 2 * len(x) * x.element_size()
         keeps = weights * (model.config.depth - first) <= memory_limit
@@ -54,15 +54,15 @@ class BlockRecorder:
             self.tokens.append(x)
 
     def record_block(self, i: int) -> RecordedBlock:
-        """Block `i` with a fresh graph; it is handed over, not kept."""
+        """Block `i` with a fresh graph, which the recorder does not keep."""
         kept = self._kept.pop(i, None)
         return self._run_block(i) if kept is None else kept
 
     def readout_after(self, i: int, after: Float[Tensor, "B T D"] | None = None) -> Float[Tensor, "B T P"]:
-        """What the pooling would read if block `i` were the last one.
+        """The input of the pooling if block `i` were the last one.
 
         Args:
-            after: what block `i` gives, if it is to be part of a graph.
+            after: the output of block `i` as part of a graph; None takes the recorded one.
         """
         reach = self.model.config.pool_span
         window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-reach:]
@@ -78,7 +78,7 @@ class BlockRecorder:
 
 @contextmanager
 def gradient_mode(model: ViT) -> Iterator[None]:
-    """Dropout off and gradients on inside, whatever the caller has set; afterwards the model's mode is as it was."""
+    """Evaluation mode with gradients, whatever the caller has set; restores the model's mode afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -89,7 +89,7 @@ def gradient_mode(model: ViT) -> Iterator[None]:
 
 
 def resolve_block(model: ViT, layer: int | None, default: int) -> int:
-    """A block that the model has, counted from 0; `default` (-1 is the last) where none is named.
+    """Check a block index, counted from 0; None takes `default` (-1 is the last).
 
     Raises:
         UsageError: there is no such block, or there are no blocks at all.
@@ -103,6 +103,6 @@ def resolve_block(model: ViT, layer: int | None, default: int) -> int:
 
 
 def describe_block_range(model: ViT, first: int) -> str:
-    """The blocks from `first` on, for people."""
+    """The blocks from `first` on as text."""
     last = model.config.depth - 1
     return f"block {last}" if first == last else f"blocks {first} to {last}"

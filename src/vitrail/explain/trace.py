@@ -1,4 +1,4 @@
-"""One picture through the real parts, one after another, with the shape and the file of every step."""
+"""Trace of a forward pass: one image through every step, with its shape, its source file and a note."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ POOLING_WORDS = {
 
 
 class TraceStep(NamedTuple):
-    """What one part made of the picture."""
+    """The output of one step."""
 
     name: str
     file: str
-    """Inside the package, with forward slashes."""
+    """Path inside the package, with forward slashes."""
     shape: tuple[int, ...]
     note: str
 
 
 def trace_forward(model: ViT, spec: ImageSpec, image: ImageInput) -> list[TraceStep]:
-    """Every step from the file to the outputs, each made by running the part that a prediction runs.
+    """Run every step from the file to the outputs with the parts that a prediction uses.
 
     Raises:
-        DataError: the picture cannot be read.
+        DataError: the image cannot be read.
         UsageError: its size after fitting is not a multiple of the patch.
     """
     was_training = model.training
@@ -84,7 +84,7 @@ def _trace_preprocessing(spec: ImageSpec, image: ImageInput) -> tuple[Tensor, li
 
 
 def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
-    """The lines of `ViT.forward` and `Encoder.forward`, opened up."""
+    """The steps of `ViT.forward` and `Encoder.forward`, one by one."""
     config = model.config
     padded = pad_to_patches(images, config.patch) if config.pad else images
     flat = patchify(padded, config.patch)  # [1, N, P]

@@ -1,1 +1,1 @@
-"""One self-contained page that says what a run is worth, built from what the run stored."""
+"""Reports of a run, built from its stored files: HTML pages, model cards, data cards, and the CLAIM appendix."""

@@ -1,6 +1,7 @@
-"""A first page for one reader: what is looked for, what is left unanswered, what is worst, what is not known.
+"""First page of a report for one audience, radiology or inspection: error rates, abstention, failures and limits.
 
-`radiology.py` and `inspection.py` add what their readers ask beyond that.
+`AudienceRequest` holds the options, `build_first_page` what both audiences share, and `radiology_context` and
+`inspection_context` what their templates need beyond that.
 """
 
 from __future__ import annotations
@@ -38,9 +39,97 @@ from .task_sections import find_largest_confusions
 from .thumbnails import StoredThumbnail
 from .uncertainty import AbstentionSummary, summarize_abstention
 
+Audience = Literal["radiology", "inspection"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudienceRequest:
+    """Options of the first page."""
+
+    audience: Audience
+    positive: str = ""
+    """The only class or label on the page; empty: all labels, or see `operating_points.target_class_indices`."""
+    prevalence: str = ""
+    """Prevalence where the model will be used: "0.05", or "NAME=0.05,OTHER=0.01"."""
+    parts_per_minute: float | None = None
+    """Throughput of the inspected line."""
+    hours: float | None = None
+    """Length of a shift."""
+
+    def __post_init__(self) -> None:
+        paced = (self.parts_per_minute, self.hours)
+        if self.audience != "inspection" and paced != (None, None):
+            raise UsageError("--parts-per-minute and --hours are for --for inspection. Leave them out.")
+        if (self.parts_per_minute is None) != (self.hours is None):
+            raise UsageError("--parts-per-minute and --hours make the parts of a shift together. Give both or neither.")
+        for name, value in (("--parts-per-minute", self.parts_per_minute), ("--hours", self.hours)):
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name} must be above 0. Got {value:g}.")
+
+    @property
+    def parts_per_shift(self) -> float | None:
+        """Parts in a shift, if given."""
+        return None if self.parts_per_minute is None or self.hours is None else self.parts_per_minute * 60 * self.hours
+
+    def check_run(self, task: Task, names: Sequence[str]) -> None:
+        """Check the request against a run.
+
+        Raises:
+            UsageError: a regression run, or `positive` is none of its classes or labels.
+        """
+        if task == "number":
+            raise UsageError(
+                f"--for {self.audience} speaks of what is found and missed, and this run answers with numbers. "
+                "Leave --for out."
+            )
+        if self.positive and self.positive not in names:
+            what = "classes" if task == "classes" else "labels"
+            raise UsageError(f"--positive must be one of the {what} {_join_names(names)}. Got {self.positive!r}.")
+
+    def parse_prevalences(self, names: Sequence[str]) -> dict[str, float]:
+        """Parse the prevalences, by name.
+
+        Args:
+            names: the classes or labels on the page.
+
+        Raises:
+            UsageError: no fraction, a name that is not on the page, or one fraction for several names.
+        """
+        words = [word.strip() for word in self.prevalence.split(",") if word.strip()]
+        found: dict[str, float] = {}
+        for word in words:
+            name, equals, share = word.rpartition("=")
+            if not equals and len(names) > 1:
+                raise UsageError(
+                    f"--prevalence {word} is one share, and this page speaks of {len(names)}: write "
+                    f"--prevalence {names[0]}={word},{names[1]}=..., or name one with --positive."
+                )
+            name = name if equals else names[0]
+            if name not in names:
+                raise UsageError(f"--prevalence must name one of {_join_names(names)}. Got {name!r}.")
+            found[name] = _parse_share(share)
+        return found
+
+
+def _parse_share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise UsageError(f"--prevalence must be a share between 0 and 1, for example 0.05. Got {text!r}.")
+    return share
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+# -- What both audiences share
+
 
 class MissingItem(NamedTuple):
-    """Something that a reader asks for and this report does not have."""
+    """Something that the audience needs and this report does not have."""
 
     what: str
     reason: str
@@ -48,37 +137,37 @@ class MissingItem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FirstPage:
-    """What both readers are told."""
+    """The content that both audiences share."""
 
     request: AudienceRequest
     targets: list[BinaryTarget]
     target_guessed: bool
-    """Whether nobody said which of two classes is looked for."""
+    """Whether the positive one of two classes was not given."""
     abstention: AbstentionSummary
     misses: list[WrongPrediction]
     false_alarms: list[WrongPrediction]
     limits: list[str]
-    """Sentences."""
+    """Sentences on the limits of the evaluation."""
     provenance: Provenance
     extra_findings: ExtraFindings
     num_train_copies: int
-    """Pictures of the table that are the same, or nearly, as one that was learnt from."""
+    """Images of the table that are exact or near copies of training images."""
     has_maps: bool
-    """Whether the report shows where answers come from."""
+    """Whether the report has attribution maps."""
 
     @property
     def worst(self) -> WrongPrediction | None:
-        """The worst miss, or the worst false alarm where nothing was missed."""
+        """The worst miss, or without misses the worst false alarm."""
         return next(iter([*self.misses, *self.false_alarms]), None)
 
     @property
     def most_missed(self) -> BinaryTarget | None:
-        """What is missed most, among what is not too rare to say."""
+        """The target with the highest miss rate; rare targets only where all are rare."""
         return _highest_rate([(thing.miss_rate.value, thing) for thing in self.targets if thing.miss_rate is not None])
 
     @property
     def most_false_alarms(self) -> BinaryTarget | None:
-        """What is seen most often where it is not."""
+        """The target with the highest false alarm rate; rare targets only where all are rare."""
         return _highest_rate(
             [(thing.false_alarm_rate.value, thing) for thing in self.targets if thing.false_alarm_rate is not None]
         )
@@ -93,13 +182,13 @@ def build_first_page(
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> FirstPage:
-    """From what a run has stored.
+    """Build the first page from the files of a run.
 
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
 
     Raises:
-        UsageError: the run cannot be asked so.
+        UsageError: the request does not fit the run.
         DamagedFileError: a stored file that cannot be read.
     """
     names, groups = output_names(predictions), provenance.load_groups(folder, len(predictions))
@@ -125,14 +214,14 @@ def build_first_page(
 
 
 def _is_target_guessed(facts: ReportFacts, request: AudienceRequest) -> bool:
-    """Whether one of two classes is looked for without anybody having said so."""
+    """Whether the positive one of two classes was chosen by default."""
     return facts.task == "classes" and len(facts.classes) == 2 and not (request.positive or facts.decisions.positive)
 
 
 def _highest_rate(pairs: Sequence[tuple[float, BinaryTarget]]) -> BinaryTarget | None:
-    """The one with the highest rate; rare ones only where all are."""
-    often = [pair for pair in pairs if not _is_rare(pair[1])] or pairs
-    return max(often, key=lambda pair: pair[0])[1] if often else None
+    """The target with the highest rate; rare targets only where all are rare."""
+    candidates = [pair for pair in pairs if not _is_rare(pair[1])] or pairs
+    return max(candidates, key=lambda pair: pair[0])[1] if candidates else None
 
 
 def _is_rare(target: BinaryTarget) -> bool:
@@ -142,60 +231,60 @@ def _is_rare(target: BinaryTarget) -> bool:
 def _describe_limits(
     facts: ReportFacts, metrics: TaskMetrics, targets: Sequence[BinaryTarget], has_groups: bool
 ) -> list[str]:
-    """What a reader must know before believing a figure."""
-    said = [f"All figures come from {metrics.n:,} pictures of one source, {facts.source}; no other was tested."]
+    """Sentences on the limits of the metrics."""
+    limits = [f"All figures come from {metrics.n:,} pictures of one source, {facts.source}; no other was tested."]
     if metrics.groups is None:
-        said.append(
+        limits.append(
             "Nobody said which pictures are of one patient, part or film (--group COLUMN). If some are, intervals are "
             "narrower than they should be."
         )
     elif has_groups:
-        said.append(f"The pictures come in {metrics.groups:,} groups, such as patients, and intervals count groups.")
+        limits.append(f"The pictures come in {metrics.groups:,} groups, such as patients, and intervals count groups.")
     else:
-        said.append(
+        limits.append(
             f"The pictures come in {metrics.groups:,} groups, but this run has not stored which belong together, so "
             "the intervals of this page count pictures and are narrower than they should be."
         )
     if rare := [thing.name for thing in targets if _is_rare(thing)]:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
-        said.append(
+        limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
         )
     if facts.decisions.temperature:
-        said.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
+        limits.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
     else:
-        said.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
-    return said
+        limits.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
+    return limits
 
 
 def _read_check_warnings(folder: Path) -> list[str]:
-    """Warnings of the data doctor, as they were before the training."""
+    """Warnings of the data check before the training."""
     return [str(one["text"]) for one in _read_issues(folder) if one.get("severity") == "warning"]
 
 
 def _count_train_copies(folder: Path, predictions: TaskPredictions) -> int:
-    """How many pictures of the table the data doctor has found in the training pictures, too."""
+    """Number of images of the table that the data check found in the training images too."""
     codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
     found = {name for one in _read_issues(folder) if one.get("code") in codes for name in one.get("pictures", [])}
     return len(found & set(predictions.ids))
 
 
 def _read_issues(folder: Path) -> list[dict[str, Any]]:
-    """What the data doctor has found, as stored."""
+    """The stored issues of the data check."""
     return list((provenance.read_json_table(folder / "check.json") or {}).get("concerns", []))
 
 
-# The first page for an inspection: escapes and false rejects of a shift, thresholds to choose from, worst failures.
+# -- Inspection: expected escapes and false rejects of a shift, and thresholds to choose from
 
 INSPECTION_TEMPLATE = "inspection.html.j2"
 DEFAULT_PARTS = 1000
-"""That are counted where nobody said how many a shift has."""
+"""Parts of a shift, if not given."""
 MAX_CHOICES = 2
-"""Defects whose thresholds a page shows: those that escape most often."""
+"""Defects with a table of thresholds: those with the most expected escapes."""
 
 
 class ExpectedCount(NamedTuple):
-    """Parts that are expected, with the interval of their share."""
+    """Expected number of parts, with the interval of the rate."""
 
     value: float
     low: float
@@ -203,7 +292,7 @@ class ExpectedCount(NamedTuple):
 
 
 class ShiftDefect(NamedTuple):
-    """One defect in a shift."""
+    """Expected errors of one defect in a shift."""
 
     target: BinaryTarget
     escapes: ExpectedCount | None
@@ -211,23 +300,23 @@ class ShiftDefect(NamedTuple):
 
 
 class PartsLot(NamedTuple):
-    """How many parts are counted."""
+    """The number of parts that expected counts refer to."""
 
     parts: float
     words: str
-    """Such as "a shift"."""
+    """Text for the page, such as "a shift"."""
 
     def expected_escapes(self, target: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
-        """Parts with it that pass."""
+        """Defective parts that pass."""
         return _scale_to_parts(self.parts * target.prevalence, missed)
 
     def expected_rejects(self, target: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
-        """Parts without it that are rejected."""
+        """Parts without the defect that are rejected."""
         return _scale_to_parts(self.parts * (1 - target.prevalence), alarms)
 
 
 def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskMetrics, folder: Path) -> dict[str, Any]:
-    """What `inspection.html.j2` needs.
+    """Context of `inspection.html.j2`.
 
     Raises:
         DataError, DamagedFileError: a stored file that cannot be read.
@@ -260,7 +349,7 @@ def _scale_to_parts(parts: float, share: Proportion | None) -> ExpectedCount | N
 def _all_operating_points(
     targets: Sequence[BinaryTarget], first_page: FirstPage, facts: ReportFacts, folder: Path
 ) -> list[ThresholdChoices]:
-    """By the validation pictures, where the run has stored its answers to them."""
+    """Operating points, chosen on the validation predictions if the run has stored them."""
     path = folder / "predictions" / "val.csv"
     if facts.held_out_split == "val" or not path.is_file():
         return [compute_operating_points(thing, None) for thing in targets]
@@ -271,7 +360,7 @@ def _all_operating_points(
 
 
 def _seconds_per_image(facts: ReportFacts, folder: Path) -> float | None:
-    """Seconds a picture took at most: those of the whole evaluation by the pictures that were answered."""
+    """Upper bound of the seconds per image: time of the whole evaluation divided by its images."""
     actual = (provenance.read_json_table(folder / "cost.json") or {}).get("actual")
     pictures = sum(count.n for count in facts.counts if count.split in ("val", "test"))
     return actual["evaluation"] / pictures if isinstance(actual, dict) and pictures else None
@@ -294,116 +383,28 @@ def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[M
     return found
 
 
-# What a person asks of a report's first page: for whom it is, what is looked for, and where it will be used.
-
-Audience = Literal["radiology", "inspection"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AudienceRequest:
-    """A first page for one reader."""
-
-    audience: Audience
-    positive: str = ""
-    """The only class or label that the page speaks of; empty: all labels, or the classes that make sense."""
-    prevalence: str = ""
-    """Where it will be used, the share that has what is looked for: "0.05", or "NAME=0.05,OTHER=0.01"."""
-    parts_per_minute: float | None = None
-    """Of an inspection."""
-    hours: float | None = None
-    """Of a shift."""
-
-    def __post_init__(self) -> None:
-        paced = (self.parts_per_minute, self.hours)
-        if self.audience != "inspection" and paced != (None, None):
-            raise UsageError("--parts-per-minute and --hours are for --for inspection. Leave them out.")
-        if (self.parts_per_minute is None) != (self.hours is None):
-            raise UsageError("--parts-per-minute and --hours make the parts of a shift together. Give both or neither.")
-        for name, value in (("--parts-per-minute", self.parts_per_minute), ("--hours", self.hours)):
-            if value is not None and not 0 < value < float("inf"):
-                raise UsageError(f"{name} must be above 0. Got {value:g}.")
-
-    @property
-    def parts_per_shift(self) -> float | None:
-        """Of a shift."""
-        return None if self.parts_per_minute is None or self.hours is None else self.parts_per_minute * 60 * self.hours
-
-    def check_run(self, task: Task, names: Sequence[str]) -> None:
-        """Refuse what this run cannot be asked.
-
-        Raises:
-            UsageError: numbers, or a name that is none of its classes or labels.
-        """
-        if task == "number":
-            raise UsageError(
-                f"--for {self.audience} speaks of what is found and missed, and this run answers with numbers. "
-                "Leave --for out."
-            )
-        if self.positive and self.positive not in names:
-            what = "classes" if task == "classes" else "labels"
-            raise UsageError(f"--positive must be one of the {what} {_join_names(names)}. Got {self.positive!r}.")
-
-    def parse_prevalences(self, names: Sequence[str]) -> dict[str, float]:
-        """Those that were stated.
-
-        Args:
-            names: what the page speaks of.
-
-        Raises:
-            UsageError: no share, a name that the page does not speak of, or one share for several.
-        """
-        words = [word.strip() for word in self.prevalence.split(",") if word.strip()]
-        found: dict[str, float] = {}
-        for word in words:
-            name, equals, share = word.rpartition("=")
-            if not equals and len(names) > 1:
-                raise UsageError(
-                    f"--prevalence {word} is one share, and this page speaks of {len(names)}: write "
-                    f"--prevalence {names[0]}={word},{names[1]}=..., or name one with --positive."
-                )
-            name = name if equals else names[0]
-            if name not in names:
-                raise UsageError(f"--prevalence must name one of {_join_names(names)}. Got {name!r}.")
-            found[name] = _parse_share(share)
-        return found
-
-
-def _parse_share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 < share < 1:
-        raise UsageError(f"--prevalence must be a share between 0 and 1, for example 0.05. Got {text!r}.")
-    return share
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-
-
-# The first page for radiology: what an answer means for a hundred similar patients, and when to distrust it.
+# -- Radiology: predictive values and icon arrays of a hundred patients
 
 RADIOLOGY_TEMPLATE = "radiology.html.j2"
 PROBABILITY_RANGES = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
-"""Of probabilities, with 0.7 in the middle of one; a range holds its lower end, and the last one both."""
+"""Half-open ranges of probabilities, with 0.7 in the middle of one; the last one includes both ends."""
 MAX_ICON_ARRAYS = 14
-"""Findings with a picture of a hundred patients; the table holds all."""
+"""Largest number of findings with icon arrays; the table has all findings."""
 
 
 class RadiologyFinding(NamedTuple):
-    """One finding."""
+    """One finding with its icon array and its rates by probability."""
 
     target: BinaryTarget
     people: IconArrayCounts | None
     drawing: str
-    """A hundred panes as an SVG element; empty where it is too rare for a hundred, or there are too many findings."""
+    """Icon array as an SVG element; empty for a finding too rare for 100 patients, or with too many findings."""
     rate_by_probability: list[Proportion | None]
-    """Of the pictures with a probability of each range those that have it."""
+    """Observed rate of the finding in each of PROBABILITY_RANGES."""
 
 
 def radiology_context(first_page: FirstPage) -> dict[str, Any]:
-    """What `radiology.html.j2` needs."""
+    """Context of `radiology.html.j2`."""
     return {
         "first": first_page,
         "findings": [_make_finding(thing, len(first_page.targets) <= MAX_ICON_ARRAYS) for thing in first_page.targets],

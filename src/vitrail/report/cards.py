@@ -1,4 +1,4 @@
-"""What a model card says of a model's worth: the figures of the report, in Markdown, for the bundle's README.md."""
+"""Model card and data card: metrics in Markdown for a bundle's README.md, and facts about the images of a source."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from . import provenance
 from .provenance import ReportFacts, SplitCount
 
 MAX_CARD_ROWS = 50
-"""Classes, labels or columns that a card lists."""
+"""Rows of the table of classes, labels or columns."""
 SPLIT_DESCRIPTIONS = {"test": "test pictures that it has not learnt from", "val": "validation pictures"}
 
 
 class MetricLine(NamedTuple):
-    """A figure as words."""
+    """A metric as text."""
 
     name: str
     value: str
@@ -36,11 +36,11 @@ def performance_section(
     counts: Sequence[SplitCount],
     fingerprint: str,
 ) -> str:
-    """Figures with intervals, what is left unanswered, and the pictures, as the lines of a card.
+    """The performance section of a model card: metrics with intervals, abstention, and splits.
 
     Args:
-        metrics: of the held-out pictures.
-        predictions: the table that they were measured on.
+        metrics: of the held-out split.
+        predictions: the table that they were computed from.
         counts: the splits of the source.
     """
     what = SPLIT_DESCRIPTIONS.get(metrics.split, f"{metrics.split} pictures")
@@ -69,7 +69,7 @@ def performance_section(
 
 
 def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
-    """The figures of all classes, labels or columns together."""
+    """Metrics over all classes, labels or columns."""
     if isinstance(metrics, ClassificationMetrics):
         shares = [
             _percent_line("Accuracy", metrics.accuracy, metrics.accuracy_interval),
@@ -94,7 +94,7 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
 
 
 def format_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    """A share with its interval, in per cent; a dash where nothing was measured."""
+    """A fraction with its interval in per cent; a dash for None."""
     return (
         _format_percent(value)
         if interval is None
@@ -103,7 +103,7 @@ def format_with_interval(value: float | None, interval: tuple[float, float] | No
 
 
 def _per_output_table(metrics: TaskMetrics) -> list[str]:
-    """A table of classes, labels or columns."""
+    """Table of classes, labels or columns."""
     if isinstance(metrics, ClassificationMetrics):
         heads = ["Class", "Pictures", "Recall", "Precision", "F1"]
         rows = [_class_row(one) for one in metrics.per_class[:MAX_CARD_ROWS]]
@@ -148,7 +148,7 @@ def _column_row(metrics: PerColumnMetrics) -> list[str]:
 
 
 def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> list[str]:
-    """What is left unanswered, and why."""
+    """Abstention rules and counts."""
     rules = []
     if decisions.unlike is not None:
         rules.append("pictures less like those of the training than 99 % of the validation pictures are (`unlike`)")
@@ -165,7 +165,7 @@ def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> lis
 
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of Markdown."""
+    """A Markdown table as lines."""
     return [
         f"| {' | '.join(heads)} |",
         "|---" * len(heads) + "|",
@@ -205,61 +205,61 @@ def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-# The data card: what the pictures are, how many of each kind, and what the data doctor found, as the run stored it.
+# -- Data card
 
 MAX_CARD_CLASSES = 30
-"""Lines of the table; of more classes the rarest are shown."""
+"""Rows of the table of classes; the rarest of more classes are shown."""
 SEVERITY_WORDS = {"stop": "would stop a training", "warning": "warning", "hint": "to be known"}
 ALL_CLASSES = "all"
 MAX_EXAMPLES = 3
-"""Examples of what the doctor found."""
+"""Examples of an issue."""
 
 
 class DataCardIssue(NamedTuple):
-    """One thing that the doctor found."""
+    """An issue of the data check."""
 
     word: str
     text: str
     advice: str
     examples: str
-    """Some of its pictures by id: copies joined by an equal sign."""
+    """Ids of some of its images; copies are joined by an equal sign."""
 
 
 class DataCard(NamedTuple):
-    """What is known of a source's pictures."""
+    """Facts about the images of a source."""
 
     num_images: int
     num_checked: int
     num_unreadable: int
-    """That cannot be used."""
+    """Images that cannot be decoded."""
     smallest: str
     largest: str
-    """Height x width and the id; empty where nothing was looked at."""
+    """Height x width and the id; empty if no image was checked."""
     kinds: str
-    """Each file format, and how many of it where there are several."""
+    """File formats, with counts if there are several."""
     values: str
-    """The same of the types of stored values."""
+    """Types of stored values, with counts if there are several."""
     remarks: str
-    """What the decoder noticed, and how often."""
+    """Remarks of the decoder, with counts."""
     splits: list[str]
     counts: list[tuple[str, list[int]]]
-    """Of each class its pictures in each split."""
+    """Images of each class in each split."""
     left_out: int
     """Classes that the table does not show."""
     groups: int | None
-    """Groups that the held-out pictures come in."""
+    """Number of groups of the held-out images."""
     issues: list[DataCardIssue]
     notes: list[str]
     fingerprint: str
 
 
 def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> DataCard | None:
-    """From check.json and data.json; None where the run has no check.json.
+    """Read the data card from check.json and data.json; None without check.json.
 
-    A folder of several folds has those of its first one, whose splits count for nothing then.
+    A cross-validation folder has those of its first fold, whose splits are merged.
 
     Raises:
-        DamagedFileError: a file that is there and is not JSON.
+        DamagedFileError: a file is not JSON.
     """
     found, first = provenance.read_json_table(folder / "check.json"), folder / "fold-0"
     folds = found is None
@@ -299,7 +299,7 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
 
 
 def _class_counts(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[list[str], list[tuple[str, list[int]]]]:
-    """Split names, and for each class a number for each of them."""
+    """Split names, and for each class its count in each of them."""
     splits = [split for split, counts in table.items() if any(counts.values())]
     names = list(table[splits[0]]) if splits else []
     rows = [(name, [table[split].get(name, 0) for split in splits]) for name in names]
@@ -307,7 +307,7 @@ def _class_counts(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[
 
 
 def _format_examples(groups: Sequence[Sequence[str]], images: Sequence[str]) -> str:
-    """The first of the groups, or where there are none, of the pictures, and how many more there are."""
+    """The first groups, or without groups the first images, and how many more there are."""
     names = [" = ".join(group) for group in groups] or list(images)
     more = f" and {len(names) - MAX_EXAMPLES:,} more, in check.json" if len(names) > MAX_EXAMPLES else ""
     return f"{', '.join(names[:MAX_EXAMPLES])}{more}"

@@ -1,4 +1,7 @@
-"""Small line charts as SVG text; the page's style sheet gives the colours, so they follow light and dark."""
+"""SVG charts of the report: line charts, learning curves, reliability diagrams, dot plots and icon arrays.
+
+The page's style sheet sets the colours, so that they follow the light or dark theme.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +30,23 @@ AxisRange = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class ChartLine:
-    """One curve. Points that are not finite are left out."""
+    """A curve; points that are not finite are left out."""
 
     name: str
     points: Sequence[tuple[float, float]]
     """(x, y), x rising."""
     style: Literal["first", "second", "faint", "guide", "points"] = "first"
-    """How the style sheet draws it; points are not joined."""
+    """Class in the style sheet; "points" are not joined."""
     dots: bool = False
-    """Mark every point: for figures that were measured a few times only."""
+    """Mark every point, for curves with few points."""
     error_bars: Sequence[tuple[float, float]] = ()
-    """Of each point where its true height may lie."""
+    """Interval of each point."""
 
 
 def draw_line_chart(
     lines: Sequence[ChartLine], x_label: str, y_format: Callable[[float], str], x: AxisRange, y: AxisRange, title: str
 ) -> str:
-    """An SVG element with axes, round ticks and the given lines; `title` is what a screen reader says."""
+    """Line chart as an SVG element, with axes and round ticks; `title` is for screen readers."""
     x_ticks, y_ticks = axis_ticks(x, 5), axis_ticks(y, 5)
     place = _AxisTransform(x, y)
     parts = [f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{escape(title)}">']
@@ -71,7 +74,7 @@ def draw_line_chart(
 
 
 def axis_range(values: Sequence[float], floor: float | None = None, ceiling: float | None = None) -> AxisRange:
-    """A range around the finite values with a little air, held inside floor and ceiling; never empty."""
+    """Range of the finite values with a margin, clipped to floor and ceiling; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
     air = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
@@ -91,7 +94,7 @@ def axis_ticks(span: AxisRange, target_count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class _AxisTransform:
-    """From figures to points of the drawing."""
+    """From values to coordinates of the drawing."""
 
     x_range: AxisRange
     y_range: AxisRange
@@ -126,21 +129,21 @@ def _draw_curve(line: ChartLine, transform: _AxisTransform) -> str:
     return "".join([*bars, *parts])
 
 
-# The learning curves of a run, from metrics.jsonl.
+# -- Learning curves from metrics.jsonl
 
 MAX_CURVE_POINTS = 240
-"""Points of one curve on the page; longer histories are averaged in stretches."""
+"""Points of one curve; longer histories are averaged in intervals."""
 
 CurvePoints = list[tuple[float, float]]
 
 
 def read_history(path: Path) -> dict[str, CurvePoints]:
-    """Every figure of metrics.jsonl as (step, value), steps rising.
+    """Read every metric of metrics.jsonl as (step, value), sorted by step; empty without a file.
 
-    A step that is written twice, as after a resume, keeps its last value. Lines that are not JSON, such as the torn
-    last one of a run that lost its power, are passed over, and so is a missing file.
+    A step that is written twice, as after a resume, keeps its last value. Lines that are not JSON, such as a truncated
+    last line, are skipped.
     """
-    found: dict[str, dict[float, float]] = {}
+    history: dict[str, dict[float, float]] = {}
     lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines() if Path(path).exists() else []
     for line in lines:
         try:
@@ -150,12 +153,12 @@ def read_history(path: Path) -> dict[str, CurvePoints]:
             continue
         for name, value in figures.items():
             if isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(name, {})[step] = float(value)
-    return {name: sorted(values.items()) for name, values in found.items()}
+                history.setdefault(name, {})[step] = float(value)
+    return {name: sorted(values.items()) for name, values in history.items()}
 
 
 def draw_loss_chart(figures: dict[str, CurvePoints]) -> str | None:
-    """Training loss, faint as measured and firm when smoothed, and validation loss; None without a history."""
+    """Training loss, raw and smoothed, and validation loss; None without a history."""
     train, val = downsample_points(figures.get("loss", [])), figures.get("val_loss", [])
     lines = [
         ChartLine(name="training", points=train, style="faint"),
@@ -167,7 +170,7 @@ def draw_loss_chart(figures: dict[str, CurvePoints]) -> str | None:
 
 
 def draw_accuracy_chart(figures: dict[str, CurvePoints]) -> str | None:
-    """Validation accuracy as it rose; None where it was not measured."""
+    """Validation accuracy by step; None where it was not measured."""
     points = [(step, 100 * share) for step, share in figures.get("val_accuracy", [])]
     line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
     span = axis_range([y for _, y in points], floor=0.0, ceiling=100.0)
@@ -175,7 +178,7 @@ def draw_accuracy_chart(figures: dict[str, CurvePoints]) -> str | None:
 
 
 def draw_score_chart(figures: dict[str, CurvePoints], name: str) -> str | None:
-    """Another validation figure of at most 1, such as `AUROC` or `R2`, as it rose; None where it was not measured."""
+    """Another validation metric of at most 1, such as `AUROC` or `R2`, by step; None where it was not measured."""
     points = figures.get(f"val_{name.lower()}", [])
     line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
     span = axis_range([y for _, y in points], ceiling=1.0)
@@ -183,7 +186,7 @@ def draw_score_chart(figures: dict[str, CurvePoints], name: str) -> str | None:
 
 
 def draw_lr_chart(figures: dict[str, CurvePoints]) -> str | None:
-    """The learning rate as it was; None where it was not written down."""
+    """Learning rate by step; None where it was not logged."""
     points = downsample_points(figures.get("lr", []))
     line = ChartLine(name="rate", points=points)
     span = (0.0, 1.06 * max((y for _, y in points), default=1.0) or 1.0)
@@ -191,15 +194,15 @@ def draw_lr_chart(figures: dict[str, CurvePoints]) -> str | None:
 
 
 def downsample_points(points: CurvePoints) -> CurvePoints:
-    """At most `MOST_POINTS` points: means of equal stretches, each at its last step."""
+    """At most MAX_CURVE_POINTS points: means of equal intervals, each at its last step."""
     if len(points) <= MAX_CURVE_POINTS:
         return points
-    stretches = np.array_split(np.array(points), MAX_CURVE_POINTS)
-    return [(float(part[-1, 0]), float(part[:, 1].mean())) for part in stretches]
+    intervals = np.array_split(np.array(points), MAX_CURVE_POINTS)
+    return [(float(part[-1, 0]), float(part[:, 1].mean())) for part in intervals]
 
 
 def smooth_points(points: CurvePoints, reach: int = 4) -> CurvePoints:
-    """Each value replaced by the mean of itself and up to `reach` neighbours on either side, so nothing lags."""
+    """Centred moving average over up to `reach` neighbours on either side."""
     values = [value for _, value in points]
     near = (values[max(0, i - reach) : i + reach + 1] for i in range(len(values)))
     return [(step, sum(some) / len(some)) for (step, _), some in zip(points, near, strict=True)]
@@ -210,20 +213,20 @@ def _draw_step_chart(lines: Sequence[ChartLine], y: AxisRange, text: str, title:
     return draw_line_chart(lines, "step", text.format, (0.0, last), y, title)
 
 
-# Do probabilities mean what they say: how often answers come true by their probability, as charts.
+# -- Reliability diagrams
 
 MIN_IMAGES = 100
-"""Pictures that a chart of shares needs; with fewer it would show noise."""
+"""Images that a reliability diagram needs; with fewer it would show noise."""
 NUM_CHART_BINS = 10
 MAX_LABEL_CHARTS = 6
-"""Labels with a chart: those that are farthest off."""
+"""Labels with a chart: those with the largest calibration error."""
 
 
 class CalibrationChart(NamedTuple):
-    """Calibration with and without the temperature."""
+    """Reliability diagram and calibration error, with and without the temperature."""
 
     name: str
-    """Of a label; empty for classes."""
+    """Name of the label; empty for classes."""
     chart: str
     error: float
     error_before: float | None
@@ -233,9 +236,10 @@ class CalibrationChart(NamedTuple):
 def classification_calibration(
     probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray, " n"], fitted_decisions: Decisions
 ) -> CalibrationChart:
-    """How often the likeliest class is right.
+    """Accuracy by confidence.
 
-    The temperature is taken off again by what it does: it raises every probability to the power 1 / temperature.
+    The curve without temperature is recovered from the probabilities, which the temperature raised to the power
+    1 / temperature.
     """
     plain, temperature = None, None
     if fitted_decisions.temperature:
@@ -246,9 +250,9 @@ def classification_calibration(
 
 
 def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions: Decisions) -> list[CalibrationChart]:
-    """How often each label is there, for labels with enough known pictures of either kind; the farthest off first."""
+    """Reliability of each label with enough known positives and negatives, the largest calibration error first."""
     assert predictions.targets is not None
-    found = []
+    label_charts = []
     for k, name in enumerate(predictions.classes):
         known = predictions.known_mask[:, k]
         chances, there = (
@@ -258,15 +262,15 @@ def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions:
         if len(there) < MIN_IMAGES or min(there.sum(), (~there).sum()) < MIN_IMAGES_PER_SIDE:
             continue
         temperature = fitted_decisions.temperature[k] if fitted_decisions.temperature else None
-        temperature = None if temperature == 1 else temperature  # one that nobody fitted
+        temperature = None if temperature == 1 else temperature  # 1 means that it was not fitted
         plain = None if temperature is None else _undo_temperature(chances, temperature)
         words = ("probability, %", f"Share of pictures with {name} by its probability")
-        found.append(_make_calibration_chart(name, chances, there, plain, temperature, words))
-    return sorted(found, key=lambda one: -one.error)
+        label_charts.append(_make_calibration_chart(name, chances, there, plain, temperature, words))
+    return sorted(label_charts, key=lambda one: -one.error)
 
 
 def _undo_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """The sigmoid of the logits as they were before they were divided."""
+    """Sigmoid probabilities before temperature scaling."""
     inside = np.clip(probabilities, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
     return np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))
 
@@ -279,7 +283,7 @@ def _make_calibration_chart(
     temperature: float | None,
     words: tuple[str, str],
 ) -> CalibrationChart:
-    """Args: words: below the axis, and for a screen reader."""
+    """Args: words: axis label, and title for screen readers."""
     lines, before = [], None
     if plain is not None:
         before = calibration.debiased_calibration_error(plain, outcomes)
@@ -302,16 +306,16 @@ def _make_calibration_chart(
     )
 
 
-# A chart of figures with their intervals, one line each, as SVG text; the page's style sheet gives the colours.
+# -- Dot plot of values with intervals
 
 DOT_WIDTH, DOT_ROW_HEIGHT = 680, 24
 DOT_LEFT, DOT_RIGHT, DOT_TOP, DOT_BOTTOM = 170, 66, 8, 30
 MAX_NAME_LENGTH = 24
-"""Letters of a name; the whole of a longer one is told when it is pointed at."""
+"""Letters of a name before it is truncated."""
 
 
 class DotPlotRow(NamedTuple):
-    """One line of the chart."""
+    """One row of a dot plot."""
 
     name: str
     value: float
@@ -319,11 +323,11 @@ class DotPlotRow(NamedTuple):
 
 
 def draw_dot_plot(rows: Sequence[DotPlotRow], span: AxisRange, title: str, guide: float) -> str:
-    """An SVG element: names on the left, dots and intervals, values on the right, and a dashed line at `guide`.
+    """Dot plot as an SVG element: names, dots with intervals, values, and a dashed line at `guide`.
 
     Args:
-        span: what the axis shows; figures beyond it stand at its ends.
-        title: what a screen reader says.
+        span: range of the axis; values beyond it are clipped to its ends.
+        title: for screen readers.
     """
     height = DOT_TOP + DOT_ROW_HEIGHT * len(rows) + DOT_BOTTOM
     base = height - DOT_BOTTOM
@@ -357,16 +361,16 @@ def _dot_x(value: float, span: AxisRange) -> float:
     return DOT_LEFT + (min(max(value, low), high) - low) / (high - low) * (DOT_WIDTH - DOT_LEFT - DOT_RIGHT)
 
 
-# What happens to a hundred people, each a pane of a window: found, missed, alarmed for nothing, rightly left alone.
+# -- Icon array: expected outcomes for a hundred people, one pane each
 
 PANE_SIDE, PANE_GAP, PANES_PER_ROW = 13, 3, 20
 MIN_PRESENT = 2.0
-"""Of so many people at least one in a round number must have what is looked for, or the number is made larger."""
+"""Least expected number of positives, and of negatives, or the population is enlarged."""
 POPULATION_SIZES = (100, 1000, 10000, 100000)
 
 
 class IconArrayCounts(NamedTuple):
-    """A round number of people, in whole ones."""
+    """Expected confusion counts for a round number of people."""
 
     n: int
     true_positives: int
@@ -376,17 +380,17 @@ class IconArrayCounts(NamedTuple):
 
     @property
     def present(self) -> int:
-        """Those who have it."""
+        """People with the finding."""
         return self.true_positives + self.false_negatives
 
     @property
     def predicted_positives(self) -> int:
-        """Those who are said to have it."""
+        """People with a positive prediction."""
         return self.true_positives + self.false_positives
 
 
 def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
-    """What becomes of a hundred people, or of more where it is rare; None where a rate could not be measured."""
+    """Expected counts for a hundred people, or more for a rare finding; None where a rate is unknown."""
     if target.miss_rate is None or target.false_alarm_rate is None:
         return None
     least = min(target.prevalence, 1 - target.prevalence)
@@ -397,7 +401,7 @@ def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
 
 
 def draw_icon_array(counts: IconArrayCounts, name: str) -> str:
-    """An SVG element with a hundred panes in rows of twenty; the page's style sheet gives the colours."""
+    """Icon array of a hundred panes in rows of twenty, as an SVG element."""
     step = PANE_SIDE + PANE_GAP
     width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
     says = (

@@ -1,4 +1,4 @@
-"""The doctor's page: what `vitrail check` found, with the pictures in question, in one self-contained HTML file."""
+"""Page of the data check: the issues that `vitrail check` found with their images, as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ from .page import format_percent
 THUMBNAIL_SIDE = 144
 """Longer side of a thumbnail in pixels."""
 MAX_SHARP_SIDE = 64
-"""Smaller pictures are stored as they are, and drawn with sharp pixels."""
+"""Smaller images are stored at their size, and drawn with sharp pixels."""
 MAX_IMAGES = 12
 MAX_GROUPS = 6
 MAX_IMAGES_PER_GROUP = 4
 MAX_UNREADABLE = 500
-"""Unusable pictures that the page names; check.json names all."""
+"""Unreadable images that the page lists; check.json lists all."""
 CHECK_SEVERITY_WORDS = {"stop": "stops a training", "warning": "warning", "hint": "to be known"}
 
 
 class ImageTile(NamedTuple):
-    """One picture on the page."""
+    """One image on the page."""
 
     uri: str
-    """Empty where it cannot be decoded."""
+    """Data URI; empty if the image cannot be decoded."""
     id: str
     label: str
     small: bool
 
 
 class IssueSection(NamedTuple):
-    """One concern with its pictures."""
+    """One issue with its images."""
 
     issue: DataIssue
     word: str
     groups: list[list[ImageTile]]
     images: list[ImageTile]
     more: int
-    """Pictures or groups that are not shown."""
+    """Number of images or groups that are not shown."""
 
 
 def write_check_page(path: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
-    """Replace the page at once. Pictures are decoded again, as `spec` says."""
+    """Write the page atomically; images are decoded again by `spec`."""
     atomic.write_bytes(path, render_check_page(findings, source, spec).encode("utf-8", "replace"))
 
 
@@ -62,28 +62,28 @@ def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    room = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    room.filters.update(percent=format_percent, count="{:,}".format)
-    album = _ThumbnailCache(source, spec)
-    return room.get_template("findings.html.j2").render(
+    environment.filters.update(percent=format_percent, count="{:,}".format)
+    tiles = _ThumbnailCache(source, spec)
+    return environment.get_template("findings.html.j2").render(
         findings=findings,
         counted=format_count,
         bad=findings.bad_images[:MAX_UNREADABLE],
-        sections=[_make_section(concern, album) for concern in findings.issues],
+        sections=[_make_section(issue, tiles) for issue in findings.issues],
         counts=_count_rows(findings),
         stops=len(findings.bad_images) + len(findings.blocking_reasons),
-        warnings=sum(concern.severity == "warning" for concern in findings.issues),
+        warnings=sum(issue.severity == "warning" for issue in findings.issues),
     )
 
 
 class _ThumbnailCache:
-    """Thumbnails, each made once."""
+    """Thumbnails by row, each made once."""
 
     def __init__(self, source: Source, spec: ImageSpec):
         self.source = source
@@ -104,19 +104,17 @@ class _ThumbnailCache:
         return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)
 
 
-def _make_section(concern: DataIssue, thumbnails: _ThumbnailCache) -> IssueSection:
-    groups = [
-        [thumbnails.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]
-    ]
-    rows = () if groups else concern.rows[:MAX_IMAGES]
-    more = len(concern.groups) - len(groups) if groups else len(concern.rows) - len(rows)
+def _make_section(issue: DataIssue, thumbnails: _ThumbnailCache) -> IssueSection:
+    groups = [[thumbnails.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in issue.groups[:MAX_GROUPS]]
+    rows = () if groups else issue.rows[:MAX_IMAGES]
+    more = len(issue.groups) - len(groups) if groups else len(issue.rows) - len(rows)
     return IssueSection(
-        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [thumbnails.get_tile(row) for row in rows], more
+        issue, CHECK_SEVERITY_WORDS[issue.severity], groups, [thumbnails.get_tile(row) for row in rows], more
     )
 
 
 def describe_label(source: Source, row: int) -> str:
-    """What a picture is labelled, in a few words."""
+    """The label of an image as text."""
     target = source.targets[row]
     if source.task == "classes":
         return source.classes[int(target.argmax() if source.has_soft_labels else target)]
@@ -126,7 +124,7 @@ def describe_label(source: Source, row: int) -> str:
 
 
 def thumbnail_data_uri(values: np.ndarray) -> str:
-    """A picture inside a text, from uint8 [H, W, C], at most 144 pixels long: JPEG, or PNG where it is small."""
+    """Data URI of an image uint8 [H, W, C], at most 144 pixels long: JPEG, or PNG for small images."""
     image = Image.fromarray(values if values.shape[-1] == 3 else np.ascontiguousarray(values[..., 0]))
     small = max(image.size) < MAX_SHARP_SIDE
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
@@ -140,7 +138,7 @@ def thumbnail_data_uri(values: np.ndarray) -> str:
 
 
 def _count_rows(findings: DataCheckReport) -> list[tuple[str, Sequence[Any]]]:
-    """Classes with their counts, one per split; the splits themselves come first, under an empty name."""
+    """Counts of each class by split; the first row has an empty name and the split names."""
     splits = list(findings.class_counts)
     if not splits:
         return []

@@ -1,7 +1,7 @@
-"""An appendix for papers on medical pictures: the checklist CLAIM, answered from what a run has stored.
+"""CLAIM appendix for papers on medical imaging: the checklist, answered from the files of a run.
 
-`claim.md` is written anew each time. What only the authors know stands in `claim.toml` beside it, which is begun with
-the open questions and never overwritten; what is written there comes after the run's own answer.
+`claim.md` is rewritten each time. Answers that only the authors know are read from `claim.toml` beside it, which is
+created with the open questions and never overwritten; they follow the run's own answers.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ for several lines.
 
 
 class ClaimAppendix(NamedTuple):
-    """What was written."""
+    """The written page and its counts."""
 
     page: Path
     num_run_answers: int
     """Items that the run answers."""
     num_author_answers: int
-    """Items that claim.toml answers, or adds something to."""
+    """Items that claim.toml answers or adds to."""
     num_open: int
-    """Items that are nothing but a question."""
+    """Items without an answer."""
 
 
 def build_claim_appendix(folder: Path) -> ClaimAppendix:
     """Write claim.md of a run folder, and claim.toml if there is none.
 
     Raises:
-        UsageError: it is no run folder with a report.
-        DamagedFileError: claim.toml is not what it should be.
+        UsageError: no run folder with a report.
+        DamagedFileError: claim.toml is invalid.
     """
     known, own = claim_answers_from_run(folder), _read_author_answers(folder)
     rows = [_format_item(item, known.get(item.number, ""), own.get(item.number, "")) for item in CLAIM_ITEMS]
@@ -76,7 +76,7 @@ def build_claim_appendix(folder: Path) -> ClaimAppendix:
 
 
 def _read_author_answers(folder: Path) -> Mapping[int, str]:
-    """What the authors have written, by number; empty answers are none."""
+    """The authors' answers by item number; empty answers are left out."""
     path = folder / AUTHOR_ANSWERS_FILE
     if not path.is_file():
         return {}
@@ -94,13 +94,13 @@ def _read_author_answers(folder: Path) -> Mapping[int, str]:
 
 
 def _format_item(item: ClaimItem, run_answers: str, author_answers: str) -> str:
-    """The run's answer, then the authors', or what they are asked."""
-    asked = f"*Open*: {item.question}" if item.question and not author_answers else ""
-    cell = " ".join(text for text in (run_answers, author_answers, asked) if text).replace("|", "\\|")
+    """A table row: the run's answer, then the authors' answer or the open question."""
+    open_question = f"*Open*: {item.question}" if item.question and not author_answers else ""
+    cell = " ".join(text for text in (run_answers, author_answers, open_question) if text).replace("|", "\\|")
     return f"| {item.number} | {item.topic} | {cell} |"
 
 
-# What a run folder knows of the items of CLAIM, by their numbers.
+# -- Answers from the run folder
 
 TASK_WORDS = {
     "classes": "one of {n} classes for each image",
@@ -133,13 +133,13 @@ OPTIMIZER_SETTINGS = (
     "ema_decay",
 )
 NEUTRAL_VALUES = {"patch_keep_rate": 1.0, "progressive_size": 1.0, "repeated_augmentation": 1, "auto_augment": "none"}
-"""Of the others nothing is at rest."""
+"""Neutral values of augmentation settings other than 0."""
 MAX_LISTED = 20
-"""Classes or findings that an answer lists."""
+"""Classes or findings listed in an answer."""
 
 
 class RunRecord(NamedTuple):
-    """What a run folder holds."""
+    """The files of a run that the answers use."""
 
     facts: ReportFacts
     plan: Mapping[str, Any]
@@ -148,64 +148,63 @@ class RunRecord(NamedTuple):
     predictions: TaskPredictions
     metrics: TaskMetrics
     maps: str
-    """The method of the maps on the report; empty without any."""
+    """Method of the report's attribution maps; empty without any."""
 
     def plan_section(self, name: str) -> Mapping[str, Any]:
-        """A table of the plan."""
+        """A section of the plan."""
         return dict(self.plan.get(name, {}))
 
 
 def claim_answers_from_run(folder: Path) -> dict[int, str]:
-    """An answer for every item of which the run knows something.
+    """Answers by item number, for the items that the run can answer.
 
     Raises:
-        UsageError: it is no run folder with a report.
+        UsageError: no run folder with a report.
     """
-    told = _load_run_record(folder)
-    found = {
-        1: _describe_method(told),
-        7: _describe_source(told),
-        9: _describe_preprocessing(told),
-        10: _describe_subset(told),
-        13: _describe_missing_data(told),
-        19: _describe_sizes(told),
-        20: _describe_partitions(told),
-        21: _describe_split_level(told),
-        22: _describe_model(told),
-        23: _describe_software(told),
-        24: _describe_initialization(told),
-        25: _describe_training(told),
-        26: _describe_selection(told),
-        27: _describe_ensembling(told),
-        28: _describe_metrics(told),
-        29: _describe_uncertainty(told),
-        30: _describe_robustness(told),
-        31: _describe_explanations(told),
-        33: _describe_image_flow(told),
-        34: _describe_subgroups(told),
-        35: _describe_partition_metrics(told),
-        36: _describe_accuracy(told),
-        37: _describe_failures(told),
-        38: _describe_limitations(told),
+    record = _load_run_record(folder)
+    answers = {
+        1: _describe_method(record),
+        7: _describe_source(record),
+        9: _describe_preprocessing(record),
+        10: _describe_subset(record),
+        13: _describe_missing_data(record),
+        19: _describe_sizes(record),
+        20: _describe_partitions(record),
+        21: _describe_split_level(record),
+        22: _describe_model(record),
+        23: _describe_software(record),
+        24: _describe_initialization(record),
+        25: _describe_training(record),
+        26: _describe_selection(record),
+        27: _describe_ensembling(record),
+        28: _describe_metrics(record),
+        29: _describe_uncertainty(record),
+        30: _describe_robustness(record),
+        31: _describe_explanations(record),
+        33: _describe_image_flow(record),
+        34: _describe_subgroups(record),
+        35: _describe_partition_metrics(record),
+        36: _describe_accuracy(record),
+        37: _describe_failures(record),
+        38: _describe_limitations(record),
     }
-    return {number: text for number, text in found.items() if text}
+    return {number: text for number, text in answers.items() if text}
 
 
 def _load_run_record(folder: Path) -> RunRecord:
-    known = provenance.read_facts(folder)
-    given = read_predictions_csv(folder / "predictions" / f"{known.held_out_split}.csv", known.task)
-    figures = known.metrics_for_split(known.held_out_split) or compute_metrics(given)
-    plan = tomllib.loads(known.plan)
-    kept = saliency.load_explanations(folder)
-    maps = "" if kept is None else kept.about.method
+    facts = provenance.read_facts(folder)
+    predictions = read_predictions_csv(folder / "predictions" / f"{facts.held_out_split}.csv", facts.task)
+    metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
+    plan = tomllib.loads(facts.plan)
+    explanations = saliency.load_explanations(folder)
     return RunRecord(
-        known,
+        facts,
         plan,
-        read_data_card(folder, known, figures),
+        read_data_card(folder, facts, metrics),
         extra_findings.read_extra_findings(folder),
-        given,
-        figures,
-        maps,
+        predictions,
+        metrics,
+        "" if explanations is None else explanations.about.method,
     )
 
 
@@ -355,8 +354,8 @@ def _describe_ensembling(record: RunRecord) -> str:
         for name in ("mirror", "shift")
         if record.plan_section("recipe").get({"mirror": "tta_flip", "shift": "tta_shift"}[name])
     ]
-    told_views = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
-    return f"No: one model answers.{told_views}"
+    averaged = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
+    return f"No: one model answers.{averaged}"
 
 
 def _describe_metrics(record: RunRecord) -> str:
@@ -455,7 +454,7 @@ def _describe_failures(record: RunRecord) -> str:
 
 
 def _wrong_mask(predictions: TaskPredictions) -> np.ndarray | None:
-    """bool [n] of the images whose truth is known; None where answers are numbers."""
+    """Which images with a known target are predicted wrongly; None for regression."""
     if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
         known = predictions.targets >= 0
         return np.asarray(predictions.labels[known] != predictions.targets[known])
@@ -486,21 +485,21 @@ def _format_numbers(numbers: object) -> str:
     return ", ".join(f"{number:.4g}" for number in numbers) if isinstance(numbers, list | tuple) else f"{numbers}"
 
 
-# The 42 items of CLAIM, each in our own words with the question for whom only the authors can answer.
+# -- The 42 items of CLAIM in our own words
 #
 # Source: Mongan, Moy and Kahn 2020, "Checklist for Artificial Intelligence in Medical Imaging (CLAIM)", Radiology:
-# Artificial Intelligence 2(2); numbers as there. The update of 2024 (Tejani et al.) asks the same under other
+# Artificial Intelligence 2(2); numbers as there. The update of 2024 (Tejani et al.) has the same items under other
 # numbers.
 
 
 class ClaimItem(NamedTuple):
-    """One thing that readers of a study must be told."""
+    """One item of the checklist."""
 
     number: int
     part: str
     topic: str
     question: str
-    """What the authors must add; empty where the run knows all of it."""
+    """What the authors must add; empty if the run answers the whole item."""
 
 
 # fmt: off

@@ -1,6 +1,7 @@
-"""What `vitrail evaluate` found beyond the figures, where a person has kept it in the run folder.
+"""Findings of `vitrail evaluate` that were saved in the run folder: subgroups, shortcuts, robustness, label errors.
 
-`vitrail evaluate RUN --by COLUMNS --shortcuts --keep`, `--corruptions SUITE --keep`, and `--suspects RUN/suspects.csv`.
+`vitrail evaluate RUN --by COLUMNS --shortcuts --keep`, `--corruptions SUITE --keep`, and `--suspects RUN/suspects.csv`
+save them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from .. import config
 from ..data.csv_injection import unescape_cell
 from ..errors import DamagedFileError
+from ..evaluate.label_errors import SUSPECT_COLUMNS
 from ..evaluate.robustness import RobustnessReport
 from ..evaluate.shortcut_reliance import ShortcutReport
 from ..evaluate.subgroups import SubgroupReport
@@ -21,10 +23,9 @@ from ..files import atomic
 from . import provenance
 
 FINDING_FILES = {"slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json"}
-"""Where each kind of finding lies in a run folder, under its name."""
+"""File of each kind of finding in a run folder, which is also the key inside it."""
 SUSPECTS_FILE = "suspects.csv"
 FindingT = TypeVar("FindingT")
-SUSPECT_COLUMNS = ("id", "path", "given", "suggested", "score", "reason")
 
 
 class SuspectRow(NamedTuple):
@@ -37,21 +38,21 @@ class SuspectRow(NamedTuple):
 
 
 class ExtraFindings(NamedTuple):
-    """None of what is not there."""
+    """The findings of a run folder; None for missing ones."""
 
     slices: SubgroupReport | None
     shortcuts: ShortcutReport | None
     robustness: RobustnessReport | None
     suspects: tuple[SuspectRow, ...] | None
-    """The worst first, all of them."""
+    """All label errors, the worst first."""
 
 
 def read_extra_findings(folder: Path) -> ExtraFindings:
-    """Everything of a run folder.
+    """Read the findings of a run folder.
 
     Raises:
-        DamagedFileError: a file that is there and is not what the command writes.
-        UsageError: one that this version does not know in full.
+        DamagedFileError: a file is not what the command writes.
+        UsageError: a file has fields that this version does not know.
     """
     return ExtraFindings(
         slices=_read_finding(folder, "slices", SubgroupReport),
@@ -64,24 +65,24 @@ def read_extra_findings(folder: Path) -> ExtraFindings:
 def save_extra_findings(
     folder: Path, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]
 ) -> list[Path]:
-    """Write findings by their names, each into its file of a run folder, in the place of older ones.
+    """Write findings by name, each into its file of a run folder; older ones are replaced.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    kept = [folder / FINDING_FILES[name] for name in findings]
-    for path, (name, one) in zip(kept, findings.items(), strict=True):
+    paths = [folder / FINDING_FILES[name] for name in findings]
+    for path, (name, one) in zip(paths, findings.items(), strict=True):
         atomic.write_json(path, {name: one.to_json()})
-    return kept
+    return paths
 
 
 def _read_finding(folder: Path, name: str, cls: type[FindingT]) -> FindingT | None:
-    """One finding, also where it is what `vitrail evaluate --json` printed."""
+    """Read one finding; the output of `vitrail evaluate --json` is accepted too."""
     path = folder / FINDING_FILES[name]
-    found = provenance.read_json_table(path)
-    if found is None:
+    table = provenance.read_json_table(path)
+    if table is None:
         return None
-    part: Any = found.get(name)
+    part: Any = table.get(name)
     if not isinstance(part, dict):
         raise DamagedFileError(f"{path} must hold {name}, as vitrail evaluate --keep writes them. It does not.")
     return config.read(cls, part, str(path))

@@ -1,4 +1,4 @@
-"""Which pictures a report shows, for each task: the worst answers, and others that nobody picked by their looks."""
+"""Selection of the images of a report, for each task: the worst predictions, and others by a fixed rule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .operating_points import binary_targets
 
 
 def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int) -> np.ndarray:
-    """`choose`, then the worst misses and false alarms of what is looked for, where they are not among those."""
+    """`select_images`, then the worst misses and false alarms that are not among them."""
     rows = select_images(predictions, k)
     if isinstance(predictions, RegressionPredictions) or predictions.targets is None:
         return rows
@@ -26,7 +26,7 @@ def select_with_worst(predictions: TaskPredictions, decisions: Decisions, k: int
 
 
 def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
-    """Rows worth showing: the k worst answers, then up to k others; rows without a known target are never shown."""
+    """Rows of the k worst predictions, then of up to k others; rows without a known target are left out."""
     if isinstance(predictions, ClassificationPredictions):
         return thumbnails.select_class_images(predictions, k)
     return (
@@ -37,9 +37,9 @@ def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
 
 
 def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.ndarray:
-    """The pictures with the most confidently wrong label, then some with none wrong.
+    """Rows of the most confidently wrong labels, then rows without a wrong label.
 
-    Those take turns by the first label that they have: the first picture of each in the table's order, then the second.
+    The latter alternate by their first positive label: the first row of each in the table's order, then the second.
     """
     wrong = wrong_label_mask(predictions)  # [n, K]
     if predictions.targets is None or not len(predictions):
@@ -50,7 +50,7 @@ def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.n
     right = np.flatnonzero(predictions.known_mask.any(1) & ~wrong.any(1))
     present = predictions.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
-    turns = np.zeros(len(right), np.int64)  # how many of its kind came before
+    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its kind
     for number in np.unique(kind):
         turns[kind == number] = np.arange((kind == number).sum())
     right = right[np.lexsort((kind, turns))]
@@ -58,14 +58,14 @@ def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.n
 
 
 def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
-    """Whether each known label of each picture is answered wrongly, bool [n, K]."""
+    """bool [n, K]: known labels that are predicted wrongly."""
     if predictions.targets is None:
         return np.zeros(predictions.probabilities.shape, bool)
     return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:
-    """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
+    """Rows of the largest errors in standard deviations of their column, then rows spread over the target values."""
     known = np.asarray(predictions.known_mask.any(1))
     if predictions.targets is None or not known.any():
         return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""What is looked for: each label, or a class against all others, on the pictures of which it is known."""
+"""Binary targets of a table with their error rates, operating points to choose thresholds from, and worst failures."""
 
 from __future__ import annotations
 
@@ -20,54 +20,54 @@ from .proportions import Proportion, estimate_proportion
 from .thumbnails import StoredThumbnail
 
 ARGMAX_WORDS = "where likeliest"
-"""When a class is answered that has no threshold."""
+"""The decision rule of a class without a threshold, as text."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BinaryTarget:
-    """One label or class, over the m pictures of which it is known."""
+    """One label, or one class against the others, on its m known images."""
 
     name: str
     rows: Int64[np.ndarray, " m"]
     """Their rows in the table."""
     present: Bool[np.ndarray, " m"]
-    """Which of them have it."""
+    """Ground truth."""
     probabilities: Float64[np.ndarray, " m"]
-    """The probability that each is given."""
+    """Predicted probabilities."""
     predicted: Bool[np.ndarray, " m"]
-    """Which are answered with it."""
+    """Positive predictions."""
     groups: Shaped[np.ndarray, " m"] | None
-    """Such as their patients."""
+    """Groups, such as patients."""
     threshold: float | None
-    """From which probability on it is answered; None where no single one says so."""
+    """Decision threshold; None if no single threshold gives the predictions."""
     rule_words: str
-    """What says so then, in words."""
+    """The decision rule in that case, as text."""
     prevalence: float
-    """Share that has it, between 0 and 1."""
+    """Fraction of positives where the model is used, strictly between 0 and 1."""
     prevalence_given: bool
-    """Whether a person has said so; otherwise it is the share of these pictures."""
+    """Whether the prevalence was given; otherwise it is that of these images."""
 
     @cached_property
     def miss_rate(self) -> Proportion | None:
-        """Of the pictures with it those that are not answered so; None where none has it."""
+        """False negative rate; None without positives."""
         return self.proportion_of_positives(~self.predicted)
 
     @cached_property
     def false_alarm_rate(self) -> Proportion | None:
-        """Of the pictures without it those that are answered so; None where all have it."""
+        """False positive rate; None without negatives."""
         return self.proportion_of_negatives(self.predicted)
 
     def proportion_of_positives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
-        """A share of the pictures with it."""
+        """Proportion of the positives in a mask."""
         return estimate_proportion(mask[self.present], None if self.groups is None else self.groups[self.present])
 
     def proportion_of_negatives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
-        """A share of the pictures without it."""
+        """Proportion of the negatives in a mask."""
         return estimate_proportion(mask[~self.present], None if self.groups is None else self.groups[~self.present])
 
     @cached_property
     def predictive_values(self) -> PredictiveValues:
-        """What its answers are worth at the prevalence."""
+        """Predictive values at the prevalence."""
         if self.miss_rate is None or self.false_alarm_rate is None:
             return PredictiveValues(None, None)
         return predictive_values(
@@ -76,12 +76,12 @@ class BinaryTarget:
 
     @property
     def positives(self) -> int:
-        """Pictures that have it."""
+        """Number of positives."""
         return int(self.present.sum())
 
     @property
     def negatives(self) -> int:
-        """Pictures that are known not to have it."""
+        """Number of negatives."""
         return int((~self.present).sum())
 
 
@@ -92,12 +92,12 @@ def binary_targets(
     prevalences: Mapping[str, float] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
 ) -> list[BinaryTarget]:
-    """Everything that a table of classes or labels looks for, in the order of the model's outputs.
+    """The binary targets of a table of classes or labels, in the order of the model's outputs.
 
     Args:
         positive: only this class or label.
-        prevalences: those that a person has stated, by name.
-        groups: of each picture of the table.
+        prevalences: given prevalences by name.
+        groups: group of each image of the table.
     """
     stated = prevalences or {}
     if isinstance(predictions, MultilabelPredictions):
@@ -111,7 +111,7 @@ def binary_targets(
 
 
 def target_class_indices(predictions: ClassificationPredictions, decisions: Decisions, positive: str = "") -> list[int]:
-    """Which classes are looked for: one that is named, of two the rarer one, else each against all others."""
+    """Indices of the target classes: the named one, the rarer one of two, or all of them."""
     named = positive or decisions.positive
     if named:
         return [predictions.classes.index(named)]
@@ -180,7 +180,7 @@ def _make_binary_target(
 ) -> BinaryTarget:
     exact, n, positives = probabilities.astype(np.float64), len(present), int(present.sum())
     follows = threshold is not None and bool(((exact >= threshold) == predicted).all())
-    inside = positives / n if 0 < positives < n else (positives + 0.5) / (n + 1)  # never none, and never all
+    inside = positives / n if 0 < positives < n else (positives + 0.5) / (n + 1)  # strictly between 0 and 1
     return BinaryTarget(
         name=name,
         rows=rows,
@@ -200,69 +200,66 @@ def _complement_rate(share: Proportion) -> Rate:
     return Rate(1 - share.value, type(share.interval)(1 - high, 1 - low))
 
 
-# Thresholds to choose from: each found on the validation pictures by a rule, and measured on the held-out ones.
-#
-# A single threshold parts what is passed from what is rejected; two leave a grey zone between them, whose parts are
-# inspected again.
+# -- Operating points: thresholds chosen on the validation images by a rule and measured on the held-out ones
 
 TARGET_ERROR_RATES = (0.05, 0.02, 0.01, 0.005)
-"""Shares of false rejects, or of escapes, that are aimed at."""
+"""Target rates of false rejects, or of escapes."""
 MISS_COSTS = (1.0, 10.0, 100.0)
-"""Of an escape, in false rejects."""
+"""Costs of an escape in false rejects."""
 
 
 class OperatingPoint(NamedTuple):
-    """One threshold."""
+    """One threshold with its error rates."""
 
     aim: str
-    """What it was chosen for, in words."""
+    """Its purpose as text."""
     rule: str
-    """As `--decisions.threshold_rule` takes it; empty for the threshold that the model has."""
+    """As in `--decisions.threshold_rule`; empty for the model's own threshold."""
     threshold: float | None
-    """None where the likeliest class is answered."""
+    """None where the most probable class is predicted."""
     miss_rate: Proportion | None
     false_alarm_rate: Proportion | None
     aim_met: bool = True
-    """Whether the aim is kept on the pictures that it is measured on."""
+    """Whether the aim is met on the held-out images."""
 
 
 class GrayZone(NamedTuple):
-    """Two thresholds: below the lower one a part passes, from the upper one on it is rejected."""
+    """Two thresholds: a part passes below the lower one, is rejected from the upper one on, else inspected again."""
 
     aim: float
-    """Share of misses, and of false alarms, that it was chosen for."""
+    """Target rate of misses, and of false alarms."""
     low: float
     high: float
     miss_rate: Proportion | None
-    """Of those with it, the share that passes."""
+    """Fraction of the positives that pass."""
     false_alarm_rate: Proportion | None
-    """Of those without it, the share that is rejected."""
+    """Fraction of the negatives that are rejected."""
     gray_share: float
-    """Of all parts at the stated prevalence, the share between the two."""
+    """Fraction of all parts between the two, at the given prevalence."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether one threshold does what the two were to do."""
+        """Whether one threshold meets both rates."""
         return self.low >= self.high
 
 
 class ThresholdChoices(NamedTuple):
-    """What can be chosen for one class or label."""
+    """The operating points of one class or label."""
 
     target: BinaryTarget
     rows: list[OperatingPoint]
     zones: list[GrayZone]
     unavailable_reason: str
-    """Why there is nothing to choose by; empty otherwise."""
+    """Why there are no thresholds to choose from; empty otherwise."""
     basis: BinaryTarget | None
-    """The pictures that thresholds were chosen on; None where these are the same that they are measured on."""
+    """The validation images that thresholds were chosen on; None if these are the measured images themselves."""
 
 
 def compute_operating_points(binary_target: BinaryTarget, validation: BinaryTarget | None) -> ThresholdChoices:
-    """Every threshold worth a look.
+    """Compute the operating points and gray zones of a target.
 
     Args:
-        validation: the same class or label on the validation pictures; None where there are none stored.
+        validation: the same target on the validation images; None if none are stored.
     """
     as_it_is = OperatingPoint(
         "as the model answers", "", binary_target.threshold, binary_target.miss_rate, binary_target.false_alarm_rate
@@ -308,9 +305,9 @@ def _measure_operating_point(
     aim: str, rule: ThresholdRule, target: BinaryTarget, validation: BinaryTarget
 ) -> OperatingPoint:
     value = thresholds.choose_threshold(rule, validation.present, validation.probabilities).value
-    said = target.probabilities >= value
+    predicted = target.probabilities >= value
     return OperatingPoint(
-        aim, str(rule), value, target.proportion_of_positives(~said), target.proportion_of_negatives(said)
+        aim, str(rule), value, target.proportion_of_positives(~predicted), target.proportion_of_negatives(predicted)
     )
 
 
@@ -335,8 +332,9 @@ def _compute_gray_zone(error_rate: float, binary_target: BinaryTarget, validatio
 
 
 def _prevalence_odds_ratio(target: BinaryTarget, validation: BinaryTarget) -> float:
-    """What a miss among the pictures chosen on weighs where the stated share has it: odds by odds; 1 if none was
-    stated. With one defect in a hundred parts an escape is rare, and false rejects are what costs.
+    """Weight of a miss on the validation images at the given prevalence: ratio of the odds; 1 if none was given.
+
+    With one defect in a hundred parts escapes are rare, and false rejects dominate the cost.
     """
     if not target.prevalence_given:
         return 1.0
@@ -347,38 +345,38 @@ def _mean_or_zero(mask: np.ndarray) -> float:
     return float(mask.mean()) if len(mask) else 0.0
 
 
-# The worst failures: what is looked for and was missed with the least doubt, and what was seen where it is not.
+# -- Worst failures: the most confident misses and false alarms
 
 MAX_FAILURES = 6
 """Misses on a page, and as many false alarms."""
 
 
 class WrongPrediction(NamedTuple):
-    """One wrong answer."""
+    """One wrong prediction."""
 
     row: int
-    """Of the table."""
+    """Row of the table."""
     name: str
-    """What was missed, or seen where it is not."""
+    """The target that was missed, or falsely predicted."""
     probability: float
-    """The probability that it was given."""
+    """Predicted probability of the target."""
     threshold: float | None
-    """From which probability on it is answered; None where the likeliest class is."""
+    """Decision threshold; None where the most probable class is predicted."""
     actual: str
-    """The class that it is; empty for labels, which are answered each by itself."""
+    """The true class; empty for labels."""
     predicted: str
-    """The class that was answered; empty for labels."""
+    """The predicted class; empty for labels."""
     id: str
-    """Of the picture."""
+    """Id of the image."""
     uri: str
-    """Empty where no thumbnail was stored."""
+    """Data URI of the thumbnail; empty if none was stored."""
     small: bool
     """Drawn with sharp pixels."""
     is_miss: bool
 
     @property
     def alt(self) -> str:
-        """What a screen reader says."""
+        """Alternative text for screen readers."""
         what = f"is {self.actual}, answered {self.predicted}" if self.predicted else ""
         has = f"has {self.name}, not answered so" if self.is_miss else f"has no {self.name}, answered with it"
         return f"{what or has}, probability of {self.name} {self.probability:.1%}"
@@ -406,14 +404,14 @@ def find_worst_failures(
 
     def describe_wrong(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
         image = images[places[row]] if row in places else None
-        label, said = _actual_and_predicted(predictions, row)
+        actual, predicted = _actual_and_predicted(predictions, row)
         return WrongPrediction(
             row=row,
             name=thing.name,
             probability=float(thing.probabilities[np.searchsorted(thing.rows, row)]),
             threshold=thing.threshold,
-            actual=label,
-            predicted=said,
+            actual=actual,
+            predicted=predicted,
             id=predictions.ids[row],
             uri="" if image is None else image.uri,
             small=image is not None and image.small,
@@ -425,7 +423,7 @@ def find_worst_failures(
 
 
 def _actual_and_predicted(predictions: TaskPredictions, row: int) -> tuple[str, str]:
-    """What a picture is and what was answered; nothing of labels."""
+    """True and predicted class of an image; empty for labels."""
     if not isinstance(predictions, ClassificationPredictions) or predictions.targets is None:
         return "", ""
     return predictions.classes[int(predictions.targets[row])], predictions.classes[int(predictions.labels[row])]

@@ -1,8 +1,8 @@
-"""The report page: stored facts, predictions, curves and thumbnails in, one self-contained HTML file out.
+"""Report page: renders the stored facts, predictions, curves and thumbnails of a run as one self-contained HTML file.
 
-`template.html.j2` is the page of every run; `classes.html.j2`, `labels.html.j2` and `number.html.j2` fill in what
-each task has of its own, from `classes_page`, `labels_page` and `numbers_page`. For one reader the page begins with
-`radiology.html.j2` or `inspection.html.j2`, from `first` and the module of that name.
+`template.html.j2` is the page of every run; `classes.html.j2`, `labels.html.j2` and `number.html.j2` add the parts of
+each task, with the context from `task_sections`. For an audience the page begins with `radiology.html.j2` or
+`inspection.html.j2`, with the context from `audience`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .thumbnails import StoredThumbnail
 
 REPORT_FILE = "report.html"
 CONTACT_SHEET_FILE = "figures/what-the-model-sees.png"
-"""Where a training draws some of its pictures, as they are and as the first epochs change them."""
+"""Contact sheet of a training: some images, original and augmented."""
 SPLIT_NAMES = {"test": "held-out test", "val": "validation", "train": "training", "out-of-fold": "out-of-fold"}
 
 
 class SplitRow(NamedTuple):
-    """A line of the table of splits."""
+    """A row of the table of splits."""
 
     split: str
     n: int
@@ -44,24 +44,24 @@ class SplitRow(NamedTuple):
 
 
 def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Path:
-    """Write report.html of a run folder in one step, from report.json, predictions/*.csv and what lies beside them.
+    """Write report.html of a run folder atomically, from report.json, predictions/*.csv and the files beside them.
 
     Args:
-        request: for whom the first page is; none leaves it out.
+        request: audience of the first page; None leaves it out.
 
     Raises:
-        UsageError: no report.json, no predictions of its held-out split, or a run that cannot be asked so.
+        UsageError: no report.json, no predictions of its held-out split, or a request that does not fit the run.
         DataError, DamagedFileError: a stored file that cannot be read, by name.
     """
     folder = Path(run_folder)
-    known = provenance.read_facts(folder)
-    stored = folder / "predictions" / f"{known.held_out_split}.csv"
+    facts = provenance.read_facts(folder)
+    stored = folder / "predictions" / f"{facts.held_out_split}.csv"
     if not stored.exists():
         raise UsageError(
-            f"The report speaks of the {known.held_out_split} split and needs {stored}. There is no such file."
+            f"The report speaks of the {facts.held_out_split} split and needs {stored}. There is no such file."
         )
     path = folder / REPORT_FILE
-    text = render_report(known, read_predictions_csv(stored, known.task), folder, request)
+    text = render_report(facts, read_predictions_csv(stored, facts.task), folder, request)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
@@ -69,20 +69,20 @@ def build_report(run_folder: Path, request: AudienceRequest | None = None) -> Pa
 def render_report(
     facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None = None
 ) -> str:
-    """The page as text. `folder` may lack all that it is asked for: curves, thumbnails, maps, what the check found."""
+    """The page as text; curves, thumbnails, maps and check results in `folder` are optional."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    room = Environment(
+    environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    room.filters.update(
+    environment.filters.update(
         percent=format_percent, rate=format_rate, about=format_count, duration=format_duration, count="{:,}".format
     )
-    page = room.get_template(f"{facts.task}.html.j2")
+    page = environment.get_template(f"{facts.task}.html.j2")
     return page.render(**_page_context(facts, predictions, folder, request))
 
 
@@ -127,7 +127,7 @@ def _first_page_context(
     request: AudienceRequest,
     images: tuple[list[StoredThumbnail], np.ndarray],
 ) -> dict[str, Any]:
-    """What only the first page of this reader has."""
+    """Context of the first page of this audience."""
     found = audience.build_first_page(facts, metrics, predictions, folder, request, *images)
     if request.audience == "radiology":
         return {"first_page": audience.RADIOLOGY_TEMPLATE, **audience.radiology_context(found)}
@@ -137,7 +137,7 @@ def _first_page_context(
 def _task_context(
     metrics: TaskMetrics, predictions: TaskPredictions, images: tuple[list[StoredThumbnail], np.ndarray]
 ) -> dict[str, Any]:
-    """What only the page of this task has."""
+    """Context of the sections of this task."""
     if isinstance(metrics, ClassificationMetrics) and isinstance(predictions, ClassificationPredictions):
         return task_sections.classification_context(metrics, predictions, *images)
     if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
@@ -147,7 +147,7 @@ def _task_context(
 
 
 def _setting_values(facts: ReportFacts) -> dict[str, str]:
-    """The value of every setting that has a reason, as plan.toml has it; a dash for one that is not set."""
+    """The value in plan.toml of every setting with a reason; a dash for one that is not set."""
     plan = tomllib.loads(facts.plan)
     places = {reason.name: reason.name.rpartition(".") for reason in facts.reasons}
     return {
@@ -165,7 +165,7 @@ def _format_setting(value: object) -> str:
 
 
 def _split_row(report_facts: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
-    """A split with its most important figure."""
+    """A split with its primary metric."""
     figures = headline if count.split == headline.split else report_facts.metrics_for_split(count.split)
     if isinstance(figures, ClassificationMetrics):
         low, high = figures.accuracy_interval
@@ -186,22 +186,22 @@ def _split_row(report_facts: ReportFacts, count: provenance.SplitCount, headline
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:
-    """A fraction as per cent with a thin no-break space, or a dash where nothing was measured."""
+    """A fraction as per cent with a thin no-break space; a dash for None."""
     return "–" if share is None else f"{100 * share:.{digits}f}\u202f%"
 
 
 def format_rate(share: float) -> str:
-    """A fraction as per cent, with one digit more near none and near all, where rates of errors live."""
+    """A fraction as per cent, with one digit more near 0 and 1, the usual range of error rates."""
     return format_percent(share, 2 if 0 < min(share, 1 - share) < 0.00995 else 1)
 
 
 def format_count(number: float) -> str:
-    """An expected count: whole where it is large, with a digit where it is small."""
+    """An expected count: rounded if large, two digits if small."""
     return f"{number:,.0f}" if number >= 9.95 or number == round(number) else f"{number:.2g}"
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""
+    """A duration such as 42 s, 9 min 58 s, 3 h 20 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if whole < 10 else f"{whole} s"

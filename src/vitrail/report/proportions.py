@@ -1,4 +1,4 @@
-"""Shares of pictures with their intervals, as every page says them."""
+"""Proportions of images with their 95 % intervals, as on every page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..stats.intervals import Interval, bootstrap_interval
 
 
 class Proportion(NamedTuple):
-    """So many of n, with its 95 % interval."""
+    """A proportion of n images with its 95 % interval."""
 
     value: float
     interval: Interval
@@ -22,9 +22,9 @@ class Proportion(NamedTuple):
 def estimate_proportion(
     mask: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None
 ) -> Proportion | None:
-    """Of some pictures those that are so; None of no pictures.
+    """The proportion of True in a mask; None for an empty mask.
 
-    The interval is Wilson's; with groups, such as patients, that of a bootstrap that draws whole groups.
+    The interval is Wilson's, or with groups, such as patients, that of a bootstrap over whole groups.
     """
     if not len(mask):
         return None
@@ -35,7 +35,7 @@ def estimate_proportion(
 
 
 def _bootstrap_proportion(mask: np.ndarray, groups: np.ndarray) -> Interval:
-    """Of sums over groups, so that a sample is as cheap as there are groups."""
+    """Bootstrap on sums over groups, so that the cost of a sample is the number of groups."""
     _, places = np.unique(groups, return_inverse=True)
     sums = np.stack([np.bincount(places, mask), np.bincount(places)], 1)  # [groups, 2]
     return bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)

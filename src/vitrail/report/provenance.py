@@ -1,4 +1,7 @@
-"""What the report page must be told: `report.json`, written by the training room and read strictly here."""
+"""Stored facts of a run for its report: `report.json`, groups of the held-out images, and hashes of model and data.
+
+`report.json` is written by the training and read strictly here: an unknown field is an error.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +30,19 @@ FACTS_FILE = "report.json"
 
 @dataclass(frozen=True, kw_only=True)
 class SplitCount:
-    """One part of the source."""
+    """A split of the source."""
 
     split: str
     """train, val or test."""
     n: int
-    """Pictures in it."""
+    """Number of images."""
     origin: str = ""
-    """Where the split comes from, such as "official" or "10 % of train, seed 0"."""
+    """Origin of the split, such as "official" or "10 % of train, seed 0"."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FactEntry:
-    """A name and a short text: one line of a table on the page."""
+    """A name and a short text: one row of a table on the page."""
 
     name: str
     text: str
@@ -47,12 +50,12 @@ class FactEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFacts:
-    """All that `report.html` says, but for what the predictions and metrics.jsonl say themselves."""
+    """The content of `report.html` that is not in the predictions or in metrics.jsonl."""
 
     title: str
     """Headline of the page."""
     source: str
-    """Name of the pictures' source."""
+    """Name of the source of the images."""
     counts: tuple[SplitCount, ...]
     """The splits in reading order."""
     classes: tuple[str, ...]
@@ -60,63 +63,63 @@ class ReportFacts:
     model: str
     """Name of the model's shape."""
     parameters: int
-    """Numbers that training moved."""
+    """Number of trained parameters."""
     seconds: float
-    """Time spent training, evaluation left out."""
+    """Training time without evaluation."""
     steps: int
-    """Optimiser steps taken."""
+    """Optimiser steps."""
     images_seen: int
-    """Pictures shown to the model, repeats counted."""
+    """Images seen in training, with repeats."""
     images_per_second: float
-    """Pace of training."""
+    """Training throughput."""
     command: str
     """The command line that repeats the run."""
     plan: str
-    """plan.toml as it stands in the run folder."""
+    """The text of plan.toml."""
     created: str = ""
     """When the run ended, as 2026-11-21 14:05."""
     start: str = "from scratch"
-    """What training began from: "from scratch", or a checkpoint's name."""
+    """Initial weights: "from scratch", or a checkpoint's name."""
     reasons: tuple[FactEntry, ...] = ()
-    """Dotted setting and why it has its value."""
+    """Dotted setting and the reason of its value."""
     environment: tuple[FactEntry, ...] = ()
-    """Versions, device, number format, threads."""
+    """Versions, device, precision, threads."""
     task: Task = "classes"
-    """What the model answers, which decides the page."""
+    """The task, which selects the page."""
     metrics: tuple[ClassificationMetrics, ...] = ()
-    """Figures of each split that was measured, of the task classes."""
+    """Metrics of each evaluated split, for classification."""
     label_metrics: tuple[MultilabelMetrics, ...] = ()
-    """The same of the task labels."""
+    """The same for multilabel."""
     number_metrics: tuple[RegressionMetrics, ...] = ()
-    """The same of the task number."""
+    """The same for regression."""
     decisions: Decisions = field(default_factory=Decisions)
-    """What turns outputs into answers, fitted on the validation pictures."""
+    """Calibration, thresholds and abstention, fitted on the validation images."""
     notes: tuple[str, ...] = ()
-    """Sentences a reader should know, such as pictures that were skipped."""
+    """Remarks for the reader, such as skipped images."""
 
     @property
     def held_out_split(self) -> str:
-        """The split that the headline speaks of: test where it was measured, else val."""
+        """The split of the headline: test if it was evaluated, else val."""
         names = [figures.split for figures in self.all_metrics] or [count.split for count in self.counts]
         return next((name for name in ("test", "val") if name in names), names[-1] if names else "test")
 
     @property
     def all_metrics(self) -> tuple[TaskMetrics, ...]:
-        """Figures of each split that was measured, of whatever task."""
+        """Metrics of each evaluated split, for any task."""
         return (*self.metrics, *self.label_metrics, *self.number_metrics)
 
     def metrics_for_split(self, split: str) -> TaskMetrics | None:
-        """The figures of one split, if they are stored."""
+        """The metrics of one split, if stored."""
         return next((figures for figures in self.all_metrics if figures.split == split), None)
 
 
 def to_entries(pairs: dict[str, str]) -> tuple[FactEntry, ...]:
-    """A dictionary as lines of a table."""
+    """A dictionary as rows of a table."""
     return tuple(FactEntry(name=name, text=text) for name, text in pairs.items())
 
 
 def write_facts(run_folder: Path, facts: ReportFacts) -> Path:
-    """Write report.json into a run folder in one step."""
+    """Write report.json of a run folder atomically."""
     path = Path(run_folder) / FACTS_FILE
     atomic.write_json(path, config.write(facts))
     return path
@@ -126,7 +129,7 @@ def read_facts(run_folder: Path) -> ReportFacts:
     """Read the report.json of a run folder.
 
     Raises:
-        UsageError: there is none, or it has a field that this version does not know.
+        UsageError: there is none, or it has an unknown field.
         DamagedFileError: it is not JSON.
     """
     path = Path(run_folder) / FACTS_FILE
@@ -141,16 +144,16 @@ def read_facts(run_folder: Path) -> ReportFacts:
     return config.read(ReportFacts, values, str(path))
 
 
-# Which held-out pictures belong together, such as those of one patient: kept as numbers that name nobody.
+# -- Groups of the held-out images, such as patients, as anonymous numbers
 
 GROUPS_FILE = "groups.npy"
 
 
 def save_groups(folder: Path, groups: Shaped[np.ndarray, " n"] | None) -> None:
-    """Write groups.npy into a run folder in one step; nothing where pictures stand alone.
+    """Write groups.npy of a run folder atomically; nothing without groups.
 
     Args:
-        groups: of each row of the held-out split's predictions file.
+        groups: group of each row of the held-out split's predictions file.
     """
     if groups is None:
         return
@@ -160,10 +163,10 @@ def save_groups(folder: Path, groups: Shaped[np.ndarray, " n"] | None) -> None:
 
 
 def load_groups(folder: Path, rows: int) -> Int64[np.ndarray, " n"] | None:
-    """The group of each row; None where nobody has stored any.
+    """The group of each row; None without groups.npy.
 
     Raises:
-        DamagedFileError: the file cannot be read, or is of another number of rows.
+        DamagedFileError: the file cannot be read, or has another number of rows.
     """
     path = Path(folder) / GROUPS_FILE
     if not path.exists():
@@ -180,28 +183,28 @@ def load_groups(folder: Path, rows: int) -> Int64[np.ndarray, " n"] | None:
     return groups
 
 
-# Which model, which pictures and which software a page speaks of: hashes and versions, as the run folder has them.
+# -- Provenance: hashes and versions of model, data and software
 
 WEIGHTS_FILE = "model.safetensors"
 
 
 class Provenance(NamedTuple):
-    """What is not known is empty."""
+    """Provenance of a run; unknown values are empty."""
 
     models: tuple[str, ...]
-    """SHA-256 of the weights, of each member of an ensemble."""
+    """SHA-256 of the weights of each model of an ensemble."""
     data: str
     """Fingerprint of the source: its names, targets, groups and splits."""
     version: str
-    """Of Vitrail, when the run was trained."""
+    """Version of Vitrail at training time."""
     created: str
 
 
 def read_provenance(folder: Path, facts: ReportFacts) -> Provenance:
-    """Read from a run folder.
+    """Read the provenance of a run folder.
 
     Raises:
-        DamagedFileError: a file that is there and is not JSON.
+        DamagedFileError: a file is not JSON.
     """
     data = read_json_table(folder / "data.json") or {}
     return Provenance(
@@ -227,11 +230,8 @@ def _vitrail_version(facts: ReportFacts) -> str:
     return str(versions.get("vitrail", "")) if isinstance(versions, dict) else ""
 
 
-# JSON tables that a run folder may hold beside its report.
-
-
 def read_json_table(path: Path) -> dict[str, Any] | None:
-    """What a JSON file holds; None where there is none.
+    """Read a JSON object; None if there is no file.
 
     Raises:
         DamagedFileError: it is not a JSON object.

@@ -1,4 +1,4 @@
-"""Maps of a few held-out pictures, made once by the training and kept, so that a page needs neither model nor data."""
+"""Attribution maps in the report: stored by the training, so that a page needs neither model nor data, and drawn."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ from .thumbnails import StoredThumbnail
 
 EXPLANATIONS_FILE = "explanations.npz"
 MAX_EXPLANATIONS = 6
-"""Worst answers that have a map, and as many others."""
+"""Worst predictions with a map, and as many others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapInfo:
-    """How the maps were made, and what a person must know to read them."""
+    """How the maps were computed and how to read them."""
 
     method: str
     layer: str
-    """Which part of the model was looked at."""
+    """The explained part of the model."""
     line: str
-    """What a map shows and what it does not."""
+    """Description of what a map shows and what it does not."""
     scale: MapScale
     patch: tuple[int, int]
     """Pixels, height and width."""
     remarks: tuple[str, ...] = ()
-    """What else a reader should know of the model."""
+    """Further remarks on the model."""
     nothing: tuple[str, ...] = ()
-    """Pictures whose map says nothing, by name, each with the reason."""
+    """Images with an empty map, by name, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredExplanations:
-    """What is kept of all maps."""
+    """The stored maps of a run."""
 
     about: MapInfo
     rows: Int64[np.ndarray, " k"]
-    """Of each map its row in the held-out split's predictions file."""
+    """Row of each map in the held-out split's predictions file."""
     targets: Int64[np.ndarray, " k"]
-    """The output that it explains."""
+    """The explained output of each map."""
     values: Float32[np.ndarray, "k rows columns"]
     """One number per patch."""
     artifact_mask: Bool[np.ndarray, "k rows columns"]
-    """Patches whose tokens hold notes of the model instead of picture; their heat is not drawn."""
+    """Artefact patches, whose values are not drawn."""
 
 
 def select_rows_to_explain(
     predictions: TaskPredictions, rows: Int64[np.ndarray, " n"], max_maps: int = MAX_EXPLANATIONS
 ) -> list[tuple[int, int]]:
-    """Rows worth a map, each with the output to explain: worst answers and others in turn, the worst first.
+    """Rows to explain, each with its output: worst predictions and others alternating, the worst first.
 
     Args:
-        rows: rows that have a thumbnail, as `choice.choose` orders them.
-        max_maps: of either kind.
+        rows: rows that have a thumbnail, in the order of `image_selection.select_images`.
+        max_maps: of the worst, and of the others.
     """
     bad = wrong_row_mask(predictions, rows)
     worst, others = rows[bad][:max_maps].tolist(), rows[~bad]
@@ -85,7 +85,7 @@ def select_rows_to_explain(
 
 
 def wrong_row_mask(predictions: TaskPredictions, rows: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Which of the shown rows are answered wrongly; of numbers the first half, which are the largest errors."""
+    """Mask of the wrongly predicted rows; for regression the first half, which has the largest errors."""
     if isinstance(predictions, RegressionPredictions):
         return np.arange(len(rows)) < len(rows) - len(rows) // 2
     if isinstance(predictions, MultilabelPredictions):
@@ -95,10 +95,10 @@ def wrong_row_mask(predictions: TaskPredictions, rows: Int64[np.ndarray, " n"]) 
 
 
 def explained_output(predictions: TaskPredictions, row: int) -> int:
-    """The output of a row that a reader asks about.
+    """The output of a row to explain.
 
-    The class that was answered; the label that is most confidently wrong, or where none is, the most likely of those
-    that are there; the first number that is known.
+    The predicted class; the most confidently wrong label, or without one the most probable of the true ones; the first
+    known number.
     """
     if isinstance(predictions, ClassificationPredictions):
         return int(predictions.labels[row])
@@ -113,7 +113,7 @@ def explained_output(predictions: TaskPredictions, row: int) -> int:
 
 
 def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:
-    """Write explanations.npz into a run folder in one step."""
+    """Write explanations.npz of a run folder atomically."""
     data = io.BytesIO()
     np.savez_compressed(
         data,
@@ -129,10 +129,10 @@ def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:
 
 
 def load_explanations(folder: Path) -> StoredExplanations | None:
-    """What a training has kept; None where there is none.
+    """Read explanations.npz of a run folder; None if there is none.
 
     Raises:
-        DamagedFileError: the file is there and cannot be read, or its arrays do not belong together.
+        DamagedFileError: the file cannot be read, or its arrays do not fit together.
     """
     path = Path(folder) / EXPLANATIONS_FILE
     if not path.exists():
@@ -141,7 +141,7 @@ def load_explanations(folder: Path) -> StoredExplanations | None:
         with np.load(path, allow_pickle=False) as arrays:
             about = json.loads(str(arrays["about"]))
             rows, of, values, hidden = (arrays[name] for name in ("rows", "of", "values", "artefacts"))
-    except Exception as problem:  # zipfile, zlib, numpy, json and OS each have their own
+    except Exception as problem:  # zipfile, zlib, numpy, json and OS raise errors of their own
         raise DamagedFileError(
             f"{path} must hold the arrays about, rows, of, values and artefacts. It cannot be read: {problem}."
         ) from problem
@@ -156,38 +156,38 @@ def load_explanations(folder: Path) -> StoredExplanations | None:
     )  # fmt: skip
 
 
-# Where answers come from, as the page shows it: a picture beside itself under its map, what was asked, in words.
+# -- The section of the page: images beside their overlays
 
 SALIENCY_SIDE = 168
-"""Pixels of an enlarged picture's shorter side."""
+"""Shorter side of an enlarged image in pixels."""
 GRADIENT_STOPS = 9
-"""Colours of the scale."""
+"""Colours of the CSS gradient."""
 ROW_WORDS, COLUMN_WORDS = ("upper", "middle", "lower"), ("left", "middle", "right")
 
 
 class SaliencyPair(NamedTuple):
-    """One picture twice: as it is, and under its map."""
+    """One image and its overlay."""
 
     image: str
     overlay: str
     path: str
     small: bool
-    """The picture is drawn with sharp pixels."""
+    """The image is drawn with sharp pixels."""
     lines: tuple[CaptionLine, ...]
     alt: str
-    """Of the map, for a screen reader."""
+    """Alternative text of the map for screen readers."""
 
 
 class SaliencySection(NamedTuple):
-    """All of the section."""
+    """The content of the section."""
 
     about: MapInfo
     worst: list[SaliencyPair]
     others: list[SaliencyPair]
     scale: str
-    """The colours from the smallest share to the largest, as CSS knows a gradient."""
+    """Colours of the scale as a CSS gradient."""
     hidden: int
-    """Maps that leave artefact tokens out."""
+    """Number of maps with hidden artefact patches."""
 
 
 def build_saliency_section(
@@ -196,7 +196,7 @@ def build_saliency_section(
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> SaliencySection | None:
-    """What `explanations.html.j2` needs; None where a run has no maps.
+    """Context of `explanations.html.j2`; None without maps.
 
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
@@ -219,7 +219,7 @@ def build_saliency_section(
 
 
 def describe_peak_location(values: Float32[np.ndarray, "rows columns"]) -> str:
-    """Where a map is largest, in words: a ninth of the picture."""
+    """Position of the maximum of a map as text: a ninth of the image."""
     row, column = np.unravel_index(int(values.argmax()), values.shape)
     down = ROW_WORDS[int(3 * (row + 0.5) / values.shape[0])]
     across = COLUMN_WORDS[int(3 * (column + 0.5) / values.shape[1])]
@@ -227,7 +227,7 @@ def describe_peak_location(values: Float32[np.ndarray, "rows columns"]) -> str:
 
 
 def css_gradient(scale: MapScale) -> str:
-    """The colours as they are mixed in, each as opaque as its share is there."""
+    """The colours of the overlay with their opacities, as a CSS gradient."""
     shares = np.linspace(-1 if scale in ("signed", "cosine") else 0, 1, GRADIENT_STOPS, dtype=np.float32)
     stops = zip(np.round(255 * map_colors(shares, scale)).astype(int).tolist(), np.abs(shares).tolist(), strict=True)
     return ", ".join(
@@ -257,14 +257,14 @@ def _make_pair(
 
 
 def _format_prediction(predictions: TaskPredictions, row: int, target: int) -> str:
-    """What was answered for the explained output."""
+    """The prediction for the explained output."""
     if isinstance(predictions, RegressionPredictions):
         return f"{predictions.values[row, target]:.4g}"
     return f"{100 * predictions.probabilities[row, target]:.1f}\u202f%"
 
 
 def _format_truth(predictions: TaskPredictions, row: int, target: int) -> CaptionLine:
-    """What is the case."""
+    """The ground truth of the explained output."""
     assert predictions.targets is not None
     if isinstance(predictions, RegressionPredictions):
         return CaptionLine("is", f"{predictions.targets[row, target]:.4g}")
@@ -278,7 +278,7 @@ def _format_truth(predictions: TaskPredictions, row: int, target: int) -> Captio
 
 
 def _is_output_wrong(predictions: TaskPredictions, row: int, target: int) -> bool:
-    """Whether what was answered for the explained output is not the case; numbers are more or less so."""
+    """Whether the prediction for the explained output is wrong; False for regression."""
     assert predictions.targets is not None
     if isinstance(predictions, RegressionPredictions):
         return False

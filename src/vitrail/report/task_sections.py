@@ -1,4 +1,4 @@
-"""What the page of a run says for the task `classes`: confusions, and the pictures it is most wrong about."""
+"""Page sections of each task: confusion matrix, scatter plots, AUROC by label, and captioned images."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .image_selection import wrong_label_mask
 from .thumbnails import StoredThumbnail
 
 MAX_MATRIX_CLASSES = 24
-"""A larger confusion matrix does not fit a page; its largest confusions are listed instead."""
+"""Largest confusion matrix on a page; of larger ones only the largest confusions are listed."""
 
 
 class ClassThumbnail(NamedTuple):
-    """One picture on the page."""
+    """One image on the page."""
 
     uri: str
     target: str
@@ -39,13 +39,13 @@ class ClassThumbnail(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """Pictures of one class that were taken for another."""
+    """Images of one class that were predicted as another."""
 
     target: str
     predicted: str
     n: int
     share: float
-    """Of the pictures of that class."""
+    """Fraction of the images of that class."""
 
 
 def classification_context(
@@ -54,7 +54,7 @@ def classification_context(
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
-    """What `classes.html.j2` needs beside what every page has.
+    """Context of `classes.html.j2`, beyond that of every page.
 
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
@@ -64,15 +64,15 @@ def classification_context(
         "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
         "confusions": find_largest_confusions(metrics, 8),
-        "mistakes": [picture for picture in shown if picture.target != picture.predicted][: thumbnails.MAX_THUMBNAILS],
-        "right": [picture for picture in shown if picture.target == picture.predicted],
+        "mistakes": [one for one in shown if one.target != one.predicted][: thumbnails.MAX_THUMBNAILS],
+        "right": [one for one in shown if one.target == one.predicted],
     }
 
 
 def classification_thumbnails(
     predictions: ClassificationPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
 ) -> list[ClassThumbnail]:
-    """Thumbnails with what the table says of them, in their stored order.
+    """Thumbnails with their targets and predictions, in their stored order.
 
     Raises:
         UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
@@ -98,7 +98,7 @@ def classification_thumbnails(
 
 
 def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int) -> list[Confusion]:
-    """The most frequent mistakes, largest first."""
+    """The most frequent confusions, largest first."""
     matrix = np.array(metrics.confusion)
     sums = matrix.sum(1)
     np.fill_diagonal(matrix, 0)
@@ -109,7 +109,7 @@ def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int)
 
 
 def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any]]:
-    """Rows of the confusion matrix; a cell's shade in per cent grows with its share, five times faster if wrong."""
+    """Rows of the confusion matrix; the shade of a cell grows with its fraction, five times faster off the diagonal."""
     rows = []
     for k, (one, row) in enumerate(zip(metrics.per_class, metrics.confusion, strict=True)):
         shares = [n / max(1, one.n) for n in row]
@@ -122,12 +122,12 @@ def _shaded_confusion_rows(metrics: ClassificationMetrics) -> list[dict[str, Any
     return rows
 
 
-# What the page of a run says for the task `number`: answers against the truth, and the largest errors.
+# -- Regression
 
 MAX_SCATTER_POINTS = 1000
-"""Pictures in one scatter, evenly taken from the table: more make the page large and the picture no clearer."""
+"""Points of a scatter plot, evenly taken from the table, which limits the size of the page."""
 MAX_SCATTER_COLUMNS = 8
-"""Columns that have a scatter."""
+"""Columns with a scatter plot."""
 MAX_COLUMN_LINES = 3
 
 
@@ -137,14 +137,14 @@ def regression_context(
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
-    """What `number.html.j2` needs beside what every page has.
+    """Context of `number.html.j2`, beyond that of every page.
 
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
     thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    worst = len(indices) - len(indices) // 2  # `choice.of_numbers` gives as many of both, or all that there are
-    pictures = [
+    worst = len(indices) - len(indices) // 2  # `select_regression_images` gives equally many of both
+    captioned = [
         caption_image(image, predictions.paths[row] or predictions.ids[row], _column_lines(predictions, row))
         for image, row in zip(images, indices.tolist(), strict=True)
     ]
@@ -156,13 +156,13 @@ def regression_context(
             if _has_known_targets(predictions, k)
         ],
         "points": MAX_SCATTER_POINTS,
-        "mistakes": pictures[:worst],
-        "others": [pictures[place] for place in rising],
+        "mistakes": captioned[:worst],
+        "others": [captioned[place] for place in rising],
     }
 
 
 def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
-    """Answers by true values as an SVG element; on the dashed line they are equal."""
+    """Scatter plot of predictions by targets as an SVG element, with a dashed identity line."""
     assert predictions.targets is not None
     rows = np.flatnonzero(predictions.known_mask[:, column])
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(MAX_SCATTER_POINTS, len(rows))).astype(np.int64))]
@@ -183,13 +183,13 @@ def _has_known_targets(predictions: RegressionPredictions, column: int) -> bool:
 
 
 def _first_known_target(predictions: RegressionPredictions, row: int) -> float:
-    """The first known number of a picture."""
+    """The first known target of an image."""
     assert predictions.targets is not None
     return float(predictions.targets[row][predictions.known_mask[row]][0])
 
 
 def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
-    """One line per known column."""
+    """A caption line per known column."""
     assert predictions.targets is not None
     several = len(predictions.columns) > 1
     return tuple(
@@ -202,10 +202,10 @@ def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[Caption
     )
 
 
-# What the page of a run says for the task `labels`: how well each is told, and where it is most wrong.
+# -- Multilabel
 
 MAX_LABEL_LINES = 3
-"""Wrong labels that are written below a picture, the most confident first."""
+"""Caption lines below an image, the most confidently wrong labels first."""
 
 
 def multilabel_context(
@@ -214,15 +214,13 @@ def multilabel_context(
     images: Sequence[StoredThumbnail],
     indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
-    """What `labels.html.j2` needs beside what every page has.
+    """Context of `labels.html.j2`, beyond that of every page.
 
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
-    pictures, wrong = (
-        _multilabel_thumbnails(predictions, images, indices),
-        np.asarray(wrong_label_mask(predictions).any(1)),
-    )
+    captioned = _multilabel_thumbnails(predictions, images, indices)
+    wrong = np.asarray(wrong_label_mask(predictions).any(1))
     ranked = [
         charts.DotPlotRow(one.name, one.auroc, one.auroc_interval) for one in metrics.per_label if one.auroc is not None
     ]  # fmt: skip
@@ -233,8 +231,8 @@ def multilabel_context(
     return {
         "fewest": MIN_PER_SIDE,
         "dots": charts.draw_dot_plot(ranked, span, title, guide=0.5) if ranked else None,
-        "mistakes": [picture for row, picture in pictures if wrong[row]][: thumbnails.MAX_THUMBNAILS],
-        "right": [picture for row, picture in pictures if not wrong[row]],
+        "mistakes": [image for row, image in captioned if wrong[row]][: thumbnails.MAX_THUMBNAILS],
+        "right": [image for row, image in captioned if not wrong[row]],
     }
 
 
@@ -250,7 +248,7 @@ def _multilabel_thumbnails(
 
 
 def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
-    """The wrong labels of a picture, or those that it rightly has and those that nobody knows."""
+    """Caption lines of the wrong labels of an image, or else of its true and its unknown labels."""
     assert predictions.targets is not None
     targets, chances = predictions.targets[row], predictions.probabilities[row]
     wrong = np.flatnonzero(wrong_label_mask(predictions)[row])
@@ -278,11 +276,11 @@ def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionL
     return tuple(lines[:MAX_LABEL_LINES])
 
 
-# A picture on the page with a few lines below it, as labels and numbers need them.
+# -- Images with captions, for multilabel and regression
 
 
 class CaptionLine(NamedTuple):
-    """One line below a picture; only the name is set in bold."""
+    """One line of a caption; the name is set in bold."""
 
     before: str
     name: str
@@ -291,7 +289,7 @@ class CaptionLine(NamedTuple):
 
 
 class CaptionedImage(NamedTuple):
-    """One picture."""
+    """A thumbnail with caption lines."""
 
     uri: str
     path: str
@@ -301,10 +299,10 @@ class CaptionedImage(NamedTuple):
 
     @property
     def alt(self) -> str:
-        """What a screen reader says."""
+        """Alternative text for screen readers."""
         return ", ".join(f"{line.before} {line.name}{line.after}".strip() for line in self.lines)
 
 
 def caption_image(image: StoredThumbnail, path: str, lines: tuple[CaptionLine, ...]) -> CaptionedImage:
-    """A stored thumbnail with its lines."""
+    """Add caption lines to a stored thumbnail."""
     return CaptionedImage(image.uri, path, image.small, lines)

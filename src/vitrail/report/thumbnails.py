@@ -1,4 +1,4 @@
-"""The few pictures a report shows: which, how they are stored, and how they get onto the page."""
+"""Thumbnails of a report: selection for classification, storage in the run folder, and data URIs for the page."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 
 THUMBNAILS_FILE = "thumbnails.npz"
 MAX_THUMBNAILS = 12
-"""Mistakes in a gallery, and as many right answers."""
+"""Wrong predictions in a gallery, and as many correct ones."""
 MAX_SHARP_SIDE = 64
-"""Smaller pictures are drawn with sharp pixels."""
+"""Smaller images are drawn with sharp pixels."""
 MAX_SIDE = 224
-"""Longer side of a thumbnail on the page, in pixels: twice what is seen, for fine screens."""
+"""Longer side of a thumbnail in pixels: twice the drawn size, for high-resolution screens."""
 ASPECT_TOLERANCE = 0.01
-"""Shapes that differ by less than this share of width over height are drawn as one."""
+"""Relative difference of aspect ratios below which an image is not resized."""
 
 
 class StoredThumbnail(NamedTuple):
-    """One stored picture."""
+    """A stored thumbnail."""
 
     image: UInt8[np.ndarray, "H W C"]
-    """As the model saw it."""
+    """The model's input."""
     aspect: float
-    """Width over height of what the model saw, as the picture itself has it."""
+    """Width over height of the same region in the original image."""
 
     @property
     def uri(self) -> str:
-        """Inside a text, in the picture's own shape."""
+        """Data URI in the original aspect ratio."""
         return to_data_uri(self.image, self.aspect)
 
     @property
@@ -48,10 +48,10 @@ class StoredThumbnail(NamedTuple):
 
 
 def select_class_images(predictions: ClassificationPredictions, k: int) -> np.ndarray:
-    """Rows worth showing: the k most confident mistakes, then up to k right answers, one class after another.
+    """Rows of the k most confident wrong predictions, then of up to k correct ones, alternating by class.
 
-    Right answers are the first of each class in the table's order, then the second of each, so nothing is picked by
-    how good it looks. Rows without a target are never shown.
+    Correct ones are the first of each class in the table's order, then the second, so the choice does not depend on the
+    images. Rows without a target are left out.
     """
     if predictions.targets is None or not len(predictions):
         return np.zeros(0, np.int64)
@@ -59,7 +59,7 @@ def select_class_images(predictions: ClassificationPredictions, k: int) -> np.nd
     wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != labels))
     wrong = wrong[np.argsort(-predictions.confidences[wrong], kind="stable")]
     right = np.flatnonzero(targets == labels)
-    turns = np.zeros(len(right), np.int64)  # how many of its class came before
+    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its class
     for name in np.unique(targets[right]):
         mine = targets[right] == name
         turns[mine] = np.arange(mine.sum())
@@ -68,12 +68,12 @@ def select_class_images(predictions: ClassificationPredictions, k: int) -> np.nd
 
 
 def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
-    """Write thumbnails.npz into a run folder in one step.
+    """Write thumbnails.npz of a run folder atomically.
 
     Args:
-        images: uint8 [n, H, W, C], as the model saw them.
+        images: uint8 [n, H, W, C], the model's inputs.
         indices: row of each in the held-out split's predictions file, [n].
-        aspects: width over height of what the model saw, as the pictures themselves have it.
+        aspects: width over height of the same regions in the original images.
 
     Raises:
         UsageError: other shapes or another type.
@@ -92,12 +92,12 @@ def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspec
 
 
 def load_thumbnails(folder: Path) -> tuple[list[StoredThumbnail], Int64[np.ndarray, " k"]]:
-    """Pictures of a run folder and their rows in the table; none where no thumbnails were stored.
+    """Read the thumbnails of a run folder and their rows in the table; empty if none were stored.
 
-    Runs of before aspects were kept have their pictures in the model's shape.
+    Older files without aspects have the model's aspect ratio.
 
     Raises:
-        DamagedFileError: the file is there and cannot be read.
+        DamagedFileError: the file cannot be read.
     """
     path = Path(folder) / THUMBNAILS_FILE
     if not path.exists():
@@ -108,14 +108,14 @@ def load_thumbnails(folder: Path) -> tuple[list[StoredThumbnail], Int64[np.ndarr
             plain = np.full(len(images), images.shape[2] / images.shape[1])
             aspects = arrays.get("aspects", plain)
             return [StoredThumbnail(*one) for one in zip(images, aspects.tolist(), strict=True)], indices
-    except Exception as problem:  # zipfile, zlib, numpy and OS each have their own
+    except Exception as problem:  # zipfile, zlib, numpy and OS raise errors of their own
         raise DamagedFileError(
             f"{path} must hold the arrays images and indices. It cannot be read: {problem}."
         ) from problem
 
 
 def check_thumbnail_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
-    """Refuse thumbnails that cannot be of this table.
+    """Refuse thumbnails that cannot belong to this table.
 
     Raises:
         UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
@@ -128,13 +128,13 @@ def check_thumbnail_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
 
 
 def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> str:
-    """A picture inside a text: three channels in colour, any other count by its first channel.
+    """Data URI of an image: three channels in colour, any other count by its first channel.
 
-    PNG where it is small, so that every pixel is as it was; JPEG of at most 224 pixels where it is large, so that a
-    page of fifty stays far below 5 MB.
+    Small images are lossless PNG; large ones are JPEG of at most 224 pixels, so that a page of fifty stays far below
+    5 MB.
 
     Args:
-        aspect: width over height that it is drawn with; None is that of its pixels.
+        aspect: width over height as drawn; None is that of the pixels.
     """
     from PIL import Image
 
@@ -151,7 +151,7 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
 
 
 def _resize_to_aspect(image: Image, aspect: float | None) -> Image:
-    """The same with its shorter-drawn side enlarged to `aspect`; a small picture's pixels stay sharp rectangles."""
+    """Enlarge one side to the aspect ratio; pixels of small images stay sharp rectangles."""
     from PIL.Image import Resampling
 
     width, height = image.size

@@ -1,4 +1,4 @@
-"""What a page says of how far answers can be trusted: calibration, abstaining, sets of classes, thresholds, ranges."""
+"""Uncertainty sections of a page: calibration, selective prediction, conformal sets, thresholds, and abstention."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MAX_SET_SIZE = 3
 
 
 class SelectiveRisk(NamedTuple):
-    """What is left if only the surest pictures are answered."""
+    """Risk-coverage curve and error rates at fixed coverages."""
 
     chart: str
     rows: list[tuple[float, Proportion]]
-    """Share of pictures answered, and of those the wrong ones."""
+    """(coverage, error rate of the answered images)."""
 
 
 class SetCoverage(NamedTuple):
-    """What sets of classes hold."""
+    """Coverage and sizes of the conformal sets."""
 
     nominal_coverage: float
     coverage: Proportion
@@ -52,41 +52,41 @@ class SetCoverage(NamedTuple):
 
 
 class ThresholdRow(NamedTuple):
-    """A threshold on the held-out pictures."""
+    """A threshold with its rates on the held-out images."""
 
     name: str
     threshold: float
     is_fitted: bool
-    """By the rule; otherwise it is one half."""
+    """Whether the rule was applied; otherwise the threshold is 0.5."""
     sensitivity: Proportion | None
     specificity: Proportion | None
     precision: Proportion | None
-    """Of those answered with it, the share that has it."""
+    """Positive predictive value."""
 
 
 def uncertainty_context(
     predictions: TaskPredictions, decisions: Decisions, groups: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """What `trust.html.j2` needs; a part that cannot be shown is None.
+    """Context of `trust.html.j2`; parts that cannot be shown are None.
 
     Args:
-        groups: of each picture, such as its patient: thresholds, sets and ranges have intervals that draw whole groups.
+        groups: group of each image, such as its patient; intervals of thresholds, sets and ranges resample groups.
     """
-    found: dict[str, Any] = {
+    context: dict[str, Any] = {
         "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
         "unlike": estimate_proportion(_ood_mask(predictions), groups) if predictions.abstain_reasons else None,
         "silent": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
     if predictions.targets is None:
-        return found
+        return context
     if isinstance(predictions, ClassificationPredictions):
-        return found | _classification_uncertainty(predictions, decisions, groups)
+        return context | _classification_uncertainty(predictions, decisions, groups)
     if isinstance(predictions, MultilabelPredictions):
-        return found | {
+        return context | {
             "cuts": _label_threshold_rows(predictions, decisions, groups),
             "by_label": charts.multilabel_calibration(predictions, decisions),
         }
-    return found | _regression_uncertainty(predictions, decisions, groups)
+    return context | _regression_uncertainty(predictions, decisions, groups)
 
 
 def _ood_mask(predictions: TaskPredictions) -> np.ndarray:
@@ -118,15 +118,15 @@ def _classification_uncertainty(
 
 
 def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk:
-    found = risk_coverage_curve(confidences, wrong.astype(np.float64))
+    curve = risk_coverage_curve(confidences, wrong.astype(np.float64))
     n = len(wrong)
     places = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
-    points = [(100 * float(found.coverage[place]), 100 * float(found.risk[place])) for place in places]
+    points = [(100 * float(curve.coverage[place]), 100 * float(curve.risk[place])) for place in places]
     span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
     title = "Share of wrong answers by the share of pictures that are answered"
     line = charts.ChartLine(name="risk", points=points)
     drawing = charts.draw_line_chart([line], "answered, %", "{:g} %".format, (0.0, 100.0), span, title)
-    return SelectiveRisk(drawing, [(coverage, _error_at_coverage(found, coverage)) for coverage in COVERAGES])
+    return SelectiveRisk(drawing, [(coverage, _error_at_coverage(curve, coverage)) for coverage in COVERAGES])
 
 
 def _error_at_coverage(curve: RiskCoverageCurve, coverage: float) -> Proportion:
@@ -193,7 +193,7 @@ def _make_threshold_row(
 def _regression_uncertainty(
     predictions: RegressionPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> dict[str, Any]:
-    """Ranges and, for each column, differences by means (Bland and Altman)."""
+    """Coverage of the conformal ranges, and a Bland-Altman plot for each column."""
     assert predictions.targets is not None
     ranges, drawings = [], []
     for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS]):
@@ -232,30 +232,30 @@ def _draw_bland_altman(name: str, targets: np.ndarray, values: np.ndarray) -> st
     return charts.draw_line_chart(lines, f"mean of answer and true {name}", "{:.4g}".format, x, y, title)
 
 
-# What a page says of the pictures that are left unanswered: how many, why, and whether that was right.
+# -- Abstention
 
 MAX_NAMED = 6
-"""Unanswered pictures of either kind that a page names; the table of predictions names all."""
+"""Abstained images listed for each reason; the predictions file has all."""
 
 
 class AbstentionSummary(NamedTuple):
-    """Pictures without an answer."""
+    """Number, reasons and error rates of the abstained images."""
 
     share: Proportion
-    """Of all."""
+    """Fraction of all images."""
     unsure: int
     unlike: int
     unsure_examples: tuple[str, ...]
-    """Ids of the first of them."""
+    """Ids of the first ones."""
     unlike_examples: tuple[str, ...]
     table: str
-    """The file whose column `abstain` says it of each picture."""
+    """The file with the column `abstain`."""
     wrong_abstained: Proportion | None
-    """Of those that are left unanswered, the ones that would have been answered wrongly."""
+    """Error rate of the abstained images, had they been answered."""
     wrong_answered: Proportion | None
-    """Of those that are answered."""
+    """Error rate of the answered images."""
     wrong: str
-    """What being wrong means here, in words."""
+    """What an error means here, as text."""
     can_be_unsure: bool
     can_be_unlike: bool
 
@@ -263,7 +263,7 @@ class AbstentionSummary(NamedTuple):
 def summarize_abstention(
     predictions: TaskPredictions, decisions: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> AbstentionSummary:
-    """Of one table of classes or labels, which has at least one row."""
+    """Summarize the abstention of a table of classes or labels with at least one row."""
     silent, wrong, known = predictions.abstained_mask, *_wrong_and_known_masks(predictions)
 
     def of(rows: np.ndarray) -> Proportion | None:
@@ -291,7 +291,7 @@ def summarize_abstention(
 
 
 def _wrong_and_known_masks(predictions: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
-    """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
+    """bool [n] each: images with a wrong prediction in any label, and images with a known target."""
     if isinstance(predictions, MultilabelPredictions):
         return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
     assert isinstance(predictions, ClassificationPredictions)

@@ -47,7 +47,9 @@ def test_what_does_not_fit_is_shared_out():
     found = estimate_workload_cost(wanted, StepSeconds(0.1, 0.3), tight)
     assert found.engine == "fsdp" and found.fits
     assert found.sent == pytest.approx(3 * 4 * parameter_count(GIANT) * 63 / 64)
-    alone = estimate_workload_cost(dataclasses.replace(wanted, num_devices=1, batch_size=1), StepSeconds(0.1, 0.3), tight)
+    alone = estimate_workload_cost(
+        dataclasses.replace(wanted, num_devices=1, batch_size=1), StepSeconds(0.1, 0.3), tight
+    )
     assert alone.engine == "alone" and not alone.fits and alone.training_memory > found.training_memory
 
 

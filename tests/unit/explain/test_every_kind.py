@@ -16,6 +16,8 @@ from vitrail.explain.methods import METHODS, MethodOptions, default_method, expl
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
+pytestmark = pytest.mark.wide
+
 MORE = {
     **KINDS,
     "several blocks": dataclasses.replace(TINY, depth=3, pool_blocks=2),

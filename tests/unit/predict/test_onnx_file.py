@@ -98,6 +98,7 @@ def test_outputs_far_from_zero_stay_numbers(tmp_path):
     np.testing.assert_allclose(found["logits"], outputs, rtol=1e-3, atol=0.05)
 
 
+@pytest.mark.wide
 def test_files_get_the_same_rows_as_from_the_predictor(grey, paths):
     one, place = grey
     found, expected = OnnxPredictor(place).predict(paths, batch_size=3), Predictor([one]).predict(paths)

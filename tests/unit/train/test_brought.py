@@ -94,7 +94,7 @@ def test_the_loss_of_the_task_given_as_ones_own_trains_the_same_model(plain, cro
 def test_the_plan_and_the_bundle_call_it_by_its_name(crossed_run):
     recipe, plan = crossed_run.plan.recipe, (crossed_run.path / "plan.toml").read_text()
     assert recipe.custom_loss == NAME and (recipe.label_smoothing, recipe.mixup, recipe.cutmix) == (0, 0, 0)
-    assert re.search(rf'own_loss = "{re.escape(NAME)}" +# a function was given', plan)
+    assert re.search(rf'custom_loss = "{re.escape(NAME)}" +# a function was given', plan)
     assert re.search(r"label_smoothing = 0\.0 +# the loss is the program's own", plan)
     assert f"- loss: {NAME}" in (crossed_run.path / "model" / "README.md").read_text()
 
@@ -121,6 +121,7 @@ def stopped(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.wide
 def test_a_run_goes_on_with_its_function_and_never_without(tmp_path):
     data = digits(120, classes=3)
     run = fitted(tmp_path / "run", loss=crossed)

@@ -118,6 +118,7 @@ def test_every_task_is_trained_and_measured_on_what_is_known(task, noun, fit, tm
     assert events[-1].report.is_file() and (run / "figures").is_dir()
 
 
+@pytest.mark.wide
 def test_the_scale_of_numbers_is_that_of_the_known_training_targets(fit, tmp_path):
     fit(drawn(task="number", classes=("a", "b"), targets=BLANK * 40 + 300))
     rows = [
@@ -194,6 +195,7 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
     assert asked == [6.0, None]
 
 
+@pytest.mark.wide
 def test_ranges_and_reading_are_passed_on(fit):
     deep = drawn(images=drawn().images.astype(np.uint16) * 200)
     planned = next(event for event in fit(deep, dry_run=True, range="16") if hasattr(event, "plan"))
@@ -263,6 +265,7 @@ def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbr
         assert (tmp_path / "run" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
 
 
+@pytest.mark.wide
 def test_soft_labels_train_in_folds_and_are_measured_by_the_most_probable_class(fit, tmp_path):
     soft = np.full((16, 2), [0.8, 0.2], np.float32)
     soft[8:] = [0.3, 0.7]
@@ -325,6 +328,7 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
     assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
 
 
+@pytest.mark.wide
 def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before(fit, tmp_path):
     began = time.perf_counter()
     fit(drawn())

@@ -1,1 +1,1 @@
-"""Augment."""
+"""Augmentation of batches of uint8 images on their device: crops, affine, colour, policies, mixup and cutmix."""

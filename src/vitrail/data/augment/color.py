@@ -1,4 +1,4 @@
-"""Filters along rows and columns as two matrix products a picture, with bits that depend on nothing but the picture.
+"""Filters along rows and columns as two matrix products an image, with bits that depend on nothing but the image.
 
 Weights are whole multiples of 2**-15 and grey levels whole numbers below 256, so that every sum of their products is
 a whole number below 2**24, which float32 holds exactly: order of summation, batch, device and threads change nothing.
@@ -22,7 +22,7 @@ UNIT = 2.0**15
 def separable_filter(
     images: UInt8[Tensor, "n C H W"], down: Float32[Tensor, "n h H"], across: Float32[Tensor, "n w W"]
 ) -> UInt8[Tensor, "n C h w"]:
-    """Each picture's columns mixed by its `across`, then its rows by its `down`; each row of weights sums to 1.
+    """Each image's columns mixed by its `across`, then its rows by its `down`; each row of weights sums to 1.
 
     The sum of a row's weights without their signs must stay below 2, which every resize and blur keeps.
     """
@@ -37,7 +37,7 @@ def separable_filter(
 def crop_and_resize(
     images: UInt8[Tensor, "n C H W"], boxes: Int64[Tensor, "n 4"], size: tuple[int, int], interpolation: Interpolation
 ) -> UInt8[Tensor, "n C h w"]:
-    """Each picture's box (top, left, height, width), antialiased, as (height, width) pixels."""
+    """Each image's box (top, left, height, width), antialiased, as (height, width) pixels."""
     tops, lefts, heights, widths = boxes.unbind(1)
     down = _resize_weights(tops, heights, images.shape[2], size[0], interpolation)
     return separable_filter(images, down, _resize_weights(lefts, widths, images.shape[3], size[1], interpolation))
@@ -46,7 +46,7 @@ def crop_and_resize(
 def gaussian_blur_radius(
     images: UInt8[Tensor, "n C H W"], sigmas: Float64[np.ndarray, " n"], radius: int
 ) -> UInt8[Tensor, "n C H W"]:
-    """Each picture blurred by a normal curve cut off `radius` pixels away, and mirrored at its edge.
+    """Each image blurred by a normal curve cut off `radius` pixels away, and mirrored at its edge.
 
     On a CPU by convolutions, which are faster there; the bits are those of the products.
     """
@@ -142,9 +142,9 @@ def adjust_brightness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndar
 
 
 def adjust_contrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Levels away from the picture's mean grey (0), as they are (1), twice as far from it (2).
+    """Levels away from the image's mean grey (0), as they are (1), twice as far from it (2).
 
-    The mean is that of the grey picture; with any number of channels but three, that of all values.
+    The mean is that of the grey image; with any number of channels but three, that of all values.
     """
     values = rgb_to_grayscale(images) if images.shape[1] == 3 else images
     total = values.sum(dim=(1, 2, 3), dtype=torch.int64)  # whole, so that the order of summation does not matter
@@ -213,7 +213,7 @@ def _clamp_to_uint8(values: Tensor) -> Tensor:
 
 
 def _apply_tables(images: UInt8[Tensor, "n C H W"], tables: UInt8[Tensor, "n c 256"]) -> UInt8[Tensor, "n C H W"]:
-    """Every level by its picture's table; one table serves all channels, or each has its own."""
+    """Every level by its image's table; one table serves all channels, or each has its own."""
     n, C, H, W = images.shape
     tables = tables.expand(n, C, 256)
     return tables.gather(2, images.reshape(n, C, H * W).long()).view(n, C, H, W)
@@ -235,7 +235,7 @@ def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndar
 
 
 def to_grayscale(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """The grey picture in all three channels; any other number of channels stays. There is no amount of it."""
+    """The grey image in all three channels; any other number of channels stays. There is no amount of it."""
     return rgb_to_grayscale(images).expand_as(images) if images.shape[1] == 3 else images
 
 
@@ -259,5 +259,5 @@ def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarr
 
 
 def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """A Gaussian blur of `amounts` pixels' deviation, above 0 and up to 2; the picture is mirrored at its edge."""
+    """A Gaussian blur of `amounts` pixels' deviation, above 0 and up to 2; the image is mirrored at its edge."""
     return gaussian_blur_radius(images, amounts, BLUR_RADIUS)

@@ -1,7 +1,7 @@
-"""Random moves of a whole batch of pictures at once, on the device where the pictures lie.
+"""Random moves of a whole batch of images at once, on the device where the images lie.
 
-The random numbers come from outside, a few per picture, so that a picture's move depends on the seed, the epoch and
-the picture alone, never on its batch. Changes of form and colour lie in `augmenting/`.
+The random numbers come from outside, a few per image, so that an image's move depends on the seed, the epoch and
+the image alone, never on its batch. Changes of form and colour lie in `augmenting/`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def crop_and_flip(
     flip_vertical: bool = False,
     border: Border = "edge",
 ) -> UInt8[Tensor, "B C H W"]:
-    """Shift every picture by up to `padding` pixels each way and mirror half of them.
+    """Shift every image by up to `padding` pixels each way and mirror half of them.
 
     Equals padding by the border, cutting out a random window of the old size, and mirroring it. Keys lie in [0, 1):
     mirror left to right if the first is below 0.5 and `flip` is set; the second chooses the row, the third the
@@ -70,15 +70,15 @@ def resized_crop(
     interpolation: Interpolation = "bicubic",
     antialias: bool = True,
 ) -> UInt8[Tensor, "B C h w"]:
-    """Cut each picture's box (top, left, height, width) out of it and resize all to one size (height, width).
+    """Cut each image's box (top, left, height, width) out of it and resize all to one size (height, width).
 
     Antialiased wherever a box is larger than the size, unless told not to. On a CPU by the one resize of the package,
-    picture by picture, which is several times as fast there; elsewhere all at once by matrix products, within one grey
-    level of it, of two where bicubic overshoots at hard edges; without antialiasing picture by picture everywhere.
-    A picture's result is the same bits in any batch.
+    image by image, which is several times as fast there; elsewhere all at once by matrix products, within one grey
+    level of it, of two where bicubic overshoots at hard edges; without antialiasing image by image everywhere.
+    An image's result is the same bits in any batch.
 
     Raises:
-        UsageError: a box is empty or reaches beyond its picture.
+        UsageError: a box is empty or reaches beyond its image.
     """
     H, W = images.shape[-2:]
     ends = boxes[:, :2] + boxes[:, 2:]
@@ -97,7 +97,7 @@ def resized_crop(
 def resize_images(
     images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
 ) -> UInt8[Tensor, "B C h w"]:
-    """Whole pictures at another size (height, width), wherever they lie: torch's resize takes bytes on a CPU only."""
+    """Whole images at another size (height, width), wherever they lie: torch's resize takes bytes on a CPU only."""
     if images.device.type == "cpu":
         return resize_batch(images, size, interpolation, antialias)
     whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))

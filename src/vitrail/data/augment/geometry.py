@@ -1,7 +1,7 @@
-"""Sheared, moved and turned pictures: for every pixel of the result, the place in the picture that it is taken from.
+"""Sheared, moved and turned images: for every pixel of the result, the place in the image that it is taken from.
 
-Places between pixels are bilinear, places outside the picture are black unless said otherwise, results are rounded to
-grey levels. A picture's result is the same bits in any batch: places are worked out number by number, never by matrix
+Places between pixels are bilinear, places outside the image are black unless said otherwise, results are rounded to
+grey levels. An image's result is the same bits in any batch: places are worked out number by number, never by matrix
 products.
 """
 
@@ -31,17 +31,17 @@ def shear_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]
 
 
 def translate_x(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Pictures move to the right by `amounts` pixels, of which the fraction is dropped."""
+    """Images move to the right by `amounts` pixels, of which the fraction is dropped."""
     return _translate(images, np.zeros_like(amounts), amounts)
 
 
 def translate_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Pictures move down by `amounts` pixels, of which the fraction is dropped."""
+    """Images move down by `amounts` pixels, of which the fraction is dropped."""
     return _translate(images, amounts, np.zeros_like(amounts))
 
 
 def rotate(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Pictures turn counter-clockwise about their middle by `amounts` degrees."""
+    """Images turn counter-clockwise about their middle by `amounts` degrees."""
     cosines, sines = np.cos(np.radians(amounts)), np.sin(np.radians(amounts))
     zero = np.zeros_like(amounts)
     return affine_transform(images, np.stack([cosines, -sines, zero, sines, cosines, zero], axis=1))
@@ -60,10 +60,10 @@ def _translate(
 def affine_transform(
     images: UInt8[Tensor, "n C H W"], matrices: Float64[np.ndarray, "n 6"], border: Literal["zeros", "border"] = "zeros"
 ) -> UInt8[Tensor, "n C H W"]:
-    """For the pixel at (x, y) from the middle, the picture at (a x + b y + c, d x + e y + f) from the middle.
+    """For the pixel at (x, y) from the middle, the image at (a x + b y + c, d x + e y + f) from the middle.
 
     Args:
-        matrices: a, b, c, d, e, f of each picture.
+        matrices: a, b, c, d, e, f of each image.
         border: what lies outside: zeros is black, border the nearest pixel.
     """
     H, W = images.shape[-2:]
@@ -89,7 +89,7 @@ AFFINE_DRAWS = 5
 def random_affine(
     images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B 5"], rotate: float, scale: float, translate: float
 ) -> UInt8[Tensor, "B C H W"]:
-    """Every picture turned, made larger or smaller, and moved, each to either side; beyond its edge the edge goes on.
+    """Every image turned, made larger or smaller, and moved, each to either side; beyond its edge the edge goes on.
 
     Keys lie in [0, 1) and choose the angle, the height, the width, the way down and the way right; 0.5 changes nothing.
 
@@ -97,7 +97,7 @@ def random_affine(
         rotate: most degrees.
         scale: a side becomes at most 1 + stretch times as long, at least 1 / (1 + stretch) times; height and width
             each by their own key.
-        translate: most, as a fraction of the side; pictures move between pixels too.
+        translate: most, as a fraction of the side; images move between pixels too.
 
     Source: the affine distortions of Simard, Steinkraus and Platt 2003, section 2.
     """
@@ -111,13 +111,13 @@ def random_affine(
     return affine_transform(images, np.stack(places, axis=1), border="border")
 
 
-# Pictures made of their own pixels at other places: what shifts, mirrors and paddings all come down to.
+# Images made of their own pixels at other places: what shifts, mirrors and paddings all come down to.
 
 
 def gather_pixels(
     images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
 ) -> UInt8[Tensor, "B C H W"]:
-    """Each picture made of the pixels at its own rows and columns, all of which must be its own."""
+    """Each image made of the pixels at its own rows and columns, all of which must be its own."""
     B, C, H, W = images.shape
     places = rows[:, :, None] * W + columns[:, None, :]  # [B, H, W]
     places = places.view(B, 1, H * W).expand(B, C, H * W)
@@ -127,18 +127,18 @@ def gather_pixels(
 def gather_pixels_or_black(
     images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
 ) -> UInt8[Tensor, "B C H W"]:
-    """As `picked`, but black where a row or a column lies outside the picture."""
+    """As `picked`, but black where a row or a column lies outside the image."""
     H, W = images.shape[-2:]
     inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None]
     return gather_pixels(images, rows.clamp(0, H - 1), columns.clamp(0, W - 1)) * inside
 
 
 def arange_batch(length: int, device: torch.device) -> Int64[Tensor, "1 length"]:
-    """0, 1, 2 ... length - 1, for pictures of one batch."""
+    """0, 1, 2 ... length - 1, for images of one batch."""
     return torch.arange(length, device=device)[None]
 
 
-# Numbers that were drawn on the processor, brought to where the pictures lie without waiting for anything.
+# Numbers that were drawn on the processor, brought to where the images lie without waiting for anything.
 
 
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:

@@ -1,8 +1,8 @@
-"""Two pictures in one: mixup shows both through each other, cutmix a rectangle of one in the other; targets follow.
+"""Two images in one: mixup shows both through each other, cutmix a rectangle of one in the other; targets follow.
 
-A batch's pictures stand in a ring, in the order of their keys, and each is mixed with the next: how much and where
-depends on the picture alone, with whom on who else is in the batch. Pictures stay uint8: mixup's shares are whole
-256ths, so that pictures and targets are mixed by exactly the same numbers.
+A batch's images stand in a ring, in the order of their keys, and each is mixed with the next: how much and where
+depends on the image alone, with whom on who else is in the batch. Images stay uint8: mixup's shares are whole
+256ths, so that images and targets are mixed by exactly the same numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..random_crop import CROP_DRAWS, draw_positions, first_fitting_size
 from .geometry import to_device
 
 MIXING_DRAWS = 5
-"""Numbers that a picture takes: its place in the ring, which way, its share, and the middle of its rectangle."""
+"""Numbers that an image takes: its place in the ring, which way, its share, and the middle of its rectangle."""
 
 
 def mix_batch(
@@ -30,15 +30,15 @@ def mix_batch(
     cutmix: float,
     outputs: int,
 ) -> tuple[UInt8[Tensor, "B C H W"], Float[Tensor, "B K"]]:
-    """Every picture mixed with another one of the batch, and the targets of both in the same shares.
+    """Every image mixed with another one of the batch, and the targets of both in the same shares.
 
     Args:
         targets: class numbers [B], or float [B, K], in which NaN is unknown and makes the mixture unknown.
         mixup, cutmix: parameters of the Beta distributions that shares are drawn from; 0 leaves that way out, and
-            with both each picture goes either way with equal chance.
+            with both each image goes either way with equal chance.
         outputs: number of classes, K.
 
-    Source: Zhang et al. 2018, "mixup"; Yun et al. 2019, "CutMix", whose rectangle is cut off at the picture's edge
+    Source: Zhang et al. 2018, "mixup"; Yun et al. 2019, "CutMix", whose rectangle is cut off at the image's edge
     and counts by what is left of it.
     """
     B, _, H, W = images.shape
@@ -60,7 +60,7 @@ def mix_batch(
 def _blend_images(
     images: UInt8[Tensor, "n C H W"], others: UInt8[Tensor, "n C H W"], shares: Float64[np.ndarray, " n"]
 ) -> UInt8[Tensor, "n C H W"]:
-    """`shares` of the pictures and the rest of the others, rounded; all sums are whole, so float32 makes no error."""
+    """`shares` of the images and the rest of the others, rounded; all sums are whole, so float32 makes no error."""
     weights = to_device(shares * 256, images.device).round_()[:, None, None, None]
     sums = images.float().mul_(weights).add_(others.float().mul_(256 - weights))
     return sums.add_(128).mul_(1 / 256).to(torch.uint8)
@@ -77,7 +77,7 @@ def _mix_targets(
 
 
 def _pair_in_ring(keys: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
-    """For each picture the one that follows it in the order of the keys; after the last comes the first."""
+    """For each image the one that follows it in the order of the keys; after the last comes the first."""
     order = np.argsort(keys, kind="stable")
     following = np.empty_like(order)
     following[order] = np.roll(order, -1)
@@ -94,7 +94,7 @@ def _beta(keys: Float64[np.ndarray, " n"], alpha: float) -> Float64[np.ndarray, 
 def _cutmix_boxes(
     areas: Float64[np.ndarray, " n"], middles: Float64[np.ndarray, "n 2"], height: int, width: int
 ) -> Int64[np.ndarray, "n 4"]:
-    """Rectangles (top, left, height, width) of these fractions of the area, cut off at the picture's edge."""
+    """Rectangles (top, left, height, width) of these fractions of the area, cut off at the image's edge."""
     size = np.array([height, width])
     half = (0.5 * np.sqrt(areas)[:, None] * size).astype(np.int64)
     middle = (middles * size).astype(np.int64)
@@ -102,12 +102,12 @@ def _cutmix_boxes(
     return np.concatenate([corner, end - corner], axis=1)
 
 
-# Random erasing: a rectangle of some pictures is covered, so that no single part of an object is all there is to it.
+# Random erasing: a rectangle of some images is covered, so that no single part of an object is all there is to it.
 #
 # Source: Zhong et al. 2020, "Random Erasing Data Augmentation".
 
 ERASING_DRAWS = CROP_DRAWS + 2
-"""Numbers that a picture takes: those of its rectangle, whether it is erased, and its noise."""
+"""Numbers that an image takes: those of its rectangle, whether it is erased, and its noise."""
 AREAS = (0.02, 0.33)
 RATIOS = (1 / 3.3, 1 / 0.3)  # width over height; torchvision counts height over width, 0.3 to 3.3
 Fill = Literal["noise", "zero", "mean"]
@@ -116,14 +116,14 @@ Fill = Literal["noise", "zero", "mean"]
 def random_erasing(
     images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float, fill: Fill = "noise"
 ) -> UInt8[Tensor, "B C H W"]:
-    """Cover a rectangle of 2 to 33 % of the area in each picture with this probability.
+    """Cover a rectangle of 2 to 33 % of the area in each image with this probability.
 
-    Ten tries for a rectangle smaller than the picture, as torchvision's RandomErasing; a picture too small for any
+    Ten tries for a rectangle smaller than the image, as torchvision's RandomErasing; an image too small for any
     stays whole.
 
     Args:
-        keys: in [0, 1), ERASING_DRAWS for each picture.
-        fill: noise, each value 0..255 as likely; zero, black; mean, each picture's own mean per channel, rounded.
+        keys: in [0, 1), ERASING_DRAWS for each image.
+        fill: noise, each value 0..255 as likely; zero, black; mean, each image's own mean per channel, rounded.
     """
     B, _, H, W = images.shape
     size = np.broadcast_to(np.array([H, W]), (B, 2))
@@ -141,7 +141,7 @@ def random_erasing(
 
 
 def boxes_to_masks(boxes: Int64[np.ndarray, "n 4"], height: int, width: int, device: torch.device) -> Tensor:
-    """bool [n, 1, height, width]: the pixels of each picture's box (top, left, height, width)."""
+    """bool [n, 1, height, width]: the pixels of each image's box (top, left, height, width)."""
     tops, lefts, heights, widths = to_device(boxes, device)[..., None].unbind(1)  # 4 x [n, 1]
     rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
     within_rows = (rows >= tops) & (rows < tops + heights)  # [n, height]
@@ -160,7 +160,7 @@ def _make_fill(images: UInt8[Tensor, "n C H W"], keys: Float64[np.ndarray, " n"]
 
 
 def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> UInt8[Tensor, "n C H W"]:
-    """A byte for every pixel out of its picture's start and its place; the same on every device.
+    """A byte for every pixel out of its image's start and its place; the same on every device.
 
     Source: the 32-bit mixing function "lowbias32" of C. Wellons, in 64-bit whole numbers cut to 32 bits.
     """

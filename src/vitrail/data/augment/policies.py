@@ -1,7 +1,7 @@
-"""Which operation, how strongly, for which picture: RandAugment, TrivialAugment, 3-Augment, and their operations.
+"""Which operation, how strongly, for which image: RandAugment, TrivialAugment, 3-Augment, and their operations.
 
-A policy turns the numbers drawn for each picture into `Moves`: rounds of one operation per picture. `apply` carries
-them out, the pictures of one operation together.
+A policy turns the numbers drawn for each image into `Moves`: rounds of one operation per image. `apply` carries
+them out, the images of one operation together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .geometry import to_device
 
 
 class Operation(IntEnum):
-    """What can be done to a picture. Amounts are what the functions of geometry, tones and colours say."""
+    """What can be done to an image. Amounts are what the functions of geometry, tones and colours say."""
 
     IDENTITY = auto()
     SHEAR_X = auto()
@@ -62,7 +62,7 @@ OPERATION_FUNCTIONS: dict[Operation, Callable[[Tensor, np.ndarray], Tensor]] = {
 
 @dataclass(frozen=True)
 class AugmentationOps:
-    """What happens to each picture, round after round."""
+    """What happens to each image, round after round."""
 
     operations: Int64[np.ndarray, "B rounds"]
     """Values of `Operation`."""
@@ -71,7 +71,7 @@ class AugmentationOps:
 
 
 def apply_operations(images: UInt8[Tensor, "B C H W"], ops: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
-    """Carry out the moves. A picture's result depends on its own pixels and moves alone."""
+    """Carry out the moves. An image's result depends on its own pixels and moves alone."""
     for operations, amounts in zip(ops.operations.T, ops.amounts.T, strict=True):
         changed = images.clone()
         for operation, function in OPERATION_FUNCTIONS.items():
@@ -88,7 +88,7 @@ RANDAUGMENT_OPERATIONS = tuple(Operation)[: Operation.EQUALIZE]
 TRIVIAL_LEVELS = 31
 """Strengths that TrivialAugment chooses from, from none to full."""
 RAND_DRAWS = 2
-"""Numbers that RandAugment takes for each operation; TrivialAugment and 3-Augment take theirs once a picture."""
+"""Numbers that RandAugment takes for each operation; TrivialAugment and 3-Augment take theirs once an image."""
 TRIVIAL_DRAWS = 3
 THREE_DRAWS = 6
 THREE_JITTER = 0.3
@@ -101,7 +101,7 @@ def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, si
     Args:
         magnitude: 0..10, the paper's scale: at 10 turns by 30 degrees, shears by 0.3, moves by 45 % of the side,
             factors of 0.1 or 1.9. torchvision counts the same range to 30: its 9 is 3 here.
-        size: (height, width) of the pictures.
+        size: (height, width) of the images.
 
     Source: Cubuk et al. 2020, "RandAugment"; operations and ranges of torchvision's RandAugment.
     """
@@ -116,7 +116,7 @@ def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, si
 def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]) -> AugmentationOps:
     """One operation, any of the fourteen, of any strength, to either side.
 
-    Moves reach 32 pixels, but never beyond the side: a smaller picture is treated as the paper's of 32 x 32, or
+    Moves reach 32 pixels, but never beyond the side: a smaller image is treated as the paper's of 32 x 32, or
     more than a third of all moves would leave nothing of one of 20 pixels.
 
     Source: Müller and Hutter 2021, "TrivialAugment", its wide space.

@@ -1,6 +1,6 @@
-"""The doctor: look at every picture once before anything is trained, and say all that is wrong at once.
+"""The dataset check: look at every image once before anything is trained, and say all that is wrong at once.
 
-Nothing is changed and nothing is left out here; the findings name each bad picture with its reason, and list what a
+Nothing is changed and nothing is left out here; the findings name each bad image with its reason, and list what a
 person may want to leave out.
 """
 
@@ -21,10 +21,10 @@ from .findings import DataCheckReport, DataIssue, ImageSize
 from .image_stats import MIN_SKETCHED_SIDE, ImageStatsTable, ProgressWrapper, measure_images
 
 MAX_SKETCHES = 200_000
-"""Near copies are looked for among so many pictures; their search takes time that grows with the square."""
+"""Near copies are looked for among so many images; their search takes time that grows with the square."""
 MAX_SKETCHES_WITH_TIMEOUT = 20_000
 DECODING_TIME_FRACTION = 0.8
-"""Share of a given time that is spent on decoding; the rest is for comparing."""
+"""Fraction of a given time that is spent on decoding; the rest is for comparing."""
 RANKS = {"stop": 0, "warning": 1, "hint": 2}
 
 
@@ -37,11 +37,11 @@ def check_dataset(
     progress: ProgressWrapper | None = None,
     strata: str = "",
 ) -> DataCheckReport:
-    """Decode every picture of the splits, by as many threads as there are cores, and weigh what was seen.
+    """Decode every image of the splits, by as many threads as there are cores, and weigh what was seen.
 
     Args:
         patch: rows and columns of pixels of one patch of the model.
-        time_limit: about how long it may take; pictures are then looked at in a random order, the same every time, and
+        time_limit: about how long it may take; images are then looked at in a random order, the same every time, and
             the findings say how many there was time for.
         progress: sees each look pass, for whoever shows progress.
         strata: a column that the splits show in proportion: it may tell the labels, and is no shortcut.

@@ -1,4 +1,4 @@
-"""What there is to learn: how many pictures of each class, which labels are unknown, which values cannot be right."""
+"""What there is to learn: how many images of each class, which labels are unknown, which values cannot be right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..source import Source
 from .findings import MAX_SHOWN, DataIssue, join_names
 
 MIN_TRAIN_IMAGES = 10
-"""Training pictures of a class below which it is mentioned."""
+"""Training images of a class below which it is mentioned."""
 OUTLIER_DEVIATIONS = 12.0
 """Distance from the median, in robust deviations, from which a number is an outlier."""
 MAX_IMBALANCE_RATIO = 100
@@ -25,7 +25,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def class_counts(source: Source, splits: Splits) -> Counts:
-    """Pictures of each class, or with each label, in each split; nothing for numbers. Soft labels count by their
+    """Images of each class, or with each label, in each split; nothing for numbers. Soft labels count by their
     likeliest class."""
     if source.task == "number":
         return {}

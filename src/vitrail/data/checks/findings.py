@@ -1,4 +1,4 @@
-"""What the doctor found, for people (a table) and for machines (JSON)."""
+"""What the dataset check found, for people (a table) and for machines (JSON)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Severity = Literal["stop", "warning", "hint"]
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSize:
-    """Height and width of a picture in pixels, and its id."""
+    """Height and width of an image in pixels, and its id."""
 
     height: int
     width: int
@@ -47,11 +47,11 @@ class DataIssue:
     advice: str = ""
     """What to do about it."""
     rows: tuple[int, ...] = ()
-    """The pictures in question."""
+    """The images in question."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """Rows of pictures that belong together, such as copies."""
+    """Rows of images that belong together, such as copies."""
     rows_to_exclude: tuple[tuple[int, str], ...] = ()
-    """(row, reason) of pictures that are better left out, for exclude.csv."""
+    """(row, reason) of images that are better left out, for exclude.csv."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,19 +62,19 @@ class DataCheckReport:
     image_count: int
     """In all splits."""
     checked_count: int
-    """Pictures that there was time to look at."""
+    """Images that there was time to look at."""
     bad_images: list[tuple[str, str]]
-    """(id, reason) of every picture that cannot be used."""
+    """(id, reason) of every image that cannot be used."""
     bad_indices: NDArray[np.int64]
     """Their rows in the source."""
     class_counts: dict[str, dict[str, int]]
-    """Pictures per class, or with each label, in each split; empty for numbers."""
+    """Images per class, or with each label, in each split; empty for numbers."""
     smallest: ImageSize | None
     largest: ImageSize | None
     depths: dict[str, int]
-    """Pictures per type of stored value: uint8, uint16, ..."""
+    """Images per type of stored value: uint8, uint16, ..."""
     kinds: dict[str, int]
-    """Pictures per file format."""
+    """Images per file format."""
     remark_counts: dict[str, int]
     """What the decoder noticed, and how often."""
     issues: tuple[DataIssue, ...]
@@ -86,7 +86,7 @@ class DataCheckReport:
 
     @property
     def blocking_reasons(self) -> tuple[str, ...]:
-        """Why a training would not begin although its pictures can be read, with the way out."""
+        """Why a training would not begin although its images can be read, with the way out."""
         return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
     def rows_to_exclude(self) -> list[tuple[int, str]]:
@@ -99,7 +99,7 @@ class DataCheckReport:
         return sorted(found.items())
 
     def table(self) -> str:
-        """All of it as plain text, every bad picture named."""
+        """All of it as plain text, every bad image named."""
         return "\n".join(
             [
                 *self._header_lines(),
@@ -206,7 +206,7 @@ def join_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-# The list of pictures to leave out: a CSV that the doctor writes, a person may edit, and `--exclude` takes.
+# The list of images to leave out: a CSV that the dataset check writes, a person may edit, and `--exclude` takes.
 
 EXCLUDE_COLUMNS = ("id", "path", "reason")
 MAX_NAMED_MISSING = 5
@@ -222,7 +222,7 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
     """The rows that a list names, ascending, by `id` or, where that is empty or absent, by `path`.
 
     Raises:
-        DataError: no such file, neither column, or a picture that the source does not have.
+        DataError: no such file, neither column, or an image that the source does not have.
     """
     ids, paths = _read_ids_and_paths(path)
     found: list[int] = []

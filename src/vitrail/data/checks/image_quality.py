@@ -1,4 +1,4 @@
-"""What pictures are like: too small, odd, flat, dark, of mixed depth or format, grey in colour."""
+"""What images are like: too small, odd, flat, dark, of mixed depth or format, grey in colour."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .findings import DataIssue, join_counts
 from .image_stats import ImageStatsTable
 
 CONSTANT_STD = 1.5
-"""Deviation in grey levels below which a picture shows nothing."""
+"""Deviation in grey levels below which an image shows nothing."""
 PLAIN_FRACTION = 0.99
-"""Share of black or white pixels from which a picture is called black or white."""
+"""Fraction of black or white pixels from which an image is called black or white."""
 LONG_ASPECT_RATIO = 4.0
-"""Ratio of the longer side to the shorter one from which a shape is odd, if most pictures are not like that."""
+"""Ratio of the longer side to the shorter one from which a shape is odd, if most images are not like that."""
 USUAL_SIZE_FRACTION = 0.9
-"""Share of pictures of one size from which the others are odd."""
+"""Fraction of images of one size from which the others are odd."""
 MAX_ENLARGEMENT = 4
-"""Times by which a picture is enlarged before that is mentioned."""
+"""Times by which an image is enlarged before that is mentioned."""
 NARROW_STD = 0.02
-"""Deviation, as a share of the value range, below which the range does not fit a set."""
+"""Deviation, as a fraction of the value range, below which the range does not fit a set."""
 
 Mask = NDArray[np.bool_]
 
@@ -33,7 +33,7 @@ Mask = NDArray[np.bool_]
 def find_image_quality_issues(
     source: Source, looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
 ) -> list[DataIssue]:
-    """All that the measures of single pictures tell."""
+    """All that the measures of single images tell."""
     if not len(looks):
         return []
     narrow = _has_narrow_range(looks)
@@ -56,7 +56,7 @@ def _masked_rows(looks: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
 
 
 def _in_constant_class(source: Source, looks: ImageStatsTable, flat: Mask) -> Mask:
-    """Pictures of classes that show nothing in any picture."""
+    """Images of classes that show nothing in any image."""
     if source.task != "classes" or source.has_soft_labels:
         return np.zeros(len(looks), np.bool_)
     numbers, classes = source.targets[looks.rows], len(source.classes)

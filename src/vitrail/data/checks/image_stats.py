@@ -1,6 +1,6 @@
-"""One look at one picture, and columns of many looks: all that the doctor knows of pixels.
+"""One look at one image, and columns of many looks: all that the dataset check knows of pixels.
 
-A picture is decoded once; what stays of it is its size, a hash of its values, a few measures, and of larger pictures a
+An image is decoded once; what stays of it is its size, a hash of its values, a few measures, and of larger images a
 sketch of 40 x 40 grey pixels, in which copies are recognised.
 """
 
@@ -31,7 +31,7 @@ from ..source import ImageInput, Source
 SKETCH_SIDE = 40
 """Rows and columns of a sketch."""
 MIN_SKETCHED_SIDE = 64
-"""Shorter side in pixels from which a picture is sketched; smaller ones of one set resemble each other too much."""
+"""Shorter side in pixels from which an image is sketched; smaller ones of one set resemble each other too much."""
 BLACK_LEVEL, WHITE_LEVEL = 5, 250
 """Grey levels up to which a pixel is black, and from which it is white."""
 CHUNK = 4096
@@ -40,7 +40,7 @@ BLOCK_BYTES = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStats:
-    """What one picture is."""
+    """What one image is."""
 
     height: int
     width: int
@@ -60,11 +60,11 @@ class ImageStats:
     """Of the grey levels, 0..255, as the model's range shows them."""
     std: float
     dark: float
-    """Share of pixels that are black."""
+    """Fraction of pixels that are black."""
     bright: float
-    """Share of pixels that are white."""
+    """Fraction of pixels that are white."""
     sketch: UInt8[np.ndarray, "40 40"] | None
-    """None where the picture is small or no sketch was asked for."""
+    """None where the image is small or no sketch was asked for."""
 
 
 ProgressWrapper = Callable[[Iterator[ImageStats | str], int], Iterator[ImageStats | str]]
@@ -89,7 +89,7 @@ class ImageStatsTable:
     dark: Float32[np.ndarray, " n"]
     bright: Float32[np.ndarray, " n"]
     sketch_rows: Int64[np.ndarray, " s"]
-    """Rows of the pictures that have a sketch."""
+    """Rows of the images that have a sketch."""
     sketches: UInt8[np.ndarray, "s 40 40"]
     remarks: dict[str, list[int]]
     """What the decoder noticed, and the rows where it did."""
@@ -108,12 +108,12 @@ def measure_images(
     until: float | None = None,
     progress: ProgressWrapper | None = None,
 ) -> ImageStatsTable:
-    """Look at pictures by as many threads as there are cores; uint8 arrays are looked at as a block, not one by one.
+    """Look at images by as many threads as there are cores; uint8 arrays are looked at as a block, not one by one.
 
     Args:
         rows: which, in the order in which they are looked at.
-        max_sketches: of more pictures than this, so many drawn by chance are sketched.
-        until: a value of `time.monotonic` at which no further picture is begun.
+        max_sketches: of more images than this, so many drawn by chance are sketched.
+        until: a value of `time.monotonic` at which no further image is begun.
         progress: passes single looks on, and may count them; not asked for a block.
     """
     sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < max_sketches
@@ -127,7 +127,7 @@ def measure_images(
 
 
 def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) -> ImageStats | str:
-    """One picture, decoded as a training would; or the reason why it cannot be used."""
+    """One image, decoded as a training would; or the reason why it cannot be used."""
     try:
         stored = read_image(image, spec)
         pixels = convert_image(stored, spec)
@@ -204,7 +204,7 @@ def _to_grey_image(pixels: UInt8[np.ndarray, "H W C"]) -> Image.Image:
 
 
 def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
-    """Mean, deviation, share of black and of white, from the 256 counts of grey levels."""
+    """Mean, deviation, fraction of black and of white, from the 256 counts of grey levels."""
     shares = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
     levels = np.arange(256)
     mean = float(shares @ levels)
@@ -214,7 +214,7 @@ def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
 
 def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
     """Squashed to a square by the filter that leaves least of what is too fine for it, so that copies of another size
-    are alike, and stretched from black to white, so that pale pictures keep their detail."""
+    are alike, and stretched from black to white, so that pale images keep their detail."""
     levels = np.asarray(grey.convert("F").resize((SKETCH_SIDE, SKETCH_SIDE), Image.Resampling.LANCZOS))
     low, high = float(levels.min()), float(levels.max())
     return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
@@ -223,7 +223,7 @@ def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
 def _measure_stack(
     stack: np.ndarray, rows: NDArray[np.int64], sketch: NDArray[np.bool_], spec: ImageSpec, until: float | None
 ) -> Iterator[ImageStatsTable]:
-    """Block by block. Nothing can be wrong with one picture of a stack that is not wrong with all."""
+    """Block by block. Nothing can be wrong with one image of a stack that is not wrong with all."""
     first = measure_image(stack[rows[0]], spec) if len(rows) else "no pictures"
     if isinstance(first, str):
         yield _stack_stats([(row, first) for row in rows.tolist()])

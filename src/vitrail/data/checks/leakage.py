@@ -1,4 +1,4 @@
-"""Pictures that stand more than once, and groups that lie in more than one split: what makes a result too good."""
+"""Images that stand more than once, and groups that lie in more than one split: what makes a result too good."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .findings import DataIssue, join_counts, join_names
 from .image_stats import ImageStatsTable
 
 MAX_IDENTICAL_FRACTION = 0.3
-"""Share of all pictures that one and the same picture may have before it looks like a placeholder."""
+"""Fraction of all images that one and the same image may have before it looks like a placeholder."""
 MIN_STD = 2.0
-"""Deviation in grey levels below which a picture says too little to be anybody's copy."""
+"""Deviation in grey levels below which an image says too little to be anybody's copy."""
 MAX_GROUP_PAIRS = 1000
 """Near copies that two groups of exact copies may make; of larger groups one each is named."""
 EXCLUDE_ADVICE = (
@@ -118,7 +118,7 @@ def _order_group(group: Group, owner: NDArray[np.int64], splits: tuple[int, int]
 
 
 def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
-    """Copies within one split weigh a picture twice, no more."""
+    """Copies within one split weigh an image twice, no more."""
     for number, split in enumerate(SPLITS):
         found = [tuple(row for row in group if owner[row] == number) for group in groups]
         found = [group for group in found if len(group) > 1]
@@ -222,7 +222,7 @@ def _check_groups_in_splits(source: Source, owner: NDArray[np.int64]) -> list[Da
 
 
 def _values_in_several_splits(values: Sequence[object] | np.ndarray, owner: NDArray[np.int64]) -> tuple[list[str], int]:
-    """Values that stand in more than one split, and the pictures that have them."""
+    """Values that stand in more than one split, and the images that have them."""
     used = np.flatnonzero(owner >= 0)
     names, places = np.unique(np.array([str(values[row]) for row in used.tolist()], dtype=np.str_), return_inverse=True)
     inside = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
@@ -232,7 +232,7 @@ def _values_in_several_splits(values: Sequence[object] | np.ndarray, owner: NDAr
 
 
 def _check_group_like_columns(source: Source, owner: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """Columns called like something that has several pictures, when no group was named."""
+    """Columns called like something that has several images, when no group was named."""
     if source.groups is not None:
         return
     for column, values in source.metadata.items():

@@ -1,8 +1,8 @@
-"""Which pictures are copies of each other: the same values, or nearly (resized, compressed, cropped a little).
+"""Which images are copies of each other: the same values, or nearly (resized, compressed, cropped a little).
 
-Near copies are found in two steps. A description of 63 numbers per picture, compared all with all by products of
+Near copies are found in two steps. A description of 63 numbers per image, compared all with all by products of
 matrices, names the pairs that may be copies; each of them is then laid on its partner (`alignment`) and compared in
-all that makes it different from the other pictures of the set (`whitening`), so that look-alikes are left in peace.
+all that makes it different from the other images of the set (`whitening`), so that look-alikes are left in peace.
 benchmarks/near_duplicates.py measures both steps and is where the thresholds come from.
 """
 
@@ -24,10 +24,10 @@ MIN_ROUGH_SIMILARITY = 0.15
 MIN_SIMILARITY = 0.8
 """Least likeness of two copies, once laid on each other."""
 SURE_SIMILARITY = 0.95
-"""Likeness from which two pictures are copies whatever else resembles them."""
+"""Likeness from which two images are copies whatever else resembles them."""
 NEIGHBOUR_RANK = 4
-"""Below that, their distance must be small beside that of each from its fourth nearest neighbour: a picture with four
-such neighbours is one of a kind of which the set has many. Up to three copies of a picture do not hide each other."""
+"""Below that, their distance must be small beside that of each from its fourth nearest neighbour: an image with four
+such neighbours is one of a kind of which the set has many. Up to three copies of an image do not hide each other."""
 MAX_DISTANCE_RATIO = 0.6
 """Largest part of the distance from the fourth neighbour, where distance is 1 - likeness."""
 DEFAULT_NEIGHBOUR_SIMILARITY = 0.2
@@ -46,7 +46,7 @@ BlurredSketches = Float32[np.ndarray, "n S S"]
 
 
 class DuplicatePairs(NamedTuple):
-    """Places of two pictures each, the first before the second."""
+    """Places of two images each, the first before the second."""
 
     indices: Int64[np.ndarray, "P 2"]
     similarity: Float32[np.ndarray, " P"]
@@ -64,7 +64,7 @@ def find_exact_duplicates(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]
 
 
 def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | None = None) -> DuplicatePairs:
-    """Pairs of near copies. The pictures should be different ones, none of them flat (`exact` and the doctor's
+    """Pairs of near copies. The images should be different ones, none of them flat (`exact` and the dataset check's
     measures come first); their number times itself is the work: 100,000 take seconds, a million some minutes.
 
     Args:
@@ -87,12 +87,12 @@ def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | No
 
 
 def classify_pairs(pairs: Int64[np.ndarray, "P 2"], alike: Float32[np.ndarray, " P"], n: int) -> Bool[np.ndarray, " P"]:
-    """Which pairs of n pictures are copies, judged by their likeness and by how much others resemble either one."""
+    """Which pairs of n images are copies, judged by their likeness and by how much others resemble either one."""
     places, values = pairs.T.ravel(), np.tile(alike, 2)
     order = np.lexsort((-values, places))
     first = np.searchsorted(places[order], np.arange(n))
     many = np.bincount(places, minlength=n) >= NEIGHBOUR_RANK
-    crowd = np.full(n, DEFAULT_NEIGHBOUR_SIMILARITY, np.float32)  # likeness of each picture's fourth nearest neighbour
+    crowd = np.full(n, DEFAULT_NEIGHBOUR_SIMILARITY, np.float32)  # likeness of each image's fourth nearest neighbour
     crowd[many] = np.maximum(DEFAULT_NEIGHBOUR_SIMILARITY, values[order][first[many] + NEIGHBOUR_RANK - 1])
     apart = 1 - crowd[pairs].max(1)
     return (alike >= SURE_SIMILARITY) | ((alike >= MIN_SIMILARITY) & (1 - alike <= MAX_DISTANCE_RATIO * apart))
@@ -124,7 +124,7 @@ def find_candidate_pairs(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarr
 
 
 def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndarray, "n 63"]:
-    """Low frequencies of each picture (its cosine transform), whitened over the set."""
+    """Low frequencies of each image (its cosine transform), whitened over the set."""
     basis = _cosine_basis(DCT_FREQUENCIES, sketches.shape[1])
     blocks = np.array_split(sketches, len(sketches) // TILE[1] + 1)
     waves = [
@@ -137,7 +137,7 @@ def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndar
 
 
 def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTransform:
-    """What makes pictures of this set different from each other, pixel by pixel of a sketch's inside."""
+    """What makes images of this set different from each other, pixel by pixel of a sketch's inside."""
     few = crop_and_standardize(_blur_sketches(sketches[:: -(-len(sketches) // 4000)]))
     side = sketches.shape[1] - 2 * MARGIN
     basis = _cosine_basis(side, side).astype(np.float64)
@@ -154,7 +154,7 @@ def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTrans
 def compare_pairs(
     sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
-    """Correlation of what is each picture's own, and of the whole pictures, once they are laid on each other; where
+    """Correlation of what is each image's own, and of the whole images, once they are laid on each other; where
     a rough look shows nothing in common, that of the rough look."""
     first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
     moves = choose_initial_transforms(first, second)
@@ -199,7 +199,7 @@ MARGIN = 2
 """Rows and columns at each border that are not compared, because a crop has moved them out of sight."""
 ROUNDS = 6
 MAX_SHIFT = 0.12
-"""Largest shift and stretch, as a share of half a picture's side."""
+"""Largest shift and stretch, as a fraction of half an image's side."""
 INITIAL_TRANSFORMS = (
     (0.0, 0.0, 0.0, 0.0),
     (0.0, 0.04, 0.0, 0.04),
@@ -213,11 +213,11 @@ INITIAL_TRANSFORMS = (
 )
 """Tried before the first round, whichever fits best: as it is, 2 % less or more at each end, or at two that meet."""
 INITIAL_DAMPING = 0.01
-"""Keeps a round from leaping where a picture has no detail to hold on to; it grows when a round made things worse."""
+"""Keeps a round from leaping where an image has no detail to hold on to; it grows when a round made things worse."""
 
 Sketches = Float32[np.ndarray, "P S S"]
 Transforms = Float32[np.ndarray, "P 4"]
-"""Shift and stretch down, shift and stretch across; a picture is 2 high and 2 wide."""
+"""Shift and stretch down, shift and stretch across; an image is 2 high and 2 wide."""
 
 
 def crop_and_standardize(sketches: Sketches) -> Float32[np.ndarray, "P s s"]:
@@ -234,7 +234,7 @@ def standardize(sketches: Sketches) -> Sketches:
 
 
 def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
-    """Of a few guesses the one for each pair that lays the second picture best on the first."""
+    """Of a few guesses the one for each pair that lays the second image best on the first."""
     target = crop_and_standardize(first)
     fits = []
     for start in INITIAL_TRANSFORMS:
@@ -244,9 +244,9 @@ def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
 
 
 def refine_transforms(first: Sketches, second: Sketches, transforms: Transforms) -> Transforms:
-    """Moves that lay each second picture on its first one, bettered round by round; never worse than those given.
+    """Moves that lay each second image on its first one, bettered round by round; never worse than those given.
 
-    Source: Gauss-Newton with the gradients of the first picture and a damping that adapts (Baker and Matthews 2004,
+    Source: Gauss-Newton with the gradients of the first image and a damping that adapts (Baker and Matthews 2004,
     "Lucas-Kanade 20 years on", sections 3.2 and 4.5), for a shift and a stretch in each direction.
     """
     target = crop_and_standardize(first)
@@ -273,7 +273,7 @@ def refine_transforms(first: Sketches, second: Sketches, transforms: Transforms)
 
 
 def warp_sketches(images: Sketches, transforms: Float32[np.ndarray, "Q 4"]) -> Sketches:
-    """Pictures as seen at moved places, one move for each or one for all; both directions are apart, so two products
+    """Images as seen at moved places, one move for each or one for all; both directions are apart, so two products
     with narrow matrices do it."""
     side = images.shape[1]
     down = _cubic_warp_weights(side, transforms[:, 0], transforms[:, 1])
@@ -282,7 +282,7 @@ def warp_sketches(images: Sketches, transforms: Float32[np.ndarray, "Q 4"]) -> S
 
 
 def _transform_gradients(images: Sketches) -> Float32[np.ndarray, "P M 4"]:
-    """How a picture changes with each of the four moves, inside the margin."""
+    """How an image changes with each of the four moves, inside the margin."""
     side = images.shape[1]
     kept = slice(MARGIN, side - MARGIN)
     down, across = np.gradient(standardize(images), 2 / side, axis=(1, 2))
@@ -308,14 +308,14 @@ def _cubic_warp_weights(side: int, shift: Float32[np.ndarray, " P"], stretch: Fl
     return np.asarray(weights / weights.sum(2, keepdims=True), dtype=np.float32)
 
 
-# What makes a picture different from the others of its set: the rest when what they share has lost its weight.
+# What makes an image different from the others of its set: the rest when what they share has lost its weight.
 #
 # All solar cells have bars, all chest films ribs; that two of them correlate says nothing. After whitening, each
-# independent way in which pictures of the set differ weighs the same, and two different pictures correlate hardly at
+# independent way in which images of the set differ weighs the same, and two different images correlate hardly at
 # all while two copies still do.
 
 MAX_WHITENING_ROWS = 4000
-"""Pictures from which the differences of a set are learnt."""
+"""Images from which the differences of a set are learnt."""
 
 
 class WhiteningTransform(NamedTuple):
@@ -340,10 +340,10 @@ def fit_whitening(
     """Learn what the rows of a set share.
 
     Args:
-        prior_covariance: covariance of pictures in general, but for a factor; what is believed of a set of few
-            pictures.
+        prior_covariance: covariance of images in general, but for a factor; what is believed of a set of few
+            images.
         prior_strength: number of rows by which the set's own covariance counts as much as the expected one.
-        noise_floor: share of the mean variance below which a difference is taken for noise and not magnified.
+        noise_floor: fraction of the mean variance below which a difference is taken for noise and not magnified.
     """
     few = rows[:: -(-len(rows) // MAX_WHITENING_ROWS)]
     share = len(few) / (len(few) + prior_strength)

@@ -1,7 +1,7 @@
-"""Shortcuts: whatever tells the label without looking at the picture, such as its size, format, name or origin.
+"""Shortcuts: whatever tells the label without looking at the image, such as its size, format, name or origin.
 
 A model is graded on the same data and gets full marks for such a shortcut; elsewhere it fails. Each feature of the
-pictures and each further column of the source is tried alone: does it single out one class, or tell the label much
+images and each further column of the source is tried alone: does it single out one class, or tell the label much
 more often than the largest class does?
 """
 
@@ -22,15 +22,15 @@ from .findings import DataIssue
 from .image_stats import ImageStatsTable
 
 MIN_CLASS_IMAGES = 10
-"""Pictures of a class, and of all others, from which its shortcut is believed."""
+"""Images of a class, and of all others, from which its shortcut is believed."""
 MIN_OVERLAP = 0.98
-"""Share of a class that has a value, and share of the value's pictures that are of the class, for a shortcut."""
+"""Fraction of a class that has a value, and fraction of the value's images that are of the class, for a shortcut."""
 MIN_ERROR_REDUCTION = 0.5
-"""Share of the mistakes of always saying the largest class that a feature must avoid."""
+"""Fraction of the mistakes of always saying the largest class that a feature must avoid."""
 MIN_EXPLAINED_VARIANCE = 0.5
-"""Share of the variance of a number that a feature must explain."""
+"""Fraction of the variance of a number that a feature must explain."""
 MIN_VALUE_COUNT = 5
-"""Values with fewer pictures count as one value."""
+"""Values with fewer images count as one value."""
 RARE_VALUES = "one of the rare values"
 MAX_DISTINCT_VALUES = 50
 """More values than this, if they are numbers, are parted into ten ranges."""
@@ -42,7 +42,7 @@ def find_shortcuts(source: Source, looks: ImageStatsTable, strata: str = "") -> 
     """A sentence for each class that one feature singles out, and for each feature that tells the label.
 
     Args:
-        strata: a column that is no feature of the pictures.
+        strata: a column that is no feature of the images.
     """
     if len(looks) < 2 * MIN_CLASS_IMAGES:
         return []
@@ -54,13 +54,13 @@ def find_shortcuts(source: Source, looks: ImageStatsTable, strata: str = "") -> 
 
 
 class ShortcutTarget(NamedTuple):
-    """What is to be told of a picture: its class, or whether it has one label."""
+    """What is to be told of an image: its class, or whether it has one label."""
 
     label: str
     is_known: NDArray[np.bool_]
     class_indices: Codes
     descriptions: tuple[str, ...]
-    """Words for the pictures of each number: of class 'cat'."""
+    """Words for the images of each number: of class 'cat'."""
 
 
 def _check_target(target: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
@@ -79,7 +79,7 @@ def _check_target(target: ShortcutTarget, features: Sequence[tuple[str, Codes, l
 
 
 def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Name and one value per look: what is known of a picture without looking at what it shows."""
+    """Name and one value per look: what is known of an image without looking at what it shows."""
     sizes = [f"{height} x {width}" for height, width in zip(looks.heights.tolist(), looks.widths.tolist(), strict=True)]
     kinds = looks.kinds.tolist()
     yield "size and format", [f"{size} {kind}" for size, kind in zip(sizes, kinds, strict=True)]
@@ -100,7 +100,7 @@ def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Itera
 
 def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
     """The first and the last word of a file's name, without digits, and its folder; a name that holds the class is
-    how people name files and tells nothing about the pictures."""
+    how people name files and tells nothing about the images."""
     plain = [letters for name in classes if (letters := _normalize_name(name))]
     paths = [PurePosixPath(name) for name in ids]
     words = [[word for word in re.split(r"[\W_]+|(?<=[a-zA-Z])(?=\d)", path.stem) if word] or [""] for path in paths]
@@ -157,14 +157,14 @@ def _parse_numbers(texts: Shaped[np.ndarray, " n"]) -> NDArray[np.float64] | Non
 
 
 def _contingency_table(codes: Codes, numbers: Codes, values: int, classes: int) -> NDArray[np.int64]:
-    """[values, classes] How many pictures have the value and the class."""
+    """[values, classes] How many images have the value and the class."""
     return np.bincount(codes * classes + numbers, minlength=values * classes).reshape(values, classes)
 
 
 def _find_class_shortcuts(
     feature: str, names: list[str], subjects: tuple[str, ...], table: NDArray[np.int64]
 ) -> Iterator[tuple[int, str]]:
-    """Sentences on classes whose pictures nearly all have a value that hardly any other has."""
+    """Sentences on classes whose images nearly all have a value that hardly any other has."""
     for number, subject in enumerate(subjects):
         mine = int(table[:, number].sum())
         if mine < MIN_CLASS_IMAGES or table.sum() - mine < MIN_CLASS_IMAGES or len(table) < 2:
@@ -191,7 +191,7 @@ def _value_phrase(feature: str, value: str) -> str:
 
 
 def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """A feature whose values, each taken for its most frequent class, avoid most mistakes; a picture does not vote on
+    """A feature whose values, each taken for its most frequent class, avoid most mistakes; an image does not vote on
     itself, so that many rare values prove nothing."""
     n = int(table.sum())
     blind = int(table.sum(0).max()) / n

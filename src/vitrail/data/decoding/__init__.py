@@ -1,1 +1,1 @@
-"""One file a format: from the bytes of a picture to the values stored in it."""
+"""Decoders, one file per family of formats: from the bytes of an image to its stored values."""

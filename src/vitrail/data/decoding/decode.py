@@ -1,7 +1,8 @@
-"""The one decoder: a picture in, uint8 [H, W, C] out, the same for training, prediction, server and export.
+"""Decode an image to uint8 [H, W, C]: the same for training, prediction, server and export.
 
-What a file stores and what a model reads are tied by the value range low..high of the ImageSpec: the stored value
-`low` becomes 0, `high` becomes 255. Alpha is laid on white.
+The value range low..high of the ImageSpec maps stored values to model input: `low` becomes 0, `high` becomes 255.
+Transparent images are composited on white. `parse_image` is the only place where untrusted bytes are parsed: the first
+bytes choose one of eight formats, and the size in pixels is checked from the header before anything is decoded.
 """
 
 from __future__ import annotations
@@ -37,20 +38,22 @@ from .jpeg import parse_jpeg
 from .raster import parse_bmp, parse_gif, parse_png, parse_webp
 from .tiff import parse_tiff
 
-MAX_CLIPPED_FRACTION = 0.05  # share of pixels beyond low..high that may turn plain black or white
+__all__ = ["MAX_BYTES", "DecodedImage", "check_image_array", "decode_image", "parse_image", "read_image"]
+MAX_BYTES = 512 * 2**20
+MAX_CLIPPED_FRACTION = 0.05  # fraction of values beyond low..high that may be clipped to black or white
+TRUNCATION_WORDS = ("truncated", "premature", "eof", "no more images", "cannot reshape", "less than expected")
 
 
 def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
-    """The picture as the model's number of channels, upright, scaled from the spec's low..high to 0..255.
+    """Decode an image upright, with the spec's channels, scaled from low..high to 0..255.
 
     Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
-    match. Values beyond low..high become black or white, as an overexposed film does, but a picture with more than
-    5 % of them is of another range and is refused. 8-bit pictures are taken as 0..255 already when low..high belongs
-    to deeper or fractional ones (high above 255, or at most 1). Fractions 0..1 are refused where 255 or more is white:
-    they would all be black.
+    match. Values beyond low..high are clipped, but an image with more than 5 % of them has another value range and is
+    refused. 8-bit images count as 0..255 where low..high belongs to deeper or fractional ones (high above 255, or at
+    most 1). Fractions 0..1 are refused where 255 or more is white: they would all be black.
 
     Raises:
-        DataError: not readable, too large, of another value range or channel count; the message names the picture.
+        DataError: not readable, too large, of another value range or channel count; the message names the image.
     """
     if isinstance(image, bytes):
         return convert_image(parse_image(image, spec), spec)
@@ -65,7 +68,7 @@ def decode_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray
 
 
 def convert_image(stored: DecodedImage, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
-    """The second half of `decode`, for one picture that has been read."""
+    """Scale and convert one image that has been read: the second half of `decode_image`."""
     values = stored.values if stored.values.ndim == 3 else stored.values[..., None]
     return to_bytes(values, stored.alpha, spec.channels, spec.low, spec.high)
 
@@ -77,10 +80,10 @@ def to_bytes(
     low: float,
     high: float,
 ) -> UInt8[np.ndarray, "*B H W C"]:
-    """Scale, lay on white, convert channels: for one picture or a stack of them.
+    """Scale, composite on white, convert channels: for one image or a stack of them.
 
     Raises:
-        DataError: of the first picture of the stack that `decode` would refuse.
+        DataError: for the first image of the stack that `decode_image` would refuse.
     """
     scaled = _scale(values, low, high)
     if alpha is not None:
@@ -99,8 +102,8 @@ def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
-    """Refuse the first picture with values that are no numbers, that are fractions of 0..255, or of another range."""
-    one = (1, 2, 3)  # each rule looks at one picture at a time, however many there are
+    """Refuse the first image with values that are not finite, that are fractions of 0..255, or of another range."""
+    one = (1, 2, 3)  # axes of one image: each rule judges every image by itself
     beyond = np.count_nonzero((images < low) | (images > high), axis=one) / max(1, images[:1].size)
     wrong = beyond > MAX_CLIPPED_FRACTION
     if images.dtype.kind == "f":
@@ -131,7 +134,7 @@ def _rescale_linear(values: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _composite_on_white(values: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Rounded to the nearest level, in integers: exact where alpha is 0 or 255."""
+    """Composite on white in integers, rounded to the nearest level: exact where alpha is 0 or 255."""
     opacity = alpha.astype(np.uint16)
     return ((values * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
 
@@ -150,24 +153,18 @@ def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
     raise DataError(f"The model reads {channels} channels, the picture has {have}.{hint}")
 
 
-# From a picture to the values stored in it: the only place where foreign bytes are parsed.
-#
-# What a file is called says nothing; its first bytes choose one of eight formats, and no other parser is ever
-# started. Size in pixels is checked from the header before anything is decoded. Pictures come out upright.
-
-__all__ = ["MAX_BYTES", "DecodedImage", "check_image_array", "parse_image", "read_image"]
-MAX_BYTES = 512 * 2**20
+# -- Reading: from a path or bytes to stored values.
 
 
 def read_image(image: ImageInput, spec: ImageSpec) -> DecodedImage:
-    """The upright values of one picture, of 8, 16 or 32 bits or float, and what was remarkable about it.
+    """Read the stored values of one image, upright, of 8, 16 or 32 bits or float, with remarks.
 
-    Palettes, two-level pictures and CMYK come out as 8-bit grey or RGB. Of an animation the first frame is read, of
-    a TIFF or DICOM file the page that the spec names. Colour profiles are not applied. Of the spec, only `window`,
-    `page` and `max_pixels` matter here.
+    Palettes, two-level images and CMYK become 8-bit grey or RGB. Of an animation the first frame is read, of a TIFF
+    or DICOM file the page that the spec names. Colour profiles are not applied. Of the spec, only `window`, `page`
+    and `max_pixels` matter here.
 
     Raises:
-        DataError: the file is missing, not a plain file, not a picture, truncated, damaged or too large. The message
+        DataError: the file is missing, not a regular file, not an image, truncated, damaged or too large. The message
             names it.
     """
     if isinstance(image, np.ndarray):
@@ -187,7 +184,7 @@ def _image_from_array(values: np.ndarray) -> DecodedImage:
 
 
 def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """As `read`, for the bytes of a picture that has no name."""
+    """As `read_image`, for the bytes of an image without a name."""
     kind = sniff_format(data)
     if kind is None:
         raise NotAnImageError(
@@ -197,7 +194,7 @@ def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
         stored = PARSERS[kind](data, spec)
     except (DataError, MemoryError):
         raise
-    except Exception as error:  # parsers of foreign bytes raise anything: OSError, SyntaxError, struct.error, ...
+    except Exception as error:  # parsers of untrusted bytes raise anything: OSError, SyntaxError, struct.error, ...
         raise _parser_error(kind, data, error) from error
     return stored._replace(kind=kind, remarks=(*stored.remarks, *remark_bit_depth(stored.values)))
 
@@ -211,10 +208,10 @@ PARSERS: dict[str, Callable[[bytes, ImageSpec], DecodedImage]] = {
 
 
 def read_file_bytes(path: Path) -> bytes:
-    """All of a plain file of at most `MAX_BYTES`; pipes and devices are not waited for.
+    """Read a regular file of at most `MAX_BYTES`; pipes and devices are refused, because they could block.
 
     Raises:
-        DataError: missing, unreadable, too large, or no plain file.
+        DataError: missing, unreadable, too large, or not a regular file.
     """
     try:
         info = os.stat(path)
@@ -240,6 +237,3 @@ def _parser_error(kind: str, data: bytes, error: Exception) -> DataError:
     if any(word in text.lower() for word in TRUNCATION_WORDS):
         return truncated_error(kind, len(data))
     return damaged_error(kind, text)
-
-
-TRUNCATION_WORDS = ("truncated", "premature", "eof", "no more images", "cannot reshape", "less than expected")

@@ -1,4 +1,8 @@
-"""`Stored`: the values of one picture, and in short fixed phrases what was remarkable about reading them."""
+"""`DecodedImage`, and what all decoders share: limits, errors, remarks, file signatures and EXIF orientation.
+
+Imports neither Pillow nor torch, so that readers of folders and tables can ask for signatures and extensions cheaply.
+The remarks are fixed phrases: the dataset check counts them.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +26,23 @@ EXTENSION_MISMATCH = "ending does not match contents"
 DAMAGE_OUTSIDE_PIXELS = "damage beside the pixels"
 DAMAGE_IN_PIXELS = "damage among the pixels"
 BIT_DEPTHS = (8, 10, 12, 14, 16)
+UPRIGHT = 1
+"""EXIF orientation of an image that needs no turning."""
 
 
 class DecodedImage(NamedTuple):
-    """Values as they lie in a file: [H, W] or [H, W, C], and opacity [H, W] where the file has any."""
+    """Values as stored in a file: [H, W] or [H, W, C], and opacity [H, W] where the file has any."""
 
     values: np.ndarray
     alpha: np.ndarray | None = None
     kind: str = "array"
-    """JPEG, PNG, WebP, BMP, GIF, TIFF, DICOM or NPY; array for what never was a file."""
+    """JPEG, PNG, WebP, BMP, GIF, TIFF, DICOM or NPY; "array" for values that were never a file."""
     remarks: tuple[str, ...] = ()
-    """What the doctor counts: phrases of this file, and "uses 12 of 16 bits"."""
+    """What the dataset check counts: phrases of this file, and "uses 12 of 16 bits"."""
 
 
 def check_image_array(image: np.ndarray) -> np.ndarray:
-    """The array itself if it can be a picture: [H, W] or [H, W, C], integers or floats, at least one pixel."""
+    """Return an array that can be an image: [H, W] or [H, W, C], integers or floats, at least one pixel."""
     if image.ndim not in (2, 3) or image.size == 0:
         raise DataError(
             f"A picture must be an array [height, width] or [height, width, channels]. Got shape {image.shape}."
@@ -47,7 +53,7 @@ def check_image_array(image: np.ndarray) -> np.ndarray:
 
 
 def check_image_size(height: int, width: int, max_pixels: int) -> None:
-    """Refuse a picture by what its header says, before anything is decoded."""
+    """Refuse an image by the size in its header, before anything is decoded."""
     if min(height, width) < 1:
         raise DataError(f"image has no pixels ({height} x {width}).")
     if height * width > max_pixels:
@@ -58,7 +64,7 @@ def check_image_size(height: int, width: int, max_pixels: int) -> None:
 
 
 def choose_page(count: int, page: int, noun: str) -> int:
-    """Which of a file's pages is read, from 0; `page` counts from 1, and 0 means that there must be one only."""
+    """Index of the page to read, from 0; `page` counts from 1, and 0 means that the file must have a single page."""
     if page > count or (page == 0 and count > 1):
         asked = f", not the {page:,} that --image.page asks for" if page else ""
         raise DataError(f"holds {count:,} {noun}{asked}; choose one with --image.page N (1 to {count:,}).")
@@ -75,7 +81,7 @@ def check_first_page(kind: str, page: int) -> None:
 
 
 def truncated_error(kind: str, length: int, needed: int = 0) -> DataError:
-    """The error for a file of `length` bytes that ends too early; `needed` is how many its header promises."""
+    """The error for a file of `length` bytes that ends too early; its header promises `needed` bytes."""
     if needed > length:
         return DataError(f"truncated ({length:,} of {needed:,} bytes).")
     return DataError(f"truncated ({kind} file, {length:,} bytes).")
@@ -87,7 +93,7 @@ def damaged_error(kind: str, why: str) -> DataError:
 
 
 def remark_bit_depth(values: np.ndarray) -> tuple[str, ...]:
-    """What is worth saying of 16-bit values that stay far below 65535: a 12-bit film, most likely."""
+    """The remark on 16-bit values that stay far below 65535 (most likely a 12-bit film); empty for others."""
     if values.dtype != np.uint16:
         return ()
     largest = int(values.max())
@@ -96,18 +102,18 @@ def remark_bit_depth(values: np.ndarray) -> tuple[str, ...]:
 
 
 def remark_colour_profile(profile: bytes) -> tuple[str, ...]:
-    """Colour profiles are never applied; one that calls itself sRGB asks for nothing, any other is mentioned."""
+    """The remark that a colour profile was not applied; none is needed for a profile that names itself sRGB."""
     return (PROFILE_IGNORED,) if profile and b"sRGB" not in profile.replace(b"\0", b"") else ()
 
 
 def cmyk_to_rgb(inks: np.ndarray) -> np.ndarray:
-    """RGB [H, W, 3] of CMYK [H, W, 4], 0 for no ink to 255 for full; without colour management, rounded."""
+    """Convert CMYK [H, W, 4], 0 for no ink to 255 for full, to RGB [H, W, 3]; no colour management, rounded."""
     light = 255 - inks.astype(np.uint16)
     return ((light[..., :3] * light[..., 3:] + 127) // 255).astype(np.uint8)
 
 
 def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
-    """The picture of a `.npy` file; its size is checked before room is made for it."""
+    """Parse a `.npy` file; its size is checked before memory is allocated."""
     file = io.BytesIO(data)
     version = np.lib.format.read_magic(file)
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -119,23 +125,20 @@ def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
     return DecodedImage(check_image_array(np.load(io.BytesIO(data), allow_pickle=False)))
 
 
-# Which file is a picture: decided by its first bytes, never by its name.
-#
-# An allow-list of seven picture formats and NumPy arrays. Whatever is not on it is never handed to a parser, but gets
-# named as well as its first bytes allow.
+# -- File signatures: the first bytes decide the format, never the name. Only formats listed here reach a parser.
 
 ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF or DICOM files"
 SIGNATURE_BYTES = 132
-"""Bytes from which every format is known."""
+"""Bytes from the start of a file that identify every format."""
 
 
 def sniff_format(start: bytes) -> str | None:
-    """The name of the format that a file begins with, or None; DICOM shows within 132 bytes, all others within 16."""
+    """The format of a file by its first bytes, or None; DICOM needs 132 bytes, all others at most 16."""
     return next((name for name, begins in SIGNATURES.items() if begins(start)), None)
 
 
 def describe_unknown_file(data: bytes) -> str:
-    """What a file that is no picture seems to be, in words."""
+    """What a file of no accepted format seems to be, in words."""
     if not data:
         return "the file is empty"
     if data[4:8] == b"ftyp":
@@ -148,8 +151,13 @@ def describe_unknown_file(data: bytes) -> str:
 
 
 def extension_matches(extension: str, file_format: str) -> bool:
-    """Whether a file's ending, such as `.jpg`, belongs to this format; an ending of no picture says nothing."""
+    """Whether a file extension such as `.jpg` belongs to this format; an unknown extension matches every format."""
     return FORMAT_EXTENSIONS.get(extension.lower(), file_format) == file_format
+
+
+def has_image_extension(text: object) -> bool:
+    """Whether a value is a text that ends like the name of an image file."""
+    return isinstance(text, str) and os.path.splitext(text.strip().lower())[1] in IMAGE_EXTENSIONS
 
 
 # fmt: off
@@ -169,8 +177,9 @@ FORMAT_EXTENSIONS = {
     ".dcm": "DICOM", ".dicom": "DICOM",
 }
 # fmt: on
+IMAGE_EXTENSIONS = frozenset(FORMAT_EXTENSIONS)
 CONVERT_HINT = "convert it to JPEG or PNG, which ImageMagick does: magick mogrify -format png FILE"
-UNSUPPORTED_SIGNATURES = {  # in small letters
+UNSUPPORTED_SIGNATURES = {  # in lower case
     b"\xff\x0a": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjxl ": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjp  ": f"JPEG 2000; {CONVERT_HINT}",
@@ -192,12 +201,12 @@ UNSUPPORTED_SIGNATURES = {  # in small letters
 }
 
 
-# Which way up a picture was taken: the one EXIF tag that changes pixels, read without a general parser.
+# -- EXIF orientation. Pillow's `Image.Exif` is not used: it reports damage only as a process-wide warning, returns
+# values of any type, and parses every tag.
 
 ORIENTATION = 0x0112
-UPRIGHT = 1
+EXIF_INTEGER_FORMATS = {1: "B", 3: "H", 4: "I"}  # type codes BYTE, SHORT and LONG
 # fmt: off
-EXIF_INTEGER_FORMATS = {1: "B", 3: "H", 4: "I"}  # EXIF's codes for whole numbers of one, two and four bytes
 ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -211,24 +220,22 @@ ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def apply_exif(stored: DecodedImage, blocks: Sequence[bytes]) -> DecodedImage:
-    """The picture as its first readable EXIF block says it was held; without one, as it lies."""
-    found = [read_orientation(block) for block in blocks]
-    known = next((way for way in found if way is not None), UPRIGHT)
-    remarks = stored.remarks + ((EXIF_UNREADABLE,) if None in found else ())
-    if known == UPRIGHT:
-        return stored._replace(remarks=remarks)
-    return apply_orientation(stored._replace(remarks=remarks), known)
+    """Turn an image upright by its first readable EXIF block; unreadable blocks are remarked."""
+    orientations = [read_orientation(block) for block in blocks]
+    orientation = next((each for each in orientations if each is not None), UPRIGHT)
+    stored = stored._replace(remarks=stored.remarks + ((EXIF_UNREADABLE,) if None in orientations else ()))
+    return stored if orientation == UPRIGHT else apply_orientation(stored, orientation)
 
 
 def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
-    """The picture turned and mirrored as the EXIF orientation 2..8 asks."""
+    """Turn and mirror an image by its EXIF orientation, 2..8."""
     turn = ORIENTATION_TRANSFORMS[orientation]
     alpha = None if stored.alpha is None else turn(stored.alpha)
     return stored._replace(values=turn(stored.values), alpha=alpha, remarks=(*stored.remarks, ROTATED_BY_EXIF))
 
 
 def read_orientation(block: bytes) -> int | None:
-    """1 to 8; 1 where the block does not say, None where it cannot be read or says nonsense."""
+    """The EXIF orientation, 1 to 8; 1 if the block has none, None if it is damaged or its value is invalid."""
     tiff = block.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
@@ -244,19 +251,3 @@ def read_orientation(block: bytes) -> int | None:
     except (struct.error, KeyError):
         return None
     return UPRIGHT
-
-
-# Whether a text names a picture file.
-
-
-def has_image_extension(text: object) -> bool:
-    """Whether a text ends like the name of a picture file."""
-    return isinstance(text, str) and os.path.splitext(text.strip().lower())[1] in IMAGE_EXTENSIONS
-
-
-# Endings of picture files.
-
-IMAGE_EXTENSIONS = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".npy"}
-    | {".dcm", ".dicom"}
-)

@@ -1,6 +1,7 @@
-"""DICOM films: one frame, in the units that its own tables give, dark where little light came through.
+"""Decode one frame of a DICOM file: modality rescale or lookup table, optional window (VOI), padding, palettes.
 
-pydicom parses, and brings or finds the decoders; only the elements named here are looked at.
+pydicom parses and finds the decoders; only the elements listed here are read. Grey frames come out with black as the
+lowest value, MONOCHROME1 included.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ ELEMENTS = (
 
 
 def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """The only frame of a file, or the one that the spec's `page` names.
+    """Parse the only frame of a file, or the one that the spec's `page` names.
 
-    Grey films [H, W]: with the modality table or slope and intercept applied; MONOCHROME1, which counts white as 0, is
-    turned round. By the spec's window "none" these values stay as they are, for low and high to cut; by "file" the
-    film's own window or VOI table makes them 0..65535. Padding becomes the darkest value of the rest. Palettes, RGB and
-    YBR come out as RGB [H, W, 3].
+    Grey frames [H, W] have the modality table or slope and intercept applied; MONOCHROME1, where 0 is white, is
+    inverted. With the spec's window "none" these values are kept, and low..high maps them later; with "file" the
+    file's own window or VOI table maps them to 0..65535. Padding becomes the darkest value of the rest. Palettes, RGB
+    and YBR become RGB [H, W, 3].
 
     Raises:
         DataError: no pixels, several frames, no window where one is asked for, a decoder that is not installed.
@@ -82,12 +83,12 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def has_window(data: bytes, page: int = 0) -> bool:
-    """Whether a DICOM file says by itself what is black and white: by a window, a VOI table, or because it has colours.
+    """Whether a DICOM file defines black and white itself: by a window, a VOI table, or because it has colours.
 
-    A window that nothing can be seen through, such as one of width 0, is none.
+    An invalid window, such as one of width 0, does not count.
 
     Args:
-        page: the frame that is asked about, as in `ImageSpec`.
+        page: the frame, as in `ImageSpec`.
 
     Raises:
         DataError: pydicom is not installed.
@@ -96,12 +97,12 @@ def has_window(data: bytes, page: int = 0) -> bool:
         dataset = _read_dataset(data, pixels=False)
     except DataError:
         raise
-    except Exception:  # what cannot be parsed has no window; reading it says why
+    except Exception:  # an unparsable file has no window; `parse_dicom` raises the error
         return False
     try:
         colours = str(dataset.get("PhotometricInterpretation", ""))
         return not colours.startswith("MONOCHROME") or frame_has_window(dataset, max(0, page - 1))
-    except Exception:  # its elements are parsed only here
+    except Exception:  # pydicom parses elements lazily, so errors may appear only here
         return False
 
 
@@ -116,7 +117,7 @@ def _read_dataset(data: bytes, pixels: bool = True) -> Any:
 
 
 def _check_pixels(dataset: Any, max_pixels: int) -> None:
-    """Before anything is decoded: enough bytes, a decoder, and no codestream larger than the header says."""
+    """Check before decoding: enough bytes, a decoder, and no codestream larger than the header states."""
     from pydicom.pixels.decoders.base import get_decoder
 
     pixels = next(dataset[name].value for name in PIXEL_ELEMENTS if name in dataset) or b""
@@ -140,7 +141,7 @@ def _check_pixels(dataset: Any, max_pixels: int) -> None:
 
 
 def _check_streams(pixels: bytes, syntax: str, max_pixels: int) -> None:
-    """JPEG and JPEG 2000 inside have their own idea of their size, by which the decoder will go."""
+    """Check the size in embedded JPEG and JPEG 2000 headers, which the decoder obeys instead of the DICOM header."""
     start = pixels.find(b"\xff\x4f\xff\x51")
     if start >= 0:
         width, height = (int.from_bytes(pixels[place : place + 4], "big") for place in (start + 8, start + 12))
@@ -151,7 +152,7 @@ def _check_streams(pixels: bytes, syntax: str, max_pixels: int) -> None:
 
 
 def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
-    """One frame as stored, [H, W] or RGB [H, W, 3]."""
+    """Decode one frame as stored, [H, W] or RGB [H, W, 3]."""
     from pydicom.pixels.utils import pixel_array
 
     try:
@@ -172,13 +173,11 @@ def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
     return (colours >> 8).astype(np.uint8) if colours.dtype.itemsize == 2 else colours.astype(np.uint8)
 
 
-# What the numbers of a grey DICOM film mean: its units, its window, and its padding, frame by frame.
-#
-# A film of several frames may give each its own slope and window, in lists that its functional groups hold (enhanced
-# CT and MR); one without such lists gives them once.
+# -- Grey values: rescale, window and padding of one frame. Enhanced multi-frame files give these per frame, in
+# functional groups; others give them once.
 
 WHITE = 65535
-MAX_SIGMOID_EXPONENT = 80.0  # of the sigmoid's exponent; beyond it float32 shows plain black or white
+MAX_SIGMOID_EXPONENT = 80.0  # beyond it float32 gives plain black or white
 PADDING_ELEMENTS = {
     "u": "PixelPadding",
     "i": "PixelPadding",
@@ -188,7 +187,7 @@ PADDING_ELEMENTS = {
 
 
 class DicomWindow(NamedTuple):
-    """Which values are shown: a centre, a width, and LINEAR, LINEAR_EXACT or SIGMOID."""
+    """A VOI window: centre, width, and the function LINEAR, LINEAR_EXACT or SIGMOID."""
 
     centre: float
     width: float
@@ -196,10 +195,10 @@ class DicomWindow(NamedTuple):
 
 
 def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: bool) -> np.ndarray:
-    """One frame's stored values [H, W] in its units, dark where little light came through; windowed as 0..65535.
+    """Convert one frame's stored values [H, W] to its units, black lowest; with a window to 0..65535.
 
     Raises:
-        DataError: a window is asked for and there is none, white is nowhere defined, or there is nothing but padding.
+        DataError: a window is required and missing, white is undefined, or there is nothing but padding.
     """
     inverted = str(dataset.PhotometricInterpretation) == "MONOCHROME1"
     padding = _padding_mask(values, dataset)
@@ -212,14 +211,14 @@ def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: b
 
 
 def frame_has_window(dataset: Any, frame: int) -> bool:
-    """Whether a frame brings a VOI table or a window that something can be seen through."""
+    """Whether a frame has a VOI table or a valid window."""
     return bool(
         _functional_group(dataset, frame, "FrameVOILUTSequence").get("VOILUTSequence") or _read_window(dataset, frame)
     )
 
 
 def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
-    """Which pixels only fill the frame up: one stored value, or all from it to its limit (DICOM PS3.3, C.7.5.1.1.2)."""
+    """Mask of padding pixels: one stored value, or the range up to its limit (DICOM PS3.3, C.7.5.1.1.2)."""
     kind = values.dtype.kind
     name = PADDING_ELEMENTS[kind if kind in "ui" else values.dtype.str[1:]]
     first, last = (_wrap_to_dtype(dataset.get(name + end), values.dtype) for end in ("Value", "RangeLimit"))
@@ -231,7 +230,7 @@ def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
 
 
 def _wrap_to_dtype(value: Any, dtype: np.dtype[Any]) -> float | None:
-    """A stored value as the pixels would hold it: files write -2000 as 63536 too; None if pixels cannot hold it."""
+    """A stored value in the dtype of the pixels: files also write -2000 as 63536; None if the dtype cannot hold it."""
     if value is None or value == "":
         return None
     if dtype.kind == "f":
@@ -248,7 +247,7 @@ def _fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
 
 
 def _invert_stored(values: np.ndarray, dataset: Any) -> np.ndarray:
-    """White as the largest number of the stored bits; a second time gives back the first."""
+    """Invert MONOCHROME1 within the stored bits, so that white is the largest value; its own inverse."""
     if values.dtype.kind == "f":
         raise DataError("is a MONOCHROME1 film of floats, whose white nobody knows; save it as MONOCHROME2.")
     top = -1 if int(dataset.PixelRepresentation) else 2 ** int(dataset.BitsStored) - 1
@@ -256,7 +255,7 @@ def _invert_stored(values: np.ndarray, dataset: Any) -> np.ndarray:
 
 
 def _apply_rescale(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
-    """Modality units, such as Hounsfield's, in float32; the stored whole numbers where the file names no others."""
+    """Convert to modality units such as Hounsfield units, in float32; integers stay without slope and intercept."""
     place = _functional_group(dataset, frame, "PixelValueTransformationSequence")
     if place.get("ModalityLUTSequence"):
         return _apply_lut(values, place.ModalityLUTSequence[0], dataset)
@@ -268,7 +267,7 @@ def _apply_rescale(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
 
 
 def _functional_group(dataset: Any, frame: int, group: str) -> Any:
-    """Where the elements of a functional group stand: with the frame, with what all frames share, or in the file."""
+    """The dataset that holds a functional group: the frame's own, the shared one, or the file."""
     frames = dataset.get("PerFrameFunctionalGroupsSequence") or ()
     if 0 < len(frames) <= frame:
         raise damaged_error("DICOM", f"it describes {len(frames):,} frames and holds more")
@@ -279,7 +278,7 @@ def _functional_group(dataset: Any, frame: int, group: str) -> Any:
 
 
 def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
-    """uint16 by a table: what lies before its first number gets the first entry, what lies behind it the last.
+    """Map values to uint16 by a lookup table; values outside the table get its first or last entry.
 
     Done here because pydicom 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
     """
@@ -293,7 +292,7 @@ def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
 
 
 def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
-    """0 (black) to 1 (white), by the film's VOI table or its window (DICOM PS3.3, C.11.2.1)."""
+    """Map values to 0 (black) .. 1 (white) by the frame's VOI table or window (DICOM PS3.3, C.11.2.1)."""
     place = _functional_group(dataset, frame, "FrameVOILUTSequence")
     if place.get("VOILUTSequence"):
         item = place.VOILUTSequence[0]
@@ -320,7 +319,7 @@ def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
 
 
 def _read_window(dataset: Any, frame: int) -> DicomWindow | None:
-    """The first window, if there is one that the standard allows: a width of 1 or more, above 0 if it is exact."""
+    """The first window that the standard allows: width at least 1, or above 0 where it is exact; else None."""
     place = _functional_group(dataset, frame, "FrameVOILUTSequence")
     centre, width = _first_number(place.get("WindowCenter")), _first_number(place.get("WindowWidth"))
     function = str(place.get("VOILUTFunction") or "LINEAR")

@@ -1,6 +1,7 @@
-"""JPEG files at full size: the header is read here, pixels by libjpeg-turbo.
+"""Decode JPEG files: the header is parsed here, pixels by libjpeg-turbo, at full size or reduced by DCT scaling.
 
-Only what pixels need is handed on where Pillow must help: no EXIF, no profiles, no comments.
+Where libjpeg-turbo finds damage, Pillow decodes instead; it gets only the segments that pixels need: no EXIF, no
+profiles, no comments.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MAX_SCANS = 200  # real progressive files have about ten; each one costs a pass 
 
 
 class JpegHeader(NamedTuple):
-    """What a JPEG file says before its pixels."""
+    """What the header of a JPEG file states before its pixels."""
 
     height: int
     width: int
@@ -63,16 +64,16 @@ class JpegHeader(NamedTuple):
     exif: tuple[bytes, ...]
     profile: bytes
     scan_offset: int
-    """Where the pixels begin."""
+    """Offset at which the pixels begin."""
     required_segments: tuple[slice, ...]
-    """The segments before them without which they cannot be decoded."""
+    """Segments of the header without which the pixels cannot be decoded."""
 
 
 def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """Grey [H, W] or RGB [H, W, 3]; CMYK and YCCK become RGB, without colour management.
+    """Parse a JPEG file to grey [H, W] or RGB [H, W, 3]; CMYK and YCCK become RGB, without colour management.
 
-    A file that lacks only its end marker is whole. Where the decoder finds contradictions and can go on, the picture
-    is kept and the damage remarked; a flipped bit often gives other pixels and no contradiction at all.
+    A file that lacks only its end marker is complete. Where the decoder finds contradictions and can go on, the image
+    is kept and the damage remarked; a flipped bit often changes pixels without any contradiction.
     """
     header = read_jpeg_header(data)
     check_image_size(header.height, header.width, spec.max_pixels)
@@ -93,7 +94,7 @@ def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
-    """All that stands before the first scan, without decoding anything.
+    """Parse everything before the first scan, without decoding anything.
 
     Raises:
         DataError: it ends too early or contradicts itself.
@@ -126,7 +127,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
 
 
 def _iter_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, start, end) of every segment up to the first scan; ends early where the file does."""
+    """Iterate over (marker, start, end) of the segments up to the first scan; ends early where the file does."""
     position = 2
     for _ in range(MAX_SEGMENTS):
         position = data.find(b"\xff", position)
@@ -147,7 +148,7 @@ def _iter_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _count_scans(data: bytes, position: int) -> int:
-    """How many passes over the pixels a progressive file makes."""
+    """Number of scans of a progressive file; each costs a pass over the pixels."""
     count = 0
     while (found := MARKER.search(data, position)) and found[0] != END and count <= MAX_SCANS:
         count += found[0][1] == SCAN
@@ -156,7 +157,7 @@ def _count_scans(data: bytes, position: int) -> int:
 
 
 def _decode_pixels(data: bytes, header: JpegHeader) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Full size and full precision, [H, W, 1, 3 or 4]; what libjpeg-turbo finds odd, Pillow tries more patiently."""
+    """Decode at full size, [H, W, 1, 3 or 4]; files that libjpeg-turbo refuses go to Pillow, which tolerates more."""
     colours = JPEG_COLOUR_SPACES[header.channels]
     try:
         return simplejpeg.decode_jpeg(data, colours), ()
@@ -175,16 +176,13 @@ def _decode_pixels(data: bytes, header: JpegHeader) -> tuple[np.ndarray, tuple[s
     return np.array(image), () if "extraneous bytes" in odd else (DAMAGE_IN_PIXELS,)
 
 
-# Plain JPEGs decoded at a half, a quarter or an eighth of their size: for training only.
-#
-# A JPEG stores blocks of 8 x 8 cosine waves. Leaving out the fine waves gives the smaller picture at once (DCT
-# scaling of libjpeg), several times sooner than decoding all of it. The result is close to the shrunk picture, not
-# equal to it, so evaluation and prediction never do this.
+# -- Reduced decoding (DCT scaling of libjpeg) at 1/2, 1/4 or 1/8 size, for training only: several times faster than a
+# full decode, and close to the resized image but not equal to it, so evaluation and prediction never use it.
 
 REDUCTIONS = (8, 4, 2)
-"""What sides are divided by; libjpeg's other fractions take longer than the whole picture."""
+"""Divisors of the sides; libjpeg's other fractions take longer than a full decode."""
 REDUCED_COLOUR_SPACES = {1: "GRAY", 3: "RGB"}
-FIRST_SIDEWAYS_ORIENTATION = 5  # from this orientation on, height and width change places
+FIRST_SIDEWAYS_ORIENTATION = 5  # from this EXIF orientation on, height and width are swapped
 
 
 @dataclass(frozen=True)
@@ -193,7 +191,7 @@ class ReducibleJpeg:
 
     data: bytes
     height: int
-    """Of the upright picture, as is the width."""
+    """Height of the upright image, as is the width."""
     width: int
     channels: int
     """1 or 3."""
@@ -201,10 +199,10 @@ class ReducibleJpeg:
     """EXIF's number, 1 for upright."""
 
     def decode(self, reduction: int = 1) -> UInt8[np.ndarray, "H W c"]:
-        """The upright picture, its sides divided by `reduction` and rounded up.
+        """Decode the upright image with its sides divided by `reduction`, rounded up.
 
         Raises:
-            ValueError: libjpeg finds something odd; the exact decoder knows whether the picture can be used.
+            ValueError: libjpeg reports damage; the full decoder decides whether the image can be used.
         """
         sides = (
             (self.width, self.height) if self.orientation >= FIRST_SIDEWAYS_ORIENTATION else (self.height, self.width)
@@ -225,12 +223,12 @@ class ReducibleJpeg:
 
 
 def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
-    """The picture if it may be decoded here; None for everything that the exact decoder must look at."""
+    """The JPEG if it can be decoded at reduced size; None if it needs the full decoder."""
     if sniff_format(data[:SIGNATURE_BYTES]) != JPEG:
         return None
     try:
         header = read_jpeg_header(data)
-    except Exception:  # whatever is odd about foreign bytes, the exact decoder says it better
+    except Exception:  # untrusted bytes: the full decoder raises the better error
         return None
     if header.progressive or header.bits != 8 or header.channels not in REDUCED_COLOUR_SPACES:
         return None
@@ -244,7 +242,5 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
 
 
 def choose_reduction(oversampling: float) -> int:
-    """The largest reduction that leaves enough pixels where there are `oversampling` times as many as needed, each
-    way.
-    """
+    """The largest reduction that leaves enough pixels; each side has `oversampling` times as many as needed."""
     return next((each for each in REDUCTIONS if each <= oversampling), 1)

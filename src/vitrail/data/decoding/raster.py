@@ -1,6 +1,7 @@
-"""PNG files: every chunk's checksum is compared here, and a parser gets to see only those that make up the pixels.
+"""Decode PNG, GIF, WebP and BMP files with Pillow, which is handed only the bytes that make up the first frame.
 
-Texts, profiles and animations never reach it. Checksums of pixels must hold; those of other chunks are remarked.
+PNG: every chunk's checksum is verified here. Texts, profiles and animations never reach Pillow; a wrong checksum of
+pixels is an error, that of another chunk a remark. GIF and WebP: the end of the first frame is found here.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ SAMPLES_PER_PIXEL = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGBA: 4}
 Passes = tuple[tuple[int, int, int, int], ...]
 SINGLE_PASS = ((0, 0, 1, 1),)
 ADAM7_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-"""The passes of a picture: first column, first row, and the steps between columns and between rows."""
+"""The passes of an image: first column, first row, and the steps between columns and between rows."""
 
 
 class PngChunk(NamedTuple):
-    """One chunk: its name, its content, and all its bytes with length and checksum."""
+    """One PNG chunk: its name, its content, and all its bytes with length and checksum."""
 
     name: bytes
     content: bytes
@@ -60,7 +61,7 @@ class PngChunk(NamedTuple):
 
 
 def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """Grey, RGB or palette of 1 to 16 bits, with its transparency; of an animation the picture shown without one."""
+    """Parse a PNG file: grey, RGB or palette of 1 to 16 bits, with transparency; of an animation the default image."""
     if len(data) < 33:
         raise truncated_error(PNG, len(data))
     if data[12:16] != b"IHDR":
@@ -90,7 +91,7 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], tuple[str, ...]]:
-    """The chunks that make up the pixels, the EXIF blocks, and what is remarkable."""
+    """Select the chunks that make up the pixels and the EXIF blocks, and collect remarks."""
     kept: dict[bytes, list[PngChunk]] = {}
     exif: list[bytes] = []
     remarks: dict[str, None] = {}
@@ -121,7 +122,7 @@ def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes
 
 
 def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
-    """Chunk after chunk; ends where the file ends between two of them, or inside one that pixels can do without."""
+    """Iterate over chunks; ends where the file ends between two of them, or inside one that pixels do not need."""
     position = len(SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if position + 8 > len(data):
@@ -142,7 +143,7 @@ def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
 
 
 def _inflate_text(chunk: PngChunk, room: int) -> bytes:
-    """The text in a compressed chunk, which nobody reads: only that it stays small is looked at."""
+    """The compressed text of a chunk; it is never used, only its unpacked size is limited."""
     name, _, rest = chunk.content.partition(b"\0")
     packed = rest[1:]  # after the method
     if chunk.name == b"iTXt":
@@ -163,7 +164,7 @@ def _inflate_text(chunk: PngChunk, room: int) -> bytes:
 
 
 def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
-    """A PNG file of the chunks that make up the pixels, in their proper order.
+    """Build a PNG file of the chunks that make up the pixels, in their proper order.
 
     Grey with opacity of 16 bits has pixels of four bytes, as RGBA of 8 bits has: the header is made to say so, because
     Pillow would drop every second byte.
@@ -191,7 +192,7 @@ def _encode_chunk(name: bytes, content: bytes) -> bytes:
 
 
 def _scale_transparent_level(content: bytes, depth: int, colour: int) -> bytes:
-    """The transparent grey level as Pillow compares it: with levels of 2 and 4 bits stretched to 8."""
+    """The transparent grey level as Pillow compares it: 2-bit and 4-bit levels are stretched to 8 bits."""
     if colour != GREY or depth not in (2, 4):
         return content
     return (int.from_bytes(content[:2], "big") * 255 // (2**depth - 1)).to_bytes(2, "big")
@@ -203,9 +204,9 @@ def _decode_grey_alpha_16bit(stream: bytes) -> DecodedImage:
 
 
 def _has_all_rows(pixels: list[PngChunk], width: int, height: int, bits: int, passes: Passes) -> bool:
-    """Whether the chunks unpack to every row; where some are missing, Pillow leaves them black and says nothing.
+    """Whether the chunks unpack to every row; Pillow leaves missing rows black without an error.
 
-    Asked only where the last row has one colour, or rows are interlaced: it takes a third of the time again.
+    Called only where the last row has one colour, or rows are interlaced: it adds a third to the decoding time.
     """
     needed = 0
     for left, top, across, down in passes:
@@ -221,7 +222,7 @@ def _has_all_rows(pixels: list[PngChunk], width: int, height: int, bits: int, pa
 
 
 def _alpha_from_key(values: np.ndarray, content: bytes) -> np.ndarray | None:
-    """Opacity of a 16-bit picture in which one colour is called transparent."""
+    """Opacity of a 16-bit image with one transparent colour (tRNS)."""
     channels = 1 if values.ndim == 2 else 3
     if len(content) < 2 * channels:
         return None
@@ -230,14 +231,14 @@ def _alpha_from_key(values: np.ndarray, content: bytes) -> np.ndarray | None:
     return np.where(clear, 0, 65535).astype(np.uint16)
 
 
-# GIF and WebP files, of which the first frame is read: where it ends is found here, and nothing after it is parsed.
+# -- GIF and WebP: only the first frame is parsed.
 
 GIF_FRAME, GIF_EXTENSION, GIF_TRAILER = 0x2C, 0x21, 0x3B
 MAX_FRAMES = 4096
 
 
 class GifFrame(NamedTuple):
-    """Where a frame of a GIF file lies on the canvas, and the place in the file behind it."""
+    """The rectangle of a GIF frame on its canvas, and the offset in the file behind the frame."""
 
     bottom: int
     right: int
@@ -262,7 +263,7 @@ def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _check_later_frames(frames: Iterator[GifFrame], max_pixels: int) -> tuple[str, ...]:
-    """What is remarkable behind the first frame.
+    """Remarks on what follows the first frame.
 
     Raises:
         DataError: a later frame larger than the limit, or thousands of them.
@@ -282,7 +283,7 @@ def _check_later_frames(frames: Iterator[GifFrame], max_pixels: int) -> tuple[st
 
 
 def _iter_gif_frames(data: bytes, position: int) -> Iterator[GifFrame]:
-    """Frame after frame up to the file's trailer, without decoding any."""
+    """Iterate over frames up to the file's trailer, without decoding any."""
     while position < len(data) and data[position] != GIF_TRAILER:
         if data[position] == GIF_EXTENSION:
             position = _skip_gif_blocks(data, position + 2)
@@ -299,7 +300,7 @@ def _iter_gif_frames(data: bytes, position: int) -> Iterator[GifFrame]:
 
 
 def _skip_gif_blocks(data: bytes, position: int) -> int:
-    """The place behind a row of blocks, each with its length before it; one of length 0 ends the row."""
+    """The offset behind a run of length-prefixed blocks; a block of length 0 ends the run."""
     while position < len(data):
         length = data[position]
         position += 1 + length
@@ -329,7 +330,7 @@ def parse_webp(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _webp_canvas_size(data: bytes) -> tuple[int, int]:
-    """Height and width from the first chunk, before any room is made for them."""
+    """Height and width from the first chunk, before memory is allocated for them."""
     name = data[12:16]
     if name == b"VP8X":
         width, height = (int.from_bytes(data[place : place + 3], "little") + 1 for place in (24, 27))
@@ -343,7 +344,7 @@ def _webp_canvas_size(data: bytes) -> tuple[int, int]:
     return height, width
 
 
-# From a picture that Pillow has opened to `Stored`: what its modes mean, and how to get at bits that it drops.
+# -- BMP, and what all Pillow decoders share: modes, and the bits that Pillow drops.
 
 DEEP_MODES = ("I", "F")  # and I;16 in both byte orders
 ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
@@ -357,7 +358,7 @@ def parse_bmp(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def decode_pillow(image: Image) -> DecodedImage:
-    """The values of a Pillow picture: deep ones as they are, all others as 8-bit grey or RGB."""
+    """Decode an opened Pillow image: modes deeper than 8 bits as they are, all others as 8-bit grey or RGB."""
     image.load()
     if is_deep(image):
         values = np.array(image)
@@ -375,12 +376,12 @@ def decode_pillow(image: Image) -> DecodedImage:
 
 
 def is_deep(image: Image) -> bool:
-    """Whether a picture is grey with more than 8 bits, which Pillow converts to nothing without cutting them off."""
+    """Whether an image is grey with more than 8 bits, which every conversion of Pillow would cut off."""
     return image.mode in DEEP_MODES or image.mode.startswith("I;16")
 
 
 def _lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
-    """sRGB [H, W, 3] of CIE Lab with 8 bits each: L of 0..255, then a and b with their signs; its white is D50.
+    """Convert CIE Lab with 8 bits each (L in 0..255, a and b signed, white point D50) to sRGB [H, W, 3].
 
     Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
     """
@@ -402,7 +403,7 @@ XYZ_TO_SRGB = np.array(
 
 
 def raw_mode_16bit(image: ImageFile) -> str:
-    """The raw mode of a colour picture with 16 bits per channel, of which Pillow keeps the upper 8; else nothing."""
+    """The raw mode of a colour image with 16 bits per channel, of which Pillow keeps the upper 8; else empty."""
     if image.mode not in ("RGB", "RGBA") or not image.tile:
         return ""
     args = image.tile[0].args or ("",)
@@ -411,7 +412,7 @@ def raw_mode_16bit(image: ImageFile) -> str:
 
 
 def decode_16bit_colour(parser: type[ImageFile], data: bytes, raw: str) -> DecodedImage:
-    """16-bit colour from two readings: the upper bytes, then, with the byte order exchanged, the lower ones."""
+    """Decode 16-bit colour by reading twice: the upper bytes, then, with the byte order swapped, the lower ones."""
     if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16")):
         raise DataError(
             "is a 16-bit picture with premultiplied opacity, which would lose its lower 8 bits; save it as 16-bit RGB."

@@ -1,4 +1,8 @@
-"""TIFF files: one page, of whatever depth; Pillow reads the common kinds, tifffile what scientists write."""
+"""Decode one page of a TIFF file of any depth: common kinds by Pillow, scientific ones by tifffile.
+
+The directories are parsed here. A decoder gets a file with one directory of the tags that make up the pixels: no EXIF,
+no profiles, no texts.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ SAMPLE_FORMAT_NAMES = {1: "whole numbers", SIGNED: "signed numbers", FLOAT: "flo
 
 
 def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """The page that the spec names, or the only one; white-is-zero pictures are turned round.
+    """Parse the page that the spec names, or the only one; white-is-zero images are inverted.
 
     Grey and colour of 8 and 16 bits, grey of 32 bits and float, palettes, CMYK and Lab need nothing else; further
     kinds (several channels of floats, 16-bit colours in planes) need tifffile, which comes with vitrail[medical].
@@ -49,7 +53,7 @@ def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> None:
-    """Refuse strips or tiles that do not cover the picture, are very many, or larger than any picture."""
+    """Refuse strips or tiles that do not cover the image, are too many, or exceed the pixel limit."""
     planes = page.tag_value(SAMPLES, 1) if page.tag_value(PLANAR, 1) == 2 else 1
     high, wide = (page.tag_value(tag) for tag in (TILE_HEIGHT, TILE_WIDTH))
     needed = {STRIPS: -(-height // min(height, page.tag_value(ROWS) or height))}
@@ -72,7 +76,7 @@ def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> N
 
 
 def _needs_tifffile(page: TiffPage) -> bool:
-    """Whether Pillow would refuse the page, or lose or mix up some of its numbers."""
+    """Whether Pillow would refuse the page, or decode some of its values wrongly."""
     bits, samples, form = page.tag_value(BITS, 1), page.tag_value(SAMPLES, 1), page.tag_value(FORMAT, 1)
     if samples == 1:
         return (
@@ -99,7 +103,7 @@ def _decode_with_pillow(page: TiffPage) -> DecodedImage:
 
 
 def _restore_dtype(values: np.ndarray, page: TiffPage) -> np.ndarray:
-    """The numbers with their own sign and direction, where Pillow has but one type per width."""
+    """Restore sign and direction of the values, where Pillow has one type per bit depth."""
     bits, form = page.tag_value(BITS, 1), page.tag_value(FORMAT, 1)
     if page.tag_value(SAMPLES, 1) > 1:
         return values
@@ -142,9 +146,7 @@ def _decode_with_tifffile(page: TiffPage) -> DecodedImage:
     return DecodedImage(values)
 
 
-# The directories of a TIFF file: how many pages there are, what each holds, and one page as a file of its own.
-#
-# A parser gets to see a file with one directory of the tags that make up the pixels: no EXIF, no profiles, no texts.
+# -- TIFF directories.
 
 TIFF = "TIFF"
 MAX_PAGES = 10_000
@@ -163,7 +165,7 @@ SINGLE_VALUE_TAGS = {WIDTH, HEIGHT, COMPRESSION, PHOTOMETRIC, 266, SAMPLES, ROWS
 
 
 class TiffEntry(NamedTuple):
-    """One line of a directory: the type of its numbers, how many, and the field with them or their place."""
+    """One directory entry: the type of its values, how many, and the field with the values or their offset."""
 
     kind: int
     num_values: int
@@ -171,14 +173,14 @@ class TiffEntry(NamedTuple):
 
 
 class TiffEncoding(NamedTuple):
-    """How a file writes its numbers: byte order, and whether places in it take 8 bytes (BigTIFF) or 4."""
+    """Byte order of a file, and whether its offsets take 8 bytes (BigTIFF) or 4."""
 
     order: str
     is_bigtiff: bool
 
     @property
     def offset_format(self) -> str:
-        """The struct format of a place in the file."""
+        """The struct format of an offset in the file."""
         return self.order + ("Q" if self.is_bigtiff else "I")
 
     @property
@@ -200,7 +202,7 @@ class TiffPage(NamedTuple):
     data: bytes
 
     def tag_values(self, tag: int, default: tuple[int, ...] = (), limit: int = 16) -> tuple[int, ...]:
-        """The first whole numbers under a tag."""
+        """The first integers of a tag, at most `limit`."""
         entry = self.entries.get(tag)
         if entry is None:
             return default
@@ -211,14 +213,14 @@ class TiffPage(NamedTuple):
         return struct.unpack_from(form, self.entry_bytes(entry))
 
     def tag_value(self, tag: int, default: int = 0) -> int:
-        """The first whole number under a tag."""
+        """The first integer of a tag."""
         return next(iter(self.tag_values(tag, (default,))), default)
 
     def entry_bytes(self, entry: TiffEntry) -> bytes:
-        """The bytes of an entry, wherever they lie.
+        """The bytes of an entry, from its field or from its offset.
 
         Raises:
-            DataError: beyond the end of the file.
+            DataError: they lie beyond the end of the file.
         """
         size = entry.num_values * TYPE_SIZES.get(entry.kind, 1)
         if size <= len(entry.field):
@@ -229,7 +231,7 @@ class TiffPage(NamedTuple):
         return self.data[start : start + size]
 
     def to_single_page_file(self) -> bytes:
-        """The file with this directory only, and of that only what makes up the pixels."""
+        """Build a file with this directory alone, and only the tags that make up the pixels."""
         kept = {tag: entry for tag, entry in sorted(self.entries.items()) if tag in PIXEL_TAGS}
         for tag, entry in kept.items():
             self.entry_bytes(entry)
@@ -248,7 +250,7 @@ class TiffPage(NamedTuple):
 
 
 def read_tiff_pages(data: bytes) -> list[TiffPage]:
-    """Every page of full size, in their order; thumbnails and masks are no pages.
+    """Read all full-size pages in their order, without thumbnails and masks.
 
     Raises:
         DataError: the file ends too early, or has more than 10,000 pages.
@@ -270,7 +272,7 @@ def read_tiff_pages(data: bytes) -> list[TiffPage]:
 
 
 def _read_directory(writing: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
-    """The page at a place, and the place of the next."""
+    """The page at an offset, and the offset of the next one."""
     (count,) = _unpack_at(writing.count_format, data, start)
     first, step = start + struct.calcsize(writing.count_format), struct.calcsize(writing.entry_format)
     if first + step * count > len(data):

@@ -1,1 +1,1 @@
-"""From columns of a table, whoever wrote it, to what is to be learnt."""
+"""Labels: from columns of a table to column roles, the task and its targets."""

@@ -1,4 +1,4 @@
-"""A column of a table as its distinct values and, per row, which of them it is: a million labels in a few megabytes."""
+"""Categorical columns: distinct values and one code per row, so that a million labels take a few megabytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class CategoricalColumn(Sequence[Value]):
-    """Distinct values, and the number of its value for each row."""
+    """Distinct values, and the index of its value (code) for each row."""
 
     def __init__(self, values: Sequence[Value], codes: NDArray[np.int32]):
         self.values = tuple(values)
@@ -49,7 +49,7 @@ class CategoricalColumn(Sequence[Value]):
 
 
 def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
-    """Any cells as a coded column; one that is coded already is handed back."""
+    """Encode cells as a categorical column; one that is encoded already is returned."""
     if isinstance(cells, CategoricalColumn):
         return cells
     numbers = _CellEncoder()
@@ -58,7 +58,7 @@ def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
 
 
 def normalize_cell(value: object) -> Cell:
-    """A cell as plain text, number, truth, tuple of words, or None for every kind of nothing."""
+    """Convert a cell to text, number, bool, tuple of words, or None for every kind of missing value."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -67,13 +67,13 @@ def normalize_cell(value: object) -> Cell:
         return normalize_cell(value.item())
     if isinstance(value, list | tuple | np.ndarray):
         return tuple(str(part) for part in value)
-    if type(value).__name__ in ("NAType", "NaTType"):  # pandas' words for nothing
+    if type(value).__name__ in ("NAType", "NaTType"):  # missing values of pandas
         return None
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def format_cell(cell: Cell) -> str:
-    """A cell as people would write it in a table: nothing is empty, several words are joined by |."""
+    """Format a cell as it would be written in a table: missing is empty, several words are joined by |."""
     if cell is None:
         return ""
     return "|".join(cell) if isinstance(cell, tuple) else str(cell)
@@ -116,7 +116,7 @@ MAX_CODED_VALUES = 20_000  # distinct values that any column may have
 
 
 class _CellEncoder:
-    """Distinct cells in the order of their first appearance; 1, 1.0, True and "1" are four different cells."""
+    """Distinct cells in order of first appearance; 1, 1.0, True and "1" are four different cells."""
 
     def __init__(self) -> None:
         self._numbers = _CodeAssigner()

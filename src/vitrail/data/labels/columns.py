@@ -1,7 +1,7 @@
-"""Which column of a table names the pictures, which is to be learnt, which parts the rows: by name and by content.
+"""Which column of a table names the images, which is to be learnt, which parts the rows: by name and by content.
 
 What a person says (`DataSettings.path`, `targets`, `split`, `group`) is taken as it is. A group is never taken unless
-a person says so, because it changes the result; the doctor warns of a column that looks like one.
+a person says so, because it changes the result; the dataset check warns of a column that looks like one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ GROUP_WORDS = frozenset((
 ))
 # fmt: on
 MAX_SAMPLED_ROWS = 10_000  # rows of an uncoded column that decide
-MAJORITY = 0.9  # share of the cells that make a column what they are
+MAJORITY = 0.9  # fraction of the cells that make a column what they are
 FLAG_MAJORITY = (
-    0.5  # share of zeros and ones in a column that is meant to hold nothing else; a wrong cell is named later
+    0.5  # fraction of zeros and ones in a column that is meant to hold nothing else; a wrong cell is named later
 )
 
 
@@ -77,7 +77,7 @@ def infer_column_roles(
         where: the table in messages, such as "films.csv".
 
     Raises:
-        DataError: a column that the settings name is not there, or several may be learnt and none is told.
+        DataError: a column that the settings name is missing, or several columns may be the target and none is named.
     """
     for wanted in (settings.path, *settings.targets, settings.split, settings.group, settings.strata):
         if wanted and wanted not in names:
@@ -117,12 +117,12 @@ def drop_split_column(columns: ColumnRoles, settings: DataSettings) -> ColumnRol
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """At most twelve names, quoted."""
+    """Quote at most twelve names, separated by commas."""
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def quote_for_shell(name: str) -> str:
-    """A name as a person types it into a shell."""
+    """Quote a name for a shell where needed."""
     if re.fullmatch(r"[\w./:@%+-]+", name):
         return name
     return "'" + name.replace("'", "'\\''") + "'" if re.search(r'["$`\\!]', name) else f'"{name}"'
@@ -137,17 +137,17 @@ def _sample_column(cells: Sequence[object]) -> CategoricalColumn[Cell]:
 
 
 def normalize_column_name(name: str) -> str:
-    """A name by its letters and digits only: "Image Index" and image_index are both imageindex."""
+    """A column name in lower case without other characters than letters and digits: "Image Index" is imageindex."""
     return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def _split_column_words(name: str) -> list[str]:
-    """patientId, "Patient ID" and patient_id are the words patient, id."""
+    """Split a column name into words: patientId, "Patient ID" and patient_id become patient, id."""
     return re.findall(r"[a-z]+|[0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
 
 
 def _infer_path_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], notes: list[str]) -> str:
-    """The column whose cells end like pictures, rather one of a known name; else one of a known name."""
+    """The column whose cells end like image files, preferably one of a known name; else one of a known name."""
     rank = {
         name: PATH_COLUMN_NAMES.index(normalize_column_name(name))
         for name in names
@@ -170,7 +170,7 @@ def _infer_path_column(names: Sequence[str], cells: Mapping[str, CategoricalColu
 
 
 def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> float:
-    """Share of the rows, less those that are not known, whose cell has a property."""
+    """Fraction of the rows with a known cell for which the predicate holds."""
     counts = column.counts()
     filled = [number for number, value in enumerate(column.values) if not is_unknown(value)]
     total = int(counts[filled].sum())
@@ -178,7 +178,7 @@ def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell
 
 
 def _infer_split_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]]) -> str:
-    """The column whose words are all names of splits, or that is called so and holds at least one of them."""
+    """The column whose cells are all split names, or that has a known name and holds at least one split name."""
     for called in (False, True):
         for name in names:
             known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
@@ -192,14 +192,14 @@ def _infer_split_column(names: Sequence[str], cells: Mapping[str, CategoricalCol
 
 
 def parse_split_name(cell: Cell) -> str:
-    """The split that a word means, or nothing."""
+    """The split that a word means, or an empty string."""
     return SPLIT_NAMES.get(str(cell).strip().casefold(), "")
 
 
 def _infer_target_columns(
     names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], where: str
 ) -> tuple[str, ...]:
-    """The column of a known name; else the columns of zeros and ones; else what remains, if it is one thing."""
+    """The column of a known name; else the columns of zeros and ones; else the single remaining candidate."""
     rank = {
         name: TARGET_COLUMN_NAMES.index(normalize_column_name(name))
         for name in names
@@ -226,7 +226,7 @@ def _infer_target_columns(
 
 
 def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
-    """Whether a column says who or which row it is: what looks like a group, an id, or rows counted one by one."""
+    """Whether a column identifies rows or subjects: it looks like a group, an id, or a row counter."""
     numbers = [parse_number(value) for value in column.values]
     counted = len(numbers) == len(column) > 2 and all(
         number is not None and number == place + (numbers[0] or 0) for place, number in enumerate(numbers)
@@ -249,7 +249,7 @@ def _is_probability(cell: Cell) -> bool:
 
 
 def guess_group_kind(name: str, column: Sequence[Cell]) -> str:
-    """What a column's equal values seem to be one of: a patient, module or place; empty if it does not look so."""
+    """The kind of group that a column seems to identify, such as patient, module or place; empty if none."""
     coded = encode_categorical(column)
     words = _split_column_words(name)
     alike = next((word for word in words if word in GROUP_WORDS), "")
@@ -264,10 +264,10 @@ def guess_group_kind(name: str, column: Sequence[Cell]) -> str:
 
 
 def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str]) -> dict[str, NDArray[np.int64]]:
-    """Row numbers of the splits that a column names; rows that name none belong to none.
+    """Row indices per split named in a column; rows with an empty cell belong to no split.
 
     Raises:
-        DataError: a word that is no split, or some rows in train and others undecided.
+        DataError: a word that is no split name, or empty cells although other rows are in train.
     """
     column = encode_categorical(cells)
     found: dict[str, list[int]] = {}
@@ -292,7 +292,7 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
 
 
 def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str]) -> tuple[NDArray[np.object_], str]:
-    """The group of each row as text, and a note where some had none: each of those is a group of its own."""
+    """The group of each row as text, and a note where some are empty: each of those is a group of its own."""
     column = format_column(encode_categorical(cells))
     groups = np.array(list(column), dtype=object)
     alone = np.flatnonzero(groups == "")
@@ -302,14 +302,14 @@ def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str])
     return groups, note
 
 
-# What one cell says where a number, or yes and no, is expected. Where words are classes, every cell is only text.
+# -- Cells: numbers, flags and lists of words. In columns of class names every cell is plain text.
 
 UNKNOWN = frozenset(("", "nan", "na", "n/a", "<na>", "null", "none"))
-"""Words for "not known" in columns of numbers and of zeros and ones; never in columns of words."""
+"""Words for a missing value in columns of numbers and of zeros and ones; never in columns of words."""
 UNCERTAIN = math.inf
-"""What `flag` says of a label that somebody was uncertain of."""
+"""The value of `parse_flag` for a label marked as uncertain."""
 LARGEST = 3e38
-"""Beyond this a number is infinite in single precision, and so counts as none."""
+"""Larger numbers are infinite in single precision, and so are refused."""
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
@@ -323,17 +323,17 @@ _FLAGS = {
 
 
 def is_blank(cell: Cell) -> bool:
-    """Whether a cell of any column is empty; a word such as NA is a word."""
+    """Whether a cell of any column is empty; NA is a word."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def is_unknown(cell: Cell) -> bool:
-    """Whether a cell of a column of numbers says that its number is not known."""
+    """Whether a cell of a column of numbers is a missing value."""
     return cell is None or (isinstance(cell, str) and cell.strip().casefold() in UNKNOWN)
 
 
 def parse_number(cell: Cell) -> float | None:
-    """The number that a cell holds, with a point or a comma before its decimals; NaN if unknown, None if it is none."""
+    """Parse a number with a decimal point or comma; NaN if unknown, None if the cell holds no number."""
     if is_unknown(cell):
         return math.nan
     if isinstance(cell, int | float) and not isinstance(cell, bool):
@@ -348,18 +348,18 @@ def parse_number(cell: Cell) -> float | None:
 
 
 def parse_flag(cell: Cell) -> float | None:
-    """0 or 1, `UNCERTAIN`, or NaN if unknown; None if a cell holds anything else."""
+    """Parse a flag: 0, 1, `UNCERTAIN`, or NaN if unknown; None if the cell holds anything else."""
     if is_unknown(cell):
         return math.nan
     return _FLAGS.get(str(cell).strip().casefold())
 
 
 def is_minus_one(cell: Cell) -> bool:
-    """Whether a cell is the number -1, which many tables write for "not known"."""
+    """Whether a cell is the number -1, which many tables write for a missing value."""
     return parse_number(cell) == -1
 
 
 def split_words(cell: Cell, separator: str) -> tuple[str, ...]:
-    """The words of a cell, each once, in their order."""
+    """The distinct words of a cell, in their order."""
     words = cell if isinstance(cell, tuple) else str(cell).split(separator) if cell is not None else ()
     return tuple(dict.fromkeys(word.strip() for word in words if word.strip()))

@@ -1,4 +1,7 @@
-"""What is to be learnt, told from the label columns alone: one of K, any of K, or numbers; and always why."""
+"""Infer the task (one of K, any of K, or numbers) from the label columns, with a reason, and encode its targets.
+
+`where(row)` names a row in messages, such as "films.csv, line 17".
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,26 @@ from .columns import (
 )
 
 SEPARATORS = "|;,"
-MAX_INTEGER_CLASSES = 20  # whole numbers that may still be classes, whatever their column is called
-MIN_REPEATED_WORDS = 0.5  # share of the words in ; or , lists that must stand in other lists too, or they are sentences
-MIN_MATCHING_ROWS = 0.9  # share of the rows that shows what columns are meant to be, though others break the rule
+MAX_INTEGER_CLASSES = 20
+"""Distinct integers up to which any column counts as classes."""
+MIN_REPEATED_WORDS = 0.5
+"""Fraction of the words in ; or , lists that must occur in other lists too, or the cells are sentences."""
+MIN_MATCHING_ROWS = 0.9
+"""Fraction of the rows that decides the kind of several columns, although other rows break its rule."""
+NO_FINDING_WORDS = frozenset(("no finding", "no findings"))
+"""Cells of a multilabel column that mean no label at all."""
+PROBABILITY_TOLERANCE = 0.02
+"""Largest deviation of a sum of probabilities from 1, because few digits were written."""
+MAX_LABELS = 10_000
+"""Distinct words of a multilabel column; more are captions."""
+
+Where = Callable[[int], str]
+CodedColumns = Mapping[str, CategoricalColumn[Cell]]
 
 
 @dataclass(frozen=True)
 class InferredTask:
-    """What a `Source` says of its labels."""
+    """The task of a `Source`, with its classes and targets."""
 
     task: Task
     classes: tuple[str, ...]
@@ -46,13 +61,13 @@ class InferredTask:
     """Why the task is what it is, in a sentence."""
     notes: tuple[str, ...] = ()
     kept_rows: NDArray[np.int64] | None = None
-    """The rows that `targets` are of, where `--data.uncertain ignore` leaves some out; None if all."""
+    """Rows of `targets`, where `--data.uncertain ignore` leaves some out; None for all."""
 
 
 def infer_task(
     columns: Mapping[str, Sequence[object]], settings: DataSettings, where: Callable[[int], str]
 ) -> InferredTask:
-    """The task, by `settings.task` or by what the columns hold, and its targets.
+    """Infer the task from `settings.task` or the columns, and encode its targets.
 
     Args:
         columns: one or several columns of equal length; cells are text, numbers, truths, None, or lists of text.
@@ -94,7 +109,7 @@ def _task_setting_reason(settings: DataSettings) -> str:
 
 
 def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task, str]:
-    """The task of a single column, and why."""
+    """The task of a single column, with the reason."""
     here = f"Column {name!r} holds"
     if any(isinstance(value, tuple) for value in column.values):
         return "labels", f"{here} lists of words, so a picture may have several: labels"
@@ -111,7 +126,7 @@ def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task
 
 
 def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequence[float]) -> tuple[Task, str]:
-    """Whole numbers are classes, unless there are many; numbers with decimals are numbers."""
+    """Integers are classes, unless there are many; numbers with decimals are a regression target."""
     count = len({format_cell(value).strip() for value in column.values if not is_blank(value)})
     reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
     if any(number != int(number) for number in numbers):
@@ -128,7 +143,7 @@ def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequ
 
 
 def find_separator(column: CategoricalColumn[Cell]) -> str:
-    """What joins several words in a cell: a |, or the ; or comma between words that stand in other lists as well."""
+    """The separator of lists in cells: |, or a ; or comma between words that occur in other lists as well."""
     texts = [value for value in column.values if isinstance(value, str)]
     for mark in SEPARATORS:
         joined = [split_words(text, mark) for text in texts if mark in text]
@@ -142,13 +157,13 @@ def find_separator(column: CategoricalColumn[Cell]) -> str:
 
 
 def _first_separator(column: CategoricalColumn[Cell]) -> str:
-    """Where a person says that there are labels: the first mark, or else the spaces, that any cell holds."""
+    """The separator where the settings ask for multilabel: the first mark, or else the space, in any cell."""
     texts = [value.strip() for value in column.values if isinstance(value, str)]
     return next((mark for mark in (*SEPARATORS, " ") if any(mark in text for text in texts)), SEPARATORS[0])
 
 
 def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
-    """A column for each output; what they hold says which kind."""
+    """The task of several columns, one per output, by their contents."""
     flags = _flag_fractions(columns)
     names = quote_names(list(columns))
     if settings.task == "labels" or (settings.task != "number" and min(flags) == 1):
@@ -163,7 +178,7 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Ca
         and min(flags) >= 0.5
         and sum(flags) >= MIN_MATCHING_ROWS * len(flags)
     ):
-        return _encode_flag_columns(columns, settings, where)  # which names the cell that is none
+        return _encode_flag_columns(columns, settings, where)  # raises for the cell that is no flag
     _check_no_word_columns(columns)
     made = encode_numbers(columns, where)
     reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
@@ -171,7 +186,7 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Ca
 
 
 def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
-    """Columns of zeros and ones: classes where each row has a single one, else labels."""
+    """Encode columns of zeros and ones: classification where each row has a single one, else multilabel."""
     names = quote_names(list(columns))
     made = encode_flags(columns, settings, where)
     not_one = np.flatnonzero(made.targets.sum(1) != 1)
@@ -194,7 +209,7 @@ def _choose_reason(reason: str, settings: DataSettings) -> str:
 
 
 def _flag_fractions(columns: CodedColumns) -> list[float]:
-    """For each column the share of its rows that hold 0, 1, -1 or nothing."""
+    """For each column the fraction of its rows that hold 0, 1, -1 or nothing."""
     shares = []
     for column in columns.values():
         flags = [parse_flag(value) for value in column.values]
@@ -216,7 +231,7 @@ def _look_like_probabilities(columns: CodedColumns) -> bool:
 
 
 def _check_no_word_columns(columns: CodedColumns) -> None:
-    """Several columns of which some hold words fit no task."""
+    """Refuse several columns of which some hold words: they fit no task."""
     for name, column in columns.items():
         words = [value for value in column.values if parse_number(value) is None]
         if len(words) > len(column.values) / 2:
@@ -226,23 +241,12 @@ def _check_no_word_columns(columns: CodedColumns) -> None:
             )
 
 
-# From columns of cells to the array that is learnt: one function for each way of writing labels down.
-#
-# `where(row)` names a row in messages, such as "films.csv, line 17".
-
-Where = Callable[[int], str]
-CodedColumns = Mapping[str, CategoricalColumn[Cell]]
-NO_FINDING_WORDS = frozenset(("no finding", "no findings"))
-"""Cells of a column of labels that mean none of them."""
-PROBABILITY_TOLERANCE = 0.02
-"""How far from 1 probabilities may sum because they were written with few digits."""
-MAX_LABELS = 10_000
-"""Different words of a column of labels; more are captions."""
+# -- Encoders: one function for each way of writing labels down.
 
 
 @dataclass(frozen=True)
 class EncodedTargets:
-    """What `Answers` takes over."""
+    """Encoded labels, as in `InferredTask`."""
 
     classes: tuple[str, ...]
     targets: np.ndarray
@@ -251,10 +255,10 @@ class EncodedTargets:
 
 
 def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> EncodedTargets:
-    """Class numbers, int64: each different word is a class, in natural order, whatever it looks like.
+    """Encode class indices, int64: each distinct word is a class, in natural order.
 
     Raises:
-        DataError: an empty cell, or a -1 among whole numbers, unless those rows are to be left out; no class at all;
+        DataError: an empty cell, or a -1 among integers, unless those rows are to be left out; no class at all;
             words that differ only in case, spacing or accents' encoding.
     """
     words = [_normalize_word(value) for value in column.values]
@@ -296,7 +300,7 @@ def _check_no_empty_cells(name: str, column: CategoricalColumn[Cell], empty: Seq
 
 
 def _find_minus_ones(column: CategoricalColumn[Cell]) -> list[int]:
-    """The numbers of the value -1, where all others are whole numbers from 0 on."""
+    """Indices of the value -1, where all other values are integers from 0 on."""
     found = [number for number, value in enumerate(column.values) if is_minus_one(value)]
     others = [
         parse_number(value) for number, value in enumerate(column.values) if number not in found and not is_blank(value)

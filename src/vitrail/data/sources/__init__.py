@@ -1,1 +1,1 @@
-"""One file a format; every one of them hands out one `Source`."""
+"""Readers of datasets, one file per format; each returns a `Source`."""

@@ -1,6 +1,6 @@
-"""Pictures and labels in NumPy's files: an archive `.npz` under the usual names, or a `.npy` with its labels beside it.
+"""Images and labels in NumPy's files: an archive `.npz` under the usual names, or a `.npy` with its labels beside it.
 
-Names tell what an array is: x, images or pictures; y, labels or targets; train, val or test before or behind, so that
+Names tell what an array is: x, images or images; y, labels or targets; train, val or test before or behind, so that
 x_train, train_images and testY are all understood. Headers are judged before anything is read; what lies unpacked in
 its file is mapped and read when it is used.
 """
@@ -42,13 +42,13 @@ class SplitArrays(NamedTuple):
 
 
 def open_arrays(path: Path, settings: DataSettings) -> Source:
-    """The pictures of an `.npz` or `.npy` file.
+    """The images of an `.npz` or `.npy` file.
 
     `settings.path`, `targets` and `group` name arrays of an archive, without their split; for a `.npy` file, `targets`
     names the file of labels in the same folder.
 
     Raises:
-        DataError: no pictures, no labels, or arrays that do not belong together.
+        DataError: no images, no labels, or arrays that do not belong together.
         DamagedFileError: a file is not whole, or holds Python objects.
     """
     file = ArrayFile(path)
@@ -94,7 +94,7 @@ class _NpzArchive:
         self._used_names: set[str] = set()
 
     def read_splits(self) -> list[SplitArrays]:
-        """One part a split; where none is called train, pictures of no split are what is left for it."""
+        """One part a split; where none is called train, images of no split are what is left for it."""
         splits = [split for split in (*SPLITS, "") if self._find_images(split)]
         if not splits:
             return [self._guess_by_axes()]
@@ -142,7 +142,7 @@ class _NpzArchive:
         return _read_arrays(self._file, split, images, self._file, labels, groups)
 
     def _find_images(self, split: str) -> str:
-        """The name of the pictures; of several, the one with axes enough for pictures."""
+        """The name of the images; of several, the one with axes enough for images."""
         found = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
         deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
         if len(deep) > 1:
@@ -153,7 +153,7 @@ class _NpzArchive:
         return (deep or found or [""])[0]
 
     def _find_labels(self, split: str, count: int) -> str:
-        """The name of the labels; of several, the one that is as long as the pictures are many."""
+        """The name of the labels; of several, the one that is as long as the images are many."""
         targets = self._settings.targets
         if len(targets) > 1:
             raise DataError(f"{self._file.path}: labels are one array [n] or [n, K]. Got --data.targets {targets}.")
@@ -175,7 +175,7 @@ class _NpzArchive:
         return [there[rest] for rest in defaults if rest in there]
 
     def _guess_by_axes(self) -> SplitArrays:
-        """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the pictures."""
+        """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the images."""
         headers = self._file.headers
         by_axes = sorted(headers, key=lambda name: len(headers[name].shape))
         if len(by_axes) != 2 or self._settings.path or self._settings.targets:
@@ -292,13 +292,13 @@ def _describe_arrays(file: ArrayFile) -> str:
     return ", ".join(f"{name} {list(header.shape)}" for name, header in list(file.headers.items())[:8]) or "no arrays"
 
 
-# Arrays that hold many pictures at once: which axis is what, told by rules that can be said in a sentence.
+# Arrays that hold many images at once: which axis is what, told by rules that can be said in a sentence.
 
 
 def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Pictures [n, H, W] or [n, H, W, C] out of [n, H, W], [n, H, W, C] or [n, C, H, W], and what is to be noted.
+    """Images [n, H, W] or [n, H, W, C] out of [n, H, W], [n, H, W, C] or [n, C, H, W], and what is to be noted.
 
-    Values stay as they are, fractions too: the value range is decided later, once, on the training pictures. Nothing
+    Values stay as they are, fractions too: the value range is decided later, once, on the training images. Nothing
     is copied, except truth values, which become 0 and 255.
 
     Args:
@@ -306,7 +306,7 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
         is_tensor: whether torch's order, channels first, is the likelier one.
 
     Raises:
-        DataError: no stack of pictures; the message says why and how to give one.
+        DataError: no stack of images; the message says why and how to give one.
     """
     if values.dtype.hasobject:
         raise DataError(
@@ -326,7 +326,7 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
 
 
 def _wrong_axes_message(shape: tuple[int, ...]) -> str:
-    """Why a number of axes other than 3 or 4 makes no pictures."""
+    """Why a number of axes other than 3 or 4 makes no images."""
     begin = f"has the shape {list(shape)}. "
     if len(shape) == 5:
         return begin + (

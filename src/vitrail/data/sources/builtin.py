@@ -22,7 +22,7 @@ from ..source import Source
 from .lazy_sequences import ConcatSequence, NumberedNames
 
 MAX_BATCH_BYTES = 256 * 2**20
-"""Bytes of the largest batch; CIFAR-100's 50,000 pictures take 155 million."""
+"""Bytes of the largest batch; CIFAR-100's 50,000 images take 155 million."""
 MAX_UNPACKED_BYTES = 2**29
 """Bytes that an archive may unpack to."""
 SIDE = 32
@@ -69,7 +69,7 @@ CIFAR100 = CifarLayout(
 
 
 def open_cifar10(data_root: Path | None) -> Source:
-    """50,000 training and 10,000 test pictures of ten kinds of things, 32 x 32 RGB (Krizhevsky 2009).
+    """50,000 training and 10,000 test images of ten kinds of things, 32 x 32 RGB (Krizhevsky 2009).
 
     Raises:
         DataError: the files are not there, or do not hold what they should.
@@ -183,7 +183,7 @@ class _LimitedReader(io.RawIOBase):
 
 
 def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures [n, 32, 32, 3] and targets [n]; in the file each is a row: all of red, all of green, all of blue."""
+    """Images [n, 32, 32, 3] and targets [n]; in the file each is a row: all of red, all of green, all of blue."""
     content = files.load(name)
     rows = content.get("data")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * SIDE**2:
@@ -217,7 +217,7 @@ MAX_IDX_BYTES = 2**31  # bytes of values in one file
 
 # fmt: off
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-IDX_FILES = {  # split   pictures         labels
+IDX_FILES = {  # split   images         labels
     "train": ("train-images", "train-labels"),
     "test":  ("t10k-images",  "t10k-labels"),
 }
@@ -225,7 +225,7 @@ IDX_FILES = {  # split   pictures         labels
 
 
 def open_fashion_mnist(data_root: Path | None) -> Source:
-    """60,000 training and 10,000 test pictures of clothes, 28 x 28 grey (Xiao, Rasul and Vollgraf 2017).
+    """60,000 training and 10,000 test images of clothes, 28 x 28 grey (Xiao, Rasul and Vollgraf 2017).
 
     Raises:
         DataError: the four files are not there, or one of them is damaged.
@@ -236,7 +236,7 @@ def open_fashion_mnist(data_root: Path | None) -> Source:
 
 
 def open_mnist(data_root: Path | None) -> Source:
-    """60,000 training and 10,000 test pictures of handwritten digits, 28 x 28 grey (LeCun et al. 1998).
+    """60,000 training and 10,000 test images of handwritten digits, 28 x 28 grey (LeCun et al. 1998).
 
     Raises:
         DataError: the four files are not there, or one of them is damaged.
@@ -328,7 +328,7 @@ def _parse_idx(path: Path, file: gzip.GzipFile | BinaryIO, axes: int) -> np.ndar
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 
-# The handwritten digits that come with scikit-learn: 1,797 pictures of 8 x 8, there without any download.
+# The handwritten digits that come with scikit-learn: 1,797 images of 8 x 8, there without any download.
 
 WHITE = 16  # the largest value stored
 

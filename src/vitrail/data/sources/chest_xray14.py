@@ -1,6 +1,6 @@
 """ChestX-ray14 as the NIH published it: 112,120 chest films, 14 findings of which a film may show any number.
 
-The folder holds Data_Entry_2017.csv (or Data_Entry_2017_v2020.csv), train_val_list.txt, test_list.txt, and the pictures
+The folder holds Data_Entry_2017.csv (or Data_Entry_2017_v2020.csv), train_val_list.txt, test_list.txt, and the images
 in images/, or in images_001/images/ to images_012/images/.
 
 Source: Wang et al. 2017, "ChestX-ray8: Hospital-scale chest X-ray database and benchmarks", with its later release.
@@ -41,7 +41,7 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
 
     Raises:
         UsageError: settings that this layout has no use for.
-        DataError: a file is not as published, a finding is none of the fourteen, or no picture is there.
+        DataError: a file is not as published, a finding is none of the fourteen, or no image is there.
     """
     _check_layout(settings)
     check_supported_settings(settings, "chest-xray14", "ChestX-ray14")

@@ -22,7 +22,7 @@ SYSTEM_FILES = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"
 
 
 def open_class_folders(root: Path, settings: DataSettings) -> Source:
-    """Every picture one level below a class folder; the class is the folder's name, kept as text.
+    """Every image one level below a class folder; the class is the folder's name, kept as text.
 
     Where there is a train/ folder, it and val/ (valid/, validation/, dev/) and test/ are official splits, and the
     classes are those of train. Classes and files are in natural order: 1, 2, 10. Hidden files and the litter of file
@@ -31,7 +31,7 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
 
     Raises:
         UsageError: columns were named, which folders do not have.
-        DataError: no pictures, no class folders, a class that train does not have, class names that differ only in
+        DataError: no images, no class folders, a class that train does not have, class names that differ only in
             case or spacing, two folders that are one by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
@@ -64,13 +64,13 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     )
 
 
-Folders = dict[str, list[str]]  # class name -> its pictures, by their names below the root
-NO_SPLIT = "whole"  # the key of pictures that belong to no official split
+Folders = dict[str, list[str]]  # class name -> its images, by their names below the root
+NO_SPLIT = "whole"  # the key of images that belong to no official split
 
 
 @dataclass
 class _SkippedFiles:
-    """What is no picture in a class folder, counted for the notes."""
+    """What is no image in a class folder, counted for the notes."""
 
     root: Path
     keep_empty: bool = False
@@ -124,7 +124,7 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
 
 
 def _find_manifests(root: Path) -> tuple[Path, ...]:
-    """Files with labels, as they lie beside pictures, the likely ones first: metadata.csv, labels.csv, any other."""
+    """Files with labels, as they lie beside images, the likely ones first: metadata.csv, labels.csv, any other."""
     try:
         found = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
     except OSError:
@@ -136,7 +136,7 @@ def _find_manifests(root: Path) -> tuple[Path, ...]:
 
 
 def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
-    """Pictures per class, under their official splits in the order train, val, test; or all under WHOLE."""
+    """Images per class, under their official splits in the order train, val, test; or all under WHOLE."""
     folders, _, links = _list_folder(root, _SkippedFiles(root))
     splits: dict[str, str] = {}
     for folder in folders:
@@ -162,7 +162,7 @@ def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
 
 
 def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
-    """Class folders below root/inside with their pictures; empty ones, and pictures beside them, go to the notes."""
+    """Class folders below root/inside with their images; empty ones, and images beside them, go to the notes."""
     folder = root / inside
     folders, files, links = _list_folder(folder, left_out)
     loose = len(_select_images(folder, files, left_out))
@@ -300,8 +300,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
-    """Files with a picture's ending, whatever they hold (the check names bad ones), or without one but with a
-    picture's first bytes."""
+    """Files with an image's ending, whatever they hold (the check names bad ones), or without one but with a
+    image's first bytes."""
     pictures = []
     for file in files:
         ending = os.path.splitext(file)[1].lower()

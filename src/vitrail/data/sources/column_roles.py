@@ -22,10 +22,10 @@ Cells = Callable[[str], Sequence[object]]
 
 @dataclass(frozen=True, kw_only=True)
 class TableAnnotations:
-    """A table but for its pictures; rows are still all there."""
+    """A table but for its images; rows are still all there."""
 
     image_column: str
-    """The column of the pictures."""
+    """The column of the images."""
     labels: InferredTask
     groups: np.ndarray | None
     splits: Mapping[str, np.ndarray]
@@ -45,14 +45,14 @@ def read_memory_table(
     """Find the roles of columns and read them.
 
     Args:
-        names: columns of plain cells, and that of the pictures.
-        image: the column of the pictures, where it is known by what it holds; "" to find it.
+        names: columns of plain cells, and that of the images.
+        image: the column of the images, where it is known by what it holds; "" to find it.
         where: what messages call the table.
         labels: where the labels are known already, and so is their column.
         has_official_splits: the splits are known already, unless the settings name their column.
 
     Raises:
-        DataError: no pictures or labels among the columns, or a column that does not hold what it should.
+        DataError: no images or labels among the columns, or a column that does not hold what it should.
     """
     sample = {name: [""] if name == image else list(cells(name)[:MAX_SAMPLE_CELLS]) for name in names}
     if image:

@@ -1,4 +1,4 @@
-"""Columns of the `datasets` library: which holds the pictures, undecoded, and what its types say of the labels."""
+"""Columns of the `datasets` library: which holds the images, undecoded, and what its types say of the labels."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ USUAL_LABEL_COLUMNS = ("label", "labels")
 def build_hf_source(
     name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...], home: Path | None
 ) -> Source:
-    """A source of tables by split ("" if there are no official ones), read row by row when pictures are needed.
+    """A source of tables by split ("" if there are no official ones), read row by row when images are needed.
 
     Args:
-        home: where pictures lie that a column names by their paths, as in a manifest; None if nobody said.
+        home: where images lie that a column names by their paths, as in a manifest; None if nobody said.
 
     Raises:
-        DataError: no column of pictures or labels, tables whose columns differ, or a path that leads out of `home`.
+        DataError: no column of images or labels, tables whose columns differ, or a path that leads out of `home`.
     """
     check_supported_settings(settings, "tables", where)
     tables = _HfTables({split: table.with_format(None) for split, table in parts.items()}, where)
@@ -126,7 +126,7 @@ class _HfTables:
         return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
 
     def find_image_column(self, path_setting: str) -> str:
-        """The column of pictures: told, or of that type; "" if they may be paths."""
+        """The column of images: told, or of that type; "" if they may be paths."""
         if path_setting:
             return "" if path_setting not in self.features or self._is_text(path_setting) else path_setting
         kinds = ("Image", "Array2D", "Array3D")
@@ -182,7 +182,7 @@ class _HfTables:
         )
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
-        """Columns of plain values, and that of the pictures."""
+        """Columns of plain values, and that of the images."""
         told = {*settings.targets, settings.split, settings.group, image}
         kinds = ("Value", "ClassLabel")
         return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
@@ -221,7 +221,7 @@ def _label_to_name(value: object, names: Sequence[str]) -> object:
 def _encode_class_label(
     name: str, names: Sequence[str], values: Sequence[object], settings: DataSettings, where: str
 ) -> InferredTask:
-    """A ClassLabel: the numbers of its classes, in its own order, those without a picture too."""
+    """A ClassLabel: the numbers of its classes, in its own order, those without an image too."""
     targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     known = (targets >= 0) & (targets < len(names))
     reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
@@ -255,16 +255,16 @@ def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[
     return InferredTask("labels", tuple(names), targets, reason)
 
 
-# Data sets of the `datasets` library: by their name on the Hub, from a folder of `save_to_disk`, or loaded already.
+# Datasets of the `datasets` library: by their name on the Hub, from a folder of `save_to_disk`, or loaded already.
 #
-# Nothing of a data set is ever run: scripts are refused by the library, and its own picture decoder is not used, so
-# that a picture looks the same from every source.
+# Nothing of a dataset is ever run: scripts are refused by the library, and its own image decoder is not used, so
+# that an image looks the same from every source.
 
 HUB_NAME_PATTERN = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?::([\w.+-]+))?")
 
 
 def open_hub_dataset(name: str, settings: DataSettings) -> Source:
-    """A data set of the Hub, from the library's cache if it is there: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
+    """A dataset of the Hub, from the library's cache if it is there: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
 
     Raises:
         DataError: it is not there and cannot be fetched, or cannot be used.
@@ -325,7 +325,7 @@ def import_datasets() -> ModuleType:
 
 
 def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
-    """A source of a table, or of one a split; pictures that it names by their paths lie below `home`."""
+    """A source of a table, or of one a split; images that it names by their paths lie below `home`."""
 
     home = Path(settings.data_root).expanduser() if settings.data_root else home
     if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary

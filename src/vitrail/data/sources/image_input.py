@@ -1,6 +1,6 @@
-"""What a person may hand over as one picture in Python, brought to one form: channels last, values as they are.
+"""What a person may hand over as one image in Python, brought to one form: channels last, values as they are.
 
-The encoded bytes of a file stay bytes, so that the one decoder reads them; Pillow pictures that are more than plain
+The encoded bytes of a file stay bytes, so that the one decoder reads them; Pillow images that are more than plain
 grey or colour (palettes, opacity) are handed to it as PNG, which keeps every value.
 """
 
@@ -22,7 +22,7 @@ from ..decoding.decode import read_file_bytes
 from ..decoding.raster import ALPHA_MODES, decode_pillow, is_deep
 
 MAX_USUAL_CHANNELS = 4
-"""Channels of ordinary pictures: grey, grey with opacity, RGB, RGB with opacity."""
+"""Channels of ordinary images: grey, grey with opacity, RGB, RGB with opacity."""
 MAX_16BIT = 65535
 
 
@@ -30,11 +30,11 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
     """Encoded bytes, or an array [H, W] or [H, W, C].
 
     Args:
-        image: a path, encoded bytes, an array, a tensor, a Pillow picture, or a row {"bytes", "path"} of `datasets`.
+        image: a path, encoded bytes, an array, a tensor, a Pillow image, or a row {"bytes", "path"} of `datasets`.
         name: what messages call it.
 
     Raises:
-        DataError: none of these, or of a shape that no picture has; the message names it.
+        DataError: none of these, or of a shape that no image has; the message names it.
     """
     if isinstance(image, Mapping) and {"bytes", "path"} & image.keys():
         image = image.get("path") if image.get("bytes") is None else image["bytes"]
@@ -53,16 +53,16 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
 
 
 def tensor_to_array(tensor: Tensor) -> np.ndarray:
-    """A tensor of any device and any number format as an array; bfloat16 becomes float32."""
+    """A tensor of any device and any precision as an array; bfloat16 becomes float32."""
     plain = tensor.detach().cpu()
     return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
 
 
 def check_single_image(values: np.ndarray, name: str, is_tensor: bool = False) -> np.ndarray:
-    """One picture with its channels last; black and white for truth values.
+    """One image with its channels last; black and white for truth values.
 
     Raises:
-        DataError: no picture has such a shape or such values, or which axis holds the channels cannot be told.
+        DataError: no image has such a shape or such values, or which axis holds the channels cannot be told.
     """
     if values.ndim not in (2, 3):
         raise DataError(
@@ -75,7 +75,7 @@ def check_single_image(values: np.ndarray, name: str, is_tensor: bool = False) -
 
 
 def is_channels_first(shape: tuple[int, ...], name: str, is_tensor: bool = False) -> bool:
-    """Whether a picture of three axes is [C, H, W] rather than [H, W, C].
+    """Whether an image of three axes is [C, H, W] rather than [H, W, C].
 
     The channels are the axis, first or last, that has at most 4 of them; with more channels (satellites) the one that
     is at most half of both others. A tensor with at most 4 on both ends is [C, H, W], as torch has it.
@@ -122,7 +122,7 @@ def _read_path(path: Path, name: str) -> bytes:
 
 
 def _convert_pillow(image: Image, name: str) -> bytes | np.ndarray:
-    """An opened picture upright, every value kept."""
+    """An opened image upright, every value kept."""
     try:
         upright = ImageOps.exif_transpose(image)
         if is_deep(upright):
@@ -138,7 +138,7 @@ def _convert_pillow(image: Image, name: str) -> bytes | np.ndarray:
 
 
 def _convert_deep_pillow(image: Image, name: str) -> bytes | np.ndarray:
-    """A grey picture of 16 or 32 bits; with the opacity that one transparent value means, as PNG."""
+    """A grey image of 16 or 32 bits; with the opacity that one transparent value means, as PNG."""
     values = decode_pillow(image).values
     key = image.info.get("transparency")
     if key is None:

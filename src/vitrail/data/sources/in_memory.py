@@ -1,4 +1,4 @@
-"""Pictures that a person holds in Python: pairs, arrays, tables and other libraries' data sets."""
+"""Images that a person holds in Python: pairs, arrays, tables and other libraries' datasets."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ EXPECTED_OBJECTS = (
 
 
 def open_object(obj: object, settings: DataSettings) -> Source:
-    """A source of whatever holds pictures and labels; pictures stay where they are until they are needed.
+    """A source of whatever holds images and labels; images stay where they are until they are needed.
 
-    A list holds pairs; a tuple of two holds pictures and labels, unless both are pairs themselves. A picture is a path,
-    an array or tensor, or a Pillow picture.
+    A list holds pairs; a tuple of two holds images and labels, unless both are pairs themselves. An image is a path,
+    an array or tensor, or a Pillow image.
 
     Raises:
-        DataError: something else, or pictures and labels that do not belong together.
+        DataError: something else, or images and labels that do not belong together.
     """
     if _is_library_class(obj, "pandas", "DataFrame"):
         return open_frame(obj, settings)
@@ -57,7 +57,7 @@ def open_object(obj: object, settings: DataSettings) -> Source:
 
 
 def open_images_and_labels(images: object, labels: object, settings: DataSettings) -> Source:
-    """Pictures and labels apart: an array or tensor [n, ...], or a list of any pictures, and one label a picture."""
+    """Images and labels apart: an array or tensor [n, ...], or a list of any images, and one label an image."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and not images.dtype.hasobject):
         check_supported_settings(settings, "arrays", "what was given")
         is_tensor = isinstance(images, Tensor)
@@ -77,7 +77,7 @@ def open_images_and_labels(images: object, labels: object, settings: DataSetting
 
 
 def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
-    """(picture, label) pairs."""
+    """(image, label) pairs."""
     check_supported_settings(settings, "pairs", "what was given")
     if not pairs:
         raise DataError("The list of (picture, label) pairs is empty.")
@@ -93,13 +93,13 @@ def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
 
 
 def collect_images(inputs: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
-    """Pictures of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
+    """Images of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
 
     Args:
         root: folder that relative paths belong to.
 
     Raises:
-        DataError: something that is no picture.
+        DataError: something that is no image.
     """
     if all(isinstance(picture, str | os.PathLike) for picture in inputs):
         return _collect_paths(inputs, root)
@@ -140,13 +140,13 @@ def _is_indexed(obj: object) -> bool:
 def _is_images_and_labels(obj: Sequence[object]) -> bool:
     if len(obj) != 2:
         return False
-    if isinstance(obj, list):  # of pairs, unless it begins with an array of many pictures
+    if isinstance(obj, list):  # of pairs, unless it begins with an array of many images
         return isinstance(obj[0], np.ndarray | Tensor) and obj[0].ndim > 2
     return not all(isinstance(each, tuple) for each in obj)
 
 
 def _memory_stamp(image: object) -> str:
-    """What tells a picture in memory from another without decoding it."""
+    """What tells an image in memory from another without decoding it."""
     if isinstance(image, Image):
         return f"{image.mode} {image.size} {getattr(image, 'filename', '')}"
     if isinstance(image, bytes):
@@ -154,24 +154,24 @@ def _memory_stamp(image: object) -> str:
     return str(image) if isinstance(image, str | os.PathLike) else type(image).__name__
 
 
-# Data sets of torch: anything with a length that gives (picture, label) for a row, torchvision's among them.
+# Datasets of torch: anything with a length that gives (image, label) for a row, torchvision's among them.
 #
-# Labels are collected once, when the data set is opened; pictures are fetched when they are needed, one at a time,
-# because nobody knows whether the data set's own code bears several threads.
+# Labels are collected once, when the dataset is opened; images are fetched when they are needed, one at a time,
+# because nobody knows whether the dataset's own code bears several threads.
 
 MAX_VERIFIED_LABELS = 100
 """Rows that are asked whether the listed labels are theirs."""
 
 
 def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
-    """A map-style data set whose rows are (picture, label).
+    """A map-style dataset whose rows are (image, label).
 
     Labels are taken from `.targets` or `.labels` where there are such and three rows agree with them, else every row
-    is asked for its label. `.classes` names the classes. A transform of the data set's own runs whenever a picture is
+    is asked for its label. `.classes` names the classes. A transform of the dataset's own runs whenever an image is
     fetched.
 
     Raises:
-        DataError: no rows, or rows that are no (picture, label).
+        DataError: no rows, or rows that are no (image, label).
     """
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return open_images_and_labels(*dataset.tensors, settings)
@@ -199,7 +199,7 @@ def _dataset_class_name(dataset: Any) -> str:
 
 
 def _innermost_dataset(dataset: Any) -> Any:
-    """The data set of which others are parts."""
+    """The dataset of which others are parts."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     return dataset
@@ -245,7 +245,7 @@ def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
 
 
 def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
-    """The labels that a data set lists, without touching a picture; None where it does not."""
+    """The labels that a dataset lists, without touching an image; None where it does not."""
     if isinstance(dataset, Subset):
         inner = _listed_labels(dataset.dataset)
         return None if inner is None else [inner[int(row)] for row in dataset.indices]
@@ -262,7 +262,7 @@ def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
 
 
 def _dataset_classes(dataset: Any) -> Sequence[str]:
-    """Names that a data set gives its classes; none where it gives none, or something else."""
+    """Names that a dataset gives its classes; none where it gives none, or something else."""
     found = _dataset_attribute(dataset, "classes")
     if isinstance(found, list | tuple) and len(found) > 1 and all(isinstance(name, str) for name in found):
         return found
@@ -278,7 +278,7 @@ def _labels_equal(one: object, other: object) -> bool:
     return one.shape == other.shape and bool((one == other).all())
 
 
-# DataFrames of pandas: a column of paths, arrays or Pillow pictures, and columns that say what they show.
+# DataFrames of pandas: a column of paths, arrays or Pillow images, and columns that say what they show.
 
 
 def open_frame(frame: Any, settings: DataSettings) -> Source:
@@ -287,7 +287,7 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
     Relative paths belong to `settings.data_root`, or to the folder in which Python runs.
 
     Raises:
-        DataError: no rows, no column of pictures, or none of labels.
+        DataError: no rows, no column of images, or none of labels.
     """
     check_supported_settings(settings, "frame", "a DataFrame")
     names = [str(name) for name in frame.columns]
@@ -336,7 +336,7 @@ def _first_value(cells: Sequence[object]) -> object:
 
 
 def _is_image_cell(cell: object) -> bool:
-    """Whether a cell is a picture by itself, and no path to one."""
+    """Whether a cell is an image by itself, and no path to one."""
     if isinstance(cell, np.ndarray | Tensor):
         return cell.ndim >= 2
     return isinstance(cell, Image | bytes) or (isinstance(cell, dict) and bool({"bytes", "path"} & cell.keys()))

@@ -37,19 +37,19 @@ def infer_labels(
     names: Sequence[str] = (),
     column: str = "",
 ) -> InferredTask:
-    """The task and targets behind labels: one value a picture, or a row of K values a picture.
+    """The task and targets behind labels: one value an image, or a row of K values an image.
 
     A row with a single 1 among zeros (one-hot) is one of K, and so is a row of probabilities that sum to 1; other rows
     are K columns of labels or numbers. Whole numbers stored as fractions (1.0) are whole numbers.
 
     Args:
-        count: how many pictures there are.
+        count: how many images there are.
         where: what messages call the labels.
         names: of the classes, where somebody knows them; whole numbers then count in this list.
         column: what the labels are called, where they have a name.
 
     Raises:
-        DataError: not one label a picture, masks instead of labels, or values of no kind.
+        DataError: not one label an image, masks instead of labels, or values of no kind.
     """
     if isinstance(labels, NamedLabels):
         names, labels = labels.names, labels.labels

@@ -1,4 +1,4 @@
-"""Long sequences that take no memory: numbered names, parts laid end to end, pictures fetched when asked for."""
+"""Long sequences that take no memory: numbered names, parts laid end to end, images fetched when asked for."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class NumberedNames(Sequence[str]):
 
 @dataclass(frozen=True)
 class DeferredImage:
-    """A picture that lies in somebody's object and is fetched when it is needed."""
+    """An image that lies in somebody's object and is fetched when it is needed."""
 
     name: str
     stamp: str
@@ -94,7 +94,7 @@ class DeferredImage:
         """The encoded bytes, or the values with channels last.
 
         Raises:
-            DataError: the object does not give it, or gives something that is no picture.
+            DataError: the object does not give it, or gives something that is no image.
         """
         try:
             return load_image_input(self.get(), self.name)
@@ -106,12 +106,12 @@ class DeferredImage:
 
 
 class DeferredImages(Sequence[DeferredImage]):
-    """Pictures of an object, one a row.
+    """Images of an object, one a row.
 
     Args:
         names: what messages call the rows.
-        stamp: what changes when a row's picture does, found without fetching it.
-        get: a row's picture, as a path, bytes, array, tensor or Pillow picture.
+        stamp: what changes when a row's image does, found without fetching it.
+        get: a row's image, as a path, bytes, array, tensor or Pillow image.
         one_at_a_time: `get` runs somebody's code, which may not bear several threads.
     """
 
@@ -146,5 +146,5 @@ class DeferredImages(Sequence[DeferredImage]):
         with self._lock:
             found = self._get(row)
             if isinstance(found, Image):
-                found.load()  # Pillow puts it off, and two threads must not do it for one picture
+                found.load()  # Pillow puts it off, and two threads must not do it for one image
             return found

@@ -1,4 +1,4 @@
-"""Manifests: a table with one row for each picture, which says where it lies and what it shows."""
+"""Manifests: a table with one row for each image, which says where it lies and what it shows."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Where = Callable[[int], str]
 
 
 def open_manifest(path: Path, settings: DataSettings) -> Source:
-    """The pictures that a CSV, TSV, JSON lines or Parquet file names, below its own folder or `settings.data_root`.
+    """The images that a CSV, TSV, JSON lines or Parquet file names, below its own folder or `settings.data_root`.
 
     Columns are found by name and content unless the settings name them; see `columns.choose` and `tasks.infer`. The
-    rows keep their order, less repeated ones and those that `--data.uncertain ignore` leaves out. Missing pictures
+    rows keep their order, less repeated ones and those that `--data.uncertain ignore` leaves out. Missing images
     stay, are noted, and count as unreadable.
 
     Raises:
         UsageError: a setting that manifests have no use for.
-        DataError: the table cannot be read; no column names pictures or is to be learnt; a cell does not fit its
-            column; a path leads out of the folder; a picture stands twice with different labels.
+        DataError: the table cannot be read; no column names images or is to be learnt; a cell does not fit its
+            column; a path leads out of the folder; an image stands twice with different labels.
     """
     check_supported_settings(settings, "manifest", "a manifest")
     table = read_manifest_table(path)
@@ -78,14 +78,14 @@ def build_manifest_source(
     splits: Splits,
     settings: DataSettings,
 ) -> Source:
-    """A source from located pictures and the other columns, each picture once.
+    """A source from located images and the other columns, each image once.
 
     Args:
-        names: of the pictures below `root`, one for each row of the table.
+        names: of the images below `root`, one for each row of the table.
         splits: rows of the table.
 
     Raises:
-        DataError: a cell does not fit its column, or a picture stands twice with different labels or splits.
+        DataError: a cell does not fit its column, or an image stands twice with different labels or splits.
     """
     answers = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
     rows = np.arange(len(table)) if answers.kept_rows is None else answers.kept_rows
@@ -121,14 +121,14 @@ def _drop_repeated_images(
     splits: Splits,
     where: Where,
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Places in `rows` of the first row of each picture, and a note on the others.
+    """Places in `rows` of the first row of each image, and a note on the others.
 
     Raises:
-        DataError: two rows of one picture differ in label or split.
+        DataError: two rows of one image differ in label or split.
     """
     marks = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
     order = np.argsort(marks, kind="stable")
-    alike = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1  # equal to the one before: perhaps one picture
+    alike = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1  # equal to the one before: perhaps one image
     if not len(alike):
         return np.arange(len(rows)), ()
     split_of = np.full(len(names), -1)
@@ -170,12 +170,12 @@ def _renumber_splits(splits: Splits, rows: NDArray[np.int64], length: int) -> Sp
     return {split: places[members][places[members] >= 0] for split, members in splits.items()}
 
 
-# Where the pictures that a manifest names lie: inside one folder, unless a person allows more, each looked for once.
+# Where the images that a manifest names lie: inside one folder, unless a person allows more, each looked for once.
 #
 # Folders are listed, files are not asked after one by one, so that a million names take seconds. Names are judged
 # alike on every system: what leads out of the folder on Windows is refused on Linux too.
 
-MAX_NAMED_FILES = 20  # missing pictures that are named
+MAX_NAMED_FILES = 20  # missing images that are named
 DEPTH = 2  # folders below the root that are searched for names without a folder
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
@@ -187,25 +187,25 @@ _UNUSUAL = re.compile(
 
 @dataclass(frozen=True)
 class ImageLocations:
-    """Where each picture lies, as names below the root or, where that is allowed, full names."""
+    """Where each image lies, as names below the root or, where that is allowed, full names."""
 
     names: CompactStrings
     missing: NDArray[np.int64]
-    """Rows whose picture is not there."""
+    """Rows whose image is not there."""
     notes: tuple[str, ...] = ()
 
 
 def locate_images(
     root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
 ) -> ImageLocations:
-    """Find every picture below `root`; names without folder or ending are looked for one or two folders deep.
+    """Find every image below `root`; names without folder or ending are looked for one or two folders deep.
 
     Args:
         cells: the column of names.
         where: how messages name a row, such as "films.csv, line 17".
 
     Raises:
-        DataError: a name leads out of the root, is an address or is empty; none of the pictures is there; or a name
+        DataError: a name leads out of the root, is an address or is empty; none of the images is there; or a name
             without a folder fits several files.
     """
     root = root.absolute()  # "." says little in a message
@@ -357,7 +357,7 @@ def _search_missing(
 
 
 def _describe_match(name: str, file: str) -> str:
-    """How a picture was found, told of several."""
+    """How an image was found, told of several."""
     if "\\" in name:
         return "have names with \\ for /"
     ending = os.path.splitext(file)[1]

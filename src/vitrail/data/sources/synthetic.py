@@ -1,8 +1,8 @@
-"""Pictures with planted evidence: it is known, pixel by pixel, why each belongs to its class.
+"""Images with planted evidence: it is known, pixel by pixel, why each belongs to its class.
 
 On a textured background lie two glyphs of 16 x 16 pixels, equally bright and equally large: one of four shapes, which
 alone makes the class, and a decoy, a disc, the same in every class. A "hospital tag" can be switched on: a small bright
-code in a corner that betrays the class in most pictures, as hospitals' marks did in published data sets. So an
+code in a corner that betrays the class in most images, as hospitals' marks did in published datasets. So an
 explanation, a shortcut alarm or a metric can be judged by what is true.
 """
 
@@ -31,14 +31,14 @@ STROKE = 112
 BRIGHT = 90
 """Grey levels by which a glyph stands out of its background."""
 TAG_CORRELATION = 0.95
-"""Share of the pictures whose tag is that of their class; the other tags are drawn blindly."""
+"""Fraction of the images whose tag is that of their class; the other tags are drawn blindly."""
 COUNT = 2_000
 VAL, TEST = 0.1, 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticImages:
-    """Pictures and the truth about them."""
+    """Images and the truth about them."""
 
     images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, " n"]
@@ -57,7 +57,7 @@ class SyntheticImages:
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPairs:
-    """Pictures with the glyphs of two classes, where a map of either class has its own place to be."""
+    """Images with the glyphs of two classes, where a map of either class has its own place to be."""
 
     images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, "n 2"]
@@ -69,7 +69,7 @@ class SyntheticPairs:
 
 
 def open_synthetic(tag: bool = False) -> Source:
-    """2,000 pictures with official validation (200) and test (400) splits: those of `make(2000, seed=0, tag=tag)`."""
+    """2,000 images with official validation (200) and test (400) splits: those of `make(2000, seed=0, tag=tag)`."""
     made = make_synthetic_images(COUNT, seed=0, tag=tag)
     val, test = int(COUNT * VAL), int(COUNT * TEST)
     rows = np.arange(COUNT)
@@ -86,7 +86,7 @@ def open_synthetic(tag: bool = False) -> Source:
 
 
 def make_synthetic_images(count: int, seed: int, tag: bool = False) -> SyntheticImages:
-    """So many pictures; picture i depends on the seed and on i alone, and without its tag is the same with tag on.
+    """So many images; image i depends on the seed and on i alone, and without its tag is the same with tag on.
 
     The classes follow each other in turn, so that any run of rows holds all of them equally often.
     """
@@ -116,7 +116,7 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
 
 
 def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
-    """So many pictures like those of `make`, but for the glyph of a second class in the place of the decoy.
+    """So many images like those of `make`, but for the glyph of a second class in the place of the decoy.
 
     The twelve ordered pairs of classes follow each other in turn.
     """
@@ -140,7 +140,7 @@ def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
 def _render_glyphs(
     seed: int, rows: NDArray[np.int64], glyphs: NDArray[np.bool_], draws: NDArray[np.float64]
 ) -> NDArray[np.floating]:
-    """Texture with glyphs that stand out of it; level and contrast of each picture by its two draws: [n, 64, 64]."""
+    """Texture with glyphs that stand out of it; level and contrast of each image by its two draws: [n, 64, 64]."""
     level, contrast = 60 + 60 * draws[:, 0], BRIGHT * (0.8 + 0.4 * draws[:, 1])
     pictures = _make_texture(seed, rows) + level[:, None, None].astype(np.float32)
     return pictures + glyphs * contrast[:, None, None].astype(np.float32)
@@ -184,7 +184,7 @@ def _draw_positions(draw: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArr
 
 
 def _paste_boxes(boxes: NDArray[np.bool_], corners: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Boxes [n, 16, 16] laid into pictures [n, 64, 64] with their upper left corners there."""
+    """Boxes [n, 16, 16] laid into images [n, 64, 64] with their upper left corners there."""
     found = np.zeros((len(boxes), SIDE, SIDE), dtype=bool)
     rows = corners[:, 0, None, None] + np.arange(GLYPH)[None, :, None]
     columns = corners[:, 1, None, None] + np.arange(GLYPH)[None, None, :]
@@ -202,7 +202,7 @@ def _make_texture(seed: int, rows: NDArray[np.int64]) -> NDArray[np.floating]:
 
 
 def _smooth_noise(draws: NDArray[np.float64], side: int) -> NDArray[np.floating]:
-    """Random numbers -0.5..0.5 on a grid, stretched linearly to the picture: [n, 64, 64]."""
+    """Random numbers -0.5..0.5 on a grid, stretched linearly to the image: [n, 64, 64]."""
     grid = (draws.reshape(-1, side, side) - 0.5).astype(np.float32)
     place = np.linspace(0, side - 1, SIDE, dtype=np.float32)
     weights = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(side, dtype=np.float32)))

@@ -27,7 +27,7 @@ SAMPLE_CHARACTERS = 2**16  # characters that hold them
 def read_delimited(path: Path) -> ManifestTable:
     """A table whose cells are parted by commas, semicolons, tabs, bars or, where there is none of them, spaces.
 
-    The first line names the columns, unless it names a picture. UTF-8 with or without a byte order mark, UTF-16 with
+    The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
     one; what is neither is read as Windows-1252, with a note. Empty lines and empty cells at the end of a line that
     no column stands above are left out. No cell is taken for a number, a date, a formula or nothing.
 
@@ -319,7 +319,7 @@ def read_parquet(path: Path) -> ManifestTable:
     """A table whose cells have the types that the file gives them.
 
     Raises:
-        DataError: pyarrow is not installed, the file is damaged, or it holds the pictures themselves.
+        DataError: pyarrow is not installed, the file is damaged, or it holds the images themselves.
     """
     try:
         import pyarrow
@@ -343,7 +343,7 @@ def read_parquet(path: Path) -> ManifestTable:
 
 
 def _check_no_image_bytes(path: Path, kinds: dict[str, str]) -> None:
-    """A manifest names pictures; a column of bytes, alone or beside a path, is the pictures themselves."""
+    """A manifest names images; a column of bytes, alone or beside a path, is the images themselves."""
     for name, kind in kinds.items():
         if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):
             raise DataError(

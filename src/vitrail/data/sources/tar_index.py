@@ -243,14 +243,14 @@ def _damaged_message(path: Path, position: int) -> str:
     return f"{path} is damaged: there is no readable header at byte {position:,}. Fetch or write it again."
 
 
-# Files inside tar shards as pictures: where each lies is kept in arrays, and it is read in place when asked for.
+# Files inside tar shards as images: where each lies is kept in arrays, and it is read in place when asked for.
 #
 # Any order is as good as any other, several threads, processes and ranks read at once, and a resumed run goes on
 # exactly where it stopped, because nothing is a stream. A shard is opened for every read: that costs 0.03 ms, a few
 # hundredths of decoding what is read, and leaves no open files behind in workers.
 
 MAX_MEMBER_BYTES = 512 * 2**20
-"""Bytes of the largest member that is read, as of a picture in a file of its own."""
+"""Bytes of the largest member that is read, as of an image in a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class TarShard:
         """The shard's bytes.
 
         Raises:
-            DataError: it is gone, or no longer what was indexed, so that its pictures may lie elsewhere.
+            DataError: it is gone, or no longer what was indexed, so that its images may lie elsewhere.
         """
         try:
             with self.path.open("rb") as file:
@@ -290,7 +290,7 @@ class TarShard:
 
 @dataclass(frozen=True)
 class TarMember:
-    """One picture of a shard."""
+    """One image of a shard."""
 
     shard: TarShard
     offset: int
@@ -304,7 +304,7 @@ class TarMember:
         return f"{self.shard.path.name} {self.offset} {self.size}"
 
     def fetch(self) -> bytes:
-        """The picture's bytes.
+        """The image's bytes.
 
         Raises:
             DataError: larger than 512 MiB, or the shard is gone or has changed.
@@ -314,7 +314,7 @@ class TarMember:
 
 
 class TarMembers(Sequence[TarMember]):
-    """Many pictures of shards: a few bytes each, until one is asked for.
+    """Many images of shards: a few bytes each, until one is asked for.
 
     Args:
         numbers: int64 [n], which of the shards each lies in.

@@ -40,7 +40,7 @@ MIN_CAPTION_TEXTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class SampleAnnotations:
-    """What is known of each sample beside its picture."""
+    """What is known of each sample beside its image."""
 
     labels: InferredTask
     groups: NDArray[np.object_] | None
@@ -50,7 +50,7 @@ class SampleAnnotations:
 
 
 def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
-    """Suffixes of files that may say what a picture shows."""
+    """Suffixes of files that may say what an image shows."""
     return tuple(dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets)))
 
 
@@ -257,7 +257,7 @@ IMAGE_SUFFIXES = (
     "dcm",
     "dicom",
 )
-"""Endings of pictures; of several in one sample the first of this list is taken."""
+"""Endings of images; of several in one sample the first of this list is taken."""
 MAX_SHOWN_SAMPLES = 5
 
 
@@ -275,7 +275,7 @@ class FileLocations:
 
 @dataclass(frozen=True, kw_only=True)
 class TarSamples:
-    """Every sample that has a picture, in the order of its shards."""
+    """Every sample that has an image, in the order of its shards."""
 
     shards: tuple[TarShard, ...]
     shard_indices: NDArray[np.int64]
@@ -299,12 +299,12 @@ def index_samples(
 
     Args:
         shards: each with its path relative to `root`.
-        labels: suffixes of the files that may say what a picture shows.
-        image: suffix of the file that is the picture; empty for any ending of PICTURES.
+        labels: suffixes of the files that may say what an image shows.
+        image: suffix of the file that is the image; empty for any ending of PICTURES.
 
     Raises:
-        DataError: a shard cannot be read, a name stands in it twice, a sample has several pictures of equal right, or
-            nowhere is a picture.
+        DataError: a shard cannot be read, a name stands in it twice, a sample has several images of equal right, or
+            nowhere is an image.
     """
     gathering = _SampleIndexer(labels, image)
     for number, (label, shard) in enumerate(shards):
@@ -344,7 +344,7 @@ class _SampleIndexer:
         self.shard_indices = array("q")
         self.images = _LocationColumn()
         self.labels = {name: _LocationColumn() for name in labels if name != self.image_suffix}
-        self.ranks = array("h")  # how good the picture is that a sample has so far; NO_PICTURE is the worst
+        self.ranks = array("h")  # how good the image is that a sample has so far; NO_PICTURE is the worst
         self.suffix_indices = array("i")
         self.suffixes: dict[str, int] = {}
         self.link_count = self.system_file_count = 0
@@ -402,7 +402,7 @@ class _SampleIndexer:
             self.suffix_indices[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
 
     def _image_rank(self, suffix: str) -> int:
-        """Which of a sample's pictures is taken: the lowest."""
+        """Which of a sample's images is taken: the lowest."""
         if self.image_suffix:
             return 0 if suffix == self.image_suffix else NO_IMAGE_RANK
         last = suffix.rpartition(".")[2]
@@ -411,7 +411,7 @@ class _SampleIndexer:
         return IMAGE_SUFFIXES.index(last) if last == suffix else COMPOUND_SUFFIX_RANK
 
     def build(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
-        """What has been gathered, without samples that have no picture."""
+        """What has been gathered, without samples that have no image."""
         rows = np.flatnonzero(np.array(self.images.offsets, np.int64) >= 0)
         if not len(rows):
             raise DataError(self._no_images_message(shards))
@@ -496,7 +496,7 @@ def _sanitize_key(key: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
 
 
-# Tar shards in the WebDataset layout, as an index: their headers are read once, their pictures where they lie.
+# Tar shards in the WebDataset layout, as an index: their headers are read once, their images where they lie.
 
 SHARDS = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -512,7 +512,7 @@ def open_shard(path: Path, settings: DataSettings) -> Source:
 def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
     """The samples of several shards, in the order named.
 
-    A sample is all files that share a name up to its first dot: a picture, and what it shows in .cls (a number or a
+    A sample is all files that share a name up to its first dot: an image, and what it shows in .cls (a number or a
     name), .json (fields) or .txt. A shard whose name or folder says train, val or test belongs to that official split.
 
     Raises:
@@ -535,7 +535,7 @@ def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
     """The samples of all shards below a folder, in natural order; see `open_shards`.
 
     Raises:
-        DataError: also where the folder holds pictures beside its shards, so that either could be meant.
+        DataError: also where the folder holds images beside its shards, so that either could be meant.
     """
     paths, packed = _find_shards(folder)
     if not paths:

@@ -1,1 +1,1 @@
-"""Faithfulness."""
+"""Faithfulness of attribution maps: deletion and insertion, localization of known evidence, weight randomization."""

@@ -1,4 +1,4 @@
-"""Everything that can be known of how true some methods are, for one model and some pictures: measured in one call."""
+"""Faithfulness benchmark of attribution methods on a model: curves, localization, randomization, and comparisons."""
 
 from __future__ import annotations
 
@@ -35,50 +35,50 @@ from .curves import (
 from .localization import BASELINES, baseline_methods, row_correlation
 
 NUM_SHUFFLED = 16
-"""Pictures whose maps are compared while weights are shuffled: each costs a map for every block of the model."""
+"""Images of the randomization test; each costs one map per block of the model."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SyntheticTruth:
-    """The truth about planted pictures; a model's output k must be class k of `planted.CLASSES`."""
+    """Ground truth of synthetic images; output k of the model must be class k of `synthetic.CLASSES`."""
 
     images: SyntheticImages
-    """Of the very pictures that are measured, in their order."""
+    """The measured images, in their order."""
     pairs: SyntheticPairs | None = None
-    """Further pictures, each with two classes."""
+    """Further images with two classes each."""
     spec: ImageSpec
-    """How the model reads pictures; used for the pairs."""
+    """Preprocessing of the pairs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FaithfulnessRequest:
-    """What is explained, and how it is judged."""
+    """The model and images to explain, and the options of the measurements."""
 
     model: ViT
     images: Float[Tensor, "B C H W"]
     classes: Int[Tensor, " B"]
-    """Which output of each picture is explained and watched."""
+    """The explained output of each image."""
     score: ScoreFunction = softmax_score
-    """`scores.SCORES` has the one of each task."""
+    """`curves.TASK_SCORES` has the one of each task."""
     synthetic: SyntheticTruth | None = None
-    """The truth, where the pictures are planted."""
+    """Ground truth, for synthetic images."""
     num_shuffled: int = NUM_SHUFFLED
-    """Pictures of the test with shuffled weights; 0 leaves it out."""
+    """Images of the randomization test; 0 skips it."""
     points: int = NUM_POINTS
-    """Places at which every curve is measured."""
+    """Points of every curve."""
     seed: int = 0
     groups: Shaped[np.ndarray, " B"] | None = None
-    """Of each picture, such as its patient; intervals draw whole groups then."""
+    """Group of each image, such as its patient; intervals resample whole groups."""
 
 
 def measure_faithfulness(methods: Mapping[str, MapFunction], request: FaithfulnessRequest) -> FaithfulnessReport:
-    """Areas, localisation and sanity of every method and of the three baselines, and how sure the differences are.
+    """Measure every method and the three baselines, and compare the methods pairwise.
 
-    Methods are compared in the order given, each with the next, and every one of them with `random`: name the one that
-    should be truest first.
+    Each method is compared with the next in the given order, and with `random`: list the one expected to be most
+    faithful first.
 
     Raises:
-        UsageError: no methods, one with a baseline's name, or maps that cannot be used; the message names the method.
+        UsageError: no methods, one with a baseline's name, or unusable maps; the message names the method.
     """
     if not methods or set(methods) & set(BASELINES):
         raise UsageError(
@@ -104,17 +104,17 @@ def measure_faithfulness(methods: Mapping[str, MapFunction], request: Faithfulne
 def _measure_method(
     name: str, method: MapFunction, request: FaithfulnessRequest
 ) -> tuple[MethodResult, dict[RemovalMode, Float64[np.ndarray, " B"]]]:
-    """Everything of one method, and its gaps picture by picture."""
+    """The results of one method, and its insertion minus deletion gaps per image."""
     maps = compute_maps(method, request.model, request.images, request.classes)
     baseline, flat = name in BASELINES, np.ptp(maps, axis=(1, 2)) == 0
     faithful: list[FaithfulnessAreas] = []
     gaps: dict[RemovalMode, Float64[np.ndarray, " B"]] = {}
     for way in removal_modes_for(request.model.config):
-        made = deletion_insertion_curves(
+        curves = deletion_insertion_curves(
             request.model, request.images, request.classes, maps, way, request.score, request.points, request.seed
         )
-        gaps[way] = made.gap
-        areas = (_mean_estimate(one, request) for one in (made.deletion_area, made.insertion_area, made.gap))
+        gaps[way] = curves.gap
+        areas = (_mean_estimate(one, request) for one in (curves.deletion_area, curves.insertion_area, curves.gap))
         faithful.append(FaithfulnessAreas(way, *areas))
     return (
         MethodResult(
@@ -138,31 +138,31 @@ def _measure_localization(
     synthetic: SyntheticTruth,
     baseline: bool,
 ) -> LocalizationResult:
-    found = localization.score_localization(maps, synthetic.images)
-    apart = None
+    scores = localization.score_localization(maps, synthetic.images)
+    sensitivity = None
     if synthetic.pairs is not None and not baseline:
-        apart = localization.measure_class_sensitivity(method, request.model, synthetic.pairs, synthetic.spec)
+        sensitivity = localization.measure_class_sensitivity(method, request.model, synthetic.pairs, synthetic.spec)
     return LocalizationResult(
-        pointing=_mean_estimate(found.pointing, request),
-        in_box=_mean_estimate(found.in_box, request),
-        in_mask=_mean_estimate(found.in_mask, request),
-        overlap=_mean_estimate(found.overlap, request),
-        on_decoy=_mean_estimate(found.on_decoy, request),
-        on_tag=None if found.on_tag is None else _mean_estimate(found.on_tag, request),
-        own_class=None if apart is None else _ungrouped_estimate(apart.own_mass, request),
-        class_correlation=None if apart is None else _ungrouped_estimate(apart.correlation, request),
-        chance_pointing=found.chance_pointing,
-        chance_box=found.chance_box,
-        chance_mask=found.chance_mask,
-        best_box=found.best_box,
-        best_mask=found.best_mask,
+        pointing=_mean_estimate(scores.pointing, request),
+        in_box=_mean_estimate(scores.in_box, request),
+        in_mask=_mean_estimate(scores.in_mask, request),
+        overlap=_mean_estimate(scores.overlap, request),
+        on_decoy=_mean_estimate(scores.on_decoy, request),
+        on_tag=None if scores.on_tag is None else _mean_estimate(scores.on_tag, request),
+        own_class=None if sensitivity is None else _ungrouped_estimate(sensitivity.own_mass, request),
+        class_correlation=None if sensitivity is None else _ungrouped_estimate(sensitivity.correlation, request),
+        chance_pointing=scores.chance_pointing,
+        chance_box=scores.chance_box,
+        chance_mask=scores.chance_mask,
+        best_box=scores.best_box,
+        best_mask=scores.best_mask,
     )
 
 
 def _measure_randomization(
     method: MapFunction, request: FaithfulnessRequest, usable: Bool[np.ndarray, " B"]
 ) -> MeanEstimate | None:
-    """On the first pictures whose map says anything; None if no map does."""
+    """Randomization test on the first images with a map that is not constant; None without any."""
     few = np.flatnonzero(usable)[: request.num_shuffled].tolist()
     if not few:
         return None
@@ -175,19 +175,19 @@ def _measure_randomization(
 
 
 def _mean_estimate(values: Float64[np.ndarray, " B"], request: FaithfulnessRequest) -> MeanEstimate:
-    """A mean with its interval over the pictures that are measured, or their groups."""
+    """Mean with its bootstrap interval over the measured images, or their groups."""
     interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed, groups=request.groups)
     return MeanEstimate(float(values.mean()), interval)
 
 
 def _ungrouped_estimate(values: Float64[np.ndarray, " n"], request: FaithfulnessRequest) -> MeanEstimate:
-    """The same of other pictures, or of some of them, whose groups nobody knows."""
+    """Mean with its bootstrap interval over other images, or a subset, without groups."""
     interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed)
     return MeanEstimate(float(values.mean()), interval)
 
 
 def _comparison_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each method with the next, and with noise."""
+    """Each method with the next, and each with noise."""
     return [*pairwise(names), *((name, "random") for name in names)]
 
 
@@ -196,11 +196,217 @@ def _compare_methods(
     gaps: Mapping[str, Mapping[RemovalMode, Float64[np.ndarray, " B"]]],
     request: FaithfulnessRequest,
 ) -> FaithfulnessComparison:
-    found = paired_differences(gaps[pair[0]], gaps[pair[1]], request.seed, request.groups)
-    return FaithfulnessComparison(*pair, found, decide_verdict(found))
+    differences = paired_differences(gaps[pair[0]], gaps[pair[1]], request.seed, request.groups)
+    return FaithfulnessComparison(*pair, differences, decide_verdict(differences))
 
 
-# What was measured of some methods, as lines of text: three short tables and one sentence for each comparison.
+# -- Results
+
+
+@dataclass(frozen=True)
+class MeanEstimate:
+    """A mean over images with its 95 % interval."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class FaithfulnessAreas:
+    """Areas under the deletion and insertion curves of one removal mode."""
+
+    way: RemovalMode
+    deletion: MeanEstimate
+    """The most relevant patches are removed first: small is faithful."""
+    insertion: MeanEstimate
+    """The most relevant patches are inserted first: large is faithful."""
+    gap: MeanEstimate
+    """Insertion minus deletion: large is faithful, 0 is random."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalizationResult:
+    """Means of `localization.LocalizationScores` and `localization.ClassSensitivity`."""
+
+    pointing: MeanEstimate
+    in_box: MeanEstimate
+    in_mask: MeanEstimate
+    overlap: MeanEstimate
+    on_decoy: MeanEstimate
+    on_tag: MeanEstimate | None = None
+    own_class: MeanEstimate | None = None
+    """On images with two classes: fraction of the relevance on both glyphs that lies on the target's."""
+    class_correlation: MeanEstimate | None = None
+    """Correlation of the maps of the two classes; 1 for a class-agnostic method."""
+    chance_pointing: float
+    """Pointing of a random map."""
+    chance_box: float
+    """Fraction of the image that the box covers."""
+    chance_mask: float
+    """Fraction of the image that the glyph's pixels cover, or the decoy's."""
+    best_box: float
+    """`in_box` of a perfect map."""
+    best_mask: float
+    """`in_mask` of a perfect map."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodResult:
+    """The results of one method."""
+
+    method: str
+    baseline: bool
+    """Independent of the model: noise, centre prior, or image edges."""
+    faithful: tuple[FaithfulnessAreas, ...]
+    located: LocalizationResult | None = None
+    flat: int
+    """Number of constant maps, whose patches are removed in random order."""
+    shuffled: MeanEstimate | None = None
+    """Rank correlation with the map after all weights are shuffled: should be near 0."""
+
+
+@dataclass(frozen=True)
+class FaithfulnessComparison:
+    """Comparison of two methods on the same images."""
+
+    first: str
+    second: str
+    differences: tuple[GapDifference, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaithfulnessReport:
+    """Results of all methods; `format_faithfulness` prints them."""
+
+    pictures: int
+    patches: int
+    rows: tuple[MethodResult, ...]
+    """The methods in the given order, then the baselines."""
+    compared: tuple[FaithfulnessComparison, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers; unmeasured values are absent."""
+        return config.write(self)
+
+
+# -- Paired comparison
+
+Verdict = Literal["truer", "less true", "inconclusive"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapDifference:
+    """Mean difference of two methods' gaps on the same images, for one removal mode."""
+
+    way: RemovalMode
+    mean: float
+    interval: Interval
+    """95 % bootstrap interval over images, or whole groups."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+def paired_differences(
+    first: Mapping[RemovalMode, Float64[np.ndarray, " B"]],
+    second: Mapping[RemovalMode, Float64[np.ndarray, " B"]],
+    seed: int = 0,
+    groups: Shaped[np.ndarray, " B"] | None = None,
+) -> tuple[GapDifference, ...]:
+    """Mean of the first method's gaps minus the second's, for every removal mode.
+
+    Args:
+        groups: group of each image, such as its patient; whole groups are resampled.
+    """
+    results = []
+    for way in first:
+        differences = first[way] - second[way]
+        interval = bootstrap_interval(differences, lambda rows: float(rows.mean()), seed, groups=groups)
+        results.append(GapDifference(way=way, mean=float(differences.mean()), interval=interval))
+    return tuple(results)
+
+
+def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
+    """A verdict if every removal mode agrees and no interval includes 0; otherwise inconclusive."""
+    signs = {np.sign(one.mean) for one in differences}
+    if len(signs) != 1 or not all(one.is_significant for one in differences):
+        return "inconclusive"
+    return "truer" if signs == {1.0} else "less true"
+
+
+# -- Model parameter randomization (Adebayo et al. 2018)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomizationResult:
+    """Rank correlations of maps while more and more parameters are shuffled."""
+
+    parts: tuple[str, ...]
+    """From the head down to the embedding; earlier parts stay shuffled."""
+    correlations: Float64[np.ndarray, "parts B"]
+    """Spearman correlation of each map with that of the trained model; 0 for a constant map."""
+
+    @property
+    def final_correlations(self) -> Float64[np.ndarray, " B"]:
+        """After all parts are shuffled: near 0 for a method that depends on the model."""
+        return self.correlations[-1]
+
+
+def cascading_randomization(
+    method: MapFunction, model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"], seed: int = 0
+) -> RandomizationResult:
+    """Cascading randomization: shuffle the head, then the last block too, and so on down to the patch projection.
+
+    A method whose map does not change shows the image, not the model. Adebayo et al. draw new weights; here the values
+    of each tensor are permuted, which keeps their scale, so that for example a layer scale initialised near zero does
+    not switch a block off. The model itself is not changed.
+
+    Raises:
+        UsageError: as `compute_maps`; or a map of the trained model is constant, which has no correlation.
+
+    Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 4.1.
+    """
+    trained = _rank_maps(compute_maps(method, model, images, classes))
+    if (flat := trained.std(1) == 0).any():
+        raise UsageError(
+            f"The map of picture {int(flat.argmax())} (from 0) is the same everywhere, so nothing can be like it."
+        )
+    shuffled, alike = copy.deepcopy(model), []
+    stages = model_parts(model)
+    for part in stages:
+        shuffle_parameters(shuffled, part, seed)
+        alike.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
+    return RandomizationResult(parts=stages, correlations=np.stack(alike))
+
+
+def model_parts(model: ViT) -> tuple[str, ...]:
+    """The parts in the order of shuffling; each is a prefix of parameter names."""
+    blocks = (f"encoder.blocks.{i}." for i in reversed(range(model.config.depth)))
+    order = ("head.", "pool.", "encoder.norm.", *blocks, "encoder.pre_norm.", "positions.", "tokens.")
+    names = [name for name, parameter in model.named_parameters() if parameter.numel() > 1]
+    return tuple(part for part in order if any(name.startswith(part) for name in names))
+
+
+def shuffle_parameters(model: ViT, part: str, seed: int) -> None:
+    """Permute the values of every parameter of a part, each within itself."""
+    for name, parameter in model.named_parameters():
+        if name.startswith(part):
+            generator = torch.Generator().manual_seed(derive(seed, f"shuffled {name}"))
+            order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
+            with torch.no_grad():
+                parameter.copy_(parameter.flatten()[order].view_as(parameter))
+
+
+def _rank_maps(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B N"]:
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(maps.reshape(len(maps), -1), axis=1), np.float64)
+
+
+# -- The report as text: three tables, and a sentence for each comparison
 
 VERDICT_WORDS: dict[Verdict, str] = {
     "truer": "is truer than",
@@ -211,7 +417,7 @@ REMOVAL_NAMES = {"drop": "patches dropped", "blur": "patches blurred", "mean": "
 
 
 def format_faithfulness(report: FaithfulnessReport) -> str:
-    """All of it for the terminal; every interval is 95 %."""
+    """The report for the terminal; intervals are 95 %."""
     lines = [f"{report.pictures:,} pictures of {report.patches} patches; intervals are 95 %", "", *_area_table(report)]
     if report.rows[0].located is not None:
         lines += ["", *_localization_table(report, report.rows[0].located)]
@@ -232,7 +438,7 @@ def _area_table(report: FaithfulnessReport) -> list[str]:
 
 
 def _localization_table(report: FaithfulnessReport, first: LocalizationResult) -> list[str]:
-    """One row a method, one column a question that was asked; the last rows are what knowing nothing and all gives."""
+    """One row a method, one column a score; the last rows are chance and a perfect map."""
     cells = [
         ("planted evidence", *_localization_headings(first)),
         *((row.method, *_localization_cells(row, first)) for row in report.rows),
@@ -287,7 +493,7 @@ def _format_share(estimate: MeanEstimate | None) -> str:
 
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns side by side: the first to the left, numbers to the right."""
+    """Align columns: the first one left, the others right."""
     first, *others = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [
         "  ".join(
@@ -295,212 +501,3 @@ def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-# Does a map depend on what the model has learnt? Weights are shuffled part by part, from the head down.
-#
-# A method that draws the same picture of a model that knows nothing has drawn the picture, not the model. After each
-# part the maps are compared with those of the trained model, by rank.
-#
-# Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 4.1. They draw new weights; here each
-# tensor's own numbers change places, so that their sizes stay and a layer scale that starts near zero cannot switch a
-# block off.
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RandomizationResult:
-    """What was shuffled, and how alike the maps still were."""
-
-    parts: tuple[str, ...]
-    """From the head down to the embedding; with each part those before it stay shuffled."""
-    correlations: Float64[np.ndarray, "parts B"]
-    """Spearman's correlation of each picture's map with that of the trained model; 0 for a map that went flat."""
-
-    @property
-    def final_correlations(self) -> Float64[np.ndarray, " B"]:
-        """When nothing that was learnt is in its place: near 0 for a method that shows the model."""
-        return self.correlations[-1]
-
-
-def cascading_randomization(
-    method: MapFunction, model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"], seed: int = 0
-) -> RandomizationResult:
-    """Shuffle the head, then the last block as well, and so on to the patches; compare the maps each time.
-
-    The model itself stays as it is.
-
-    Raises:
-        UsageError: as `maps_of`; or a map of the trained model is flat, so that nothing can be like it.
-    """
-    trained = _rank_maps(compute_maps(method, model, images, classes))
-    if (flat := trained.std(1) == 0).any():
-        raise UsageError(
-            f"The map of picture {int(flat.argmax())} (from 0) is the same everywhere, so nothing can be like it."
-        )
-    shuffled, alike = copy.deepcopy(model), []
-    stages = model_parts(model)
-    for part in stages:
-        shuffle_parameters(shuffled, part, seed)
-        alike.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
-    return RandomizationResult(parts=stages, correlations=np.stack(alike))
-
-
-def model_parts(model: ViT) -> tuple[str, ...]:
-    """What is shuffled in turn; each name is the beginning of the names of its parameters."""
-    blocks = (f"encoder.blocks.{i}." for i in reversed(range(model.config.depth)))
-    order = ("head.", "pool.", "encoder.norm.", *blocks, "encoder.pre_norm.", "positions.", "tokens.")
-    names = [name for name, parameter in model.named_parameters() if parameter.numel() > 1]
-    return tuple(part for part in order if any(name.startswith(part) for name in names))
-
-
-def shuffle_parameters(model: ViT, part: str, seed: int) -> None:
-    """Let the numbers of every parameter of a part change places, each parameter within itself."""
-    for name, parameter in model.named_parameters():
-        if name.startswith(part):
-            generator = torch.Generator().manual_seed(derive(seed, f"shuffled {name}"))
-            order = torch.randperm(parameter.numel(), generator=generator).to(parameter.device)
-            with torch.no_grad():
-                parameter.copy_(parameter.flatten()[order].view_as(parameter))
-
-
-def _rank_maps(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B N"]:
-    from scipy.stats import rankdata
-
-    return np.asarray(rankdata(maps.reshape(len(maps), -1), axis=1), np.float64)
-
-
-# What was measured of some methods, as plain values: one row a method, and how sure the differences are.
-
-
-@dataclass(frozen=True)
-class MeanEstimate:
-    """A mean over pictures with its 95 % interval."""
-
-    value: float
-    interval: Interval
-
-
-@dataclass(frozen=True)
-class FaithfulnessAreas:
-    """The areas of one way of taking patches away."""
-
-    way: RemovalMode
-    deletion: MeanEstimate
-    """Mean height of the curve while the most relevant patches go first: small is true."""
-    insertion: MeanEstimate
-    """Mean height while the most relevant come first: large is true."""
-    gap: MeanEstimate
-    """Insertion less deletion: large is true, 0 is random."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalizationResult:
-    """Where maps of planted pictures lie; see `evidence.Found` and `localisation.Sensitivity`."""
-
-    pointing: MeanEstimate
-    in_box: MeanEstimate
-    in_mask: MeanEstimate
-    overlap: MeanEstimate
-    on_decoy: MeanEstimate
-    on_tag: MeanEstimate | None = None
-    own_class: MeanEstimate | None = None
-    """Of pictures with two classes: share of the relevance on either glyph that lies on the one asked about."""
-    class_correlation: MeanEstimate | None = None
-    """Correlation of the maps of the two classes; 1 for a method that is blind to the class."""
-    chance_pointing: float
-    """Pointing of a random map."""
-    chance_box: float
-    """Share of the picture that the box covers."""
-    chance_mask: float
-    """Share of the picture that the glyph's pixels cover, and the decoy's as well."""
-    best_box: float
-    """`in_box` of the map of whoever knows."""
-    best_mask: float
-    """`in_mask` of it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MethodResult:
-    """What was measured of one method."""
-
-    method: str
-    baseline: bool
-    """It knows nothing of the model: noise, the middle, or the picture's edges."""
-    faithful: tuple[FaithfulnessAreas, ...]
-    located: LocalizationResult | None = None
-    flat: int
-    """Pictures whose map is the same everywhere: it points nowhere, and the patches go in an order drawn blindly."""
-    shuffled: MeanEstimate | None = None
-    """Rank correlation with the map of the same model after all its weights were shuffled: near 0 is sane."""
-
-
-@dataclass(frozen=True)
-class FaithfulnessComparison:
-    """Two methods on the same pictures."""
-
-    first: str
-    second: str
-    differences: tuple[GapDifference, ...]
-    verdict: Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class FaithfulnessReport:
-    """All of it; `lines.table` says it in lines."""
-
-    pictures: int
-    patches: int
-    rows: tuple[MethodResult, ...]
-    """The methods as they were given, then the baselines."""
-    compared: tuple[FaithfulnessComparison, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
-        return config.write(self)
-
-
-# Is one map truer than another, or is it luck? Paired differences over the same pictures, and one verdict.
-
-Verdict = Literal["truer", "less true", "inconclusive"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GapDifference:
-    """How much larger one method's gap is than another's, on the same pictures, for one way of taking patches away."""
-
-    way: RemovalMode
-    mean: float
-    interval: Interval
-    """95 %, by drawing pictures (or whole groups of them) with replacement."""
-
-    @property
-    def is_significant(self) -> bool:
-        """The interval excludes 0."""
-        return self.interval.low > 0 or self.interval.high < 0
-
-
-def paired_differences(
-    first: Mapping[RemovalMode, Float64[np.ndarray, " B"]],
-    second: Mapping[RemovalMode, Float64[np.ndarray, " B"]],
-    seed: int = 0,
-    groups: Shaped[np.ndarray, " B"] | None = None,
-) -> tuple[GapDifference, ...]:
-    """The first method's gaps less the second's, for every way that both have been measured in.
-
-    Args:
-        groups: of each picture, such as its patient: whole groups are drawn then.
-    """
-    found = []
-    for way in first:
-        apart = first[way] - second[way]
-        interval = bootstrap_interval(apart, lambda rows: float(rows.mean()), seed, groups=groups)
-        found.append(GapDifference(way=way, mean=float(apart.mean()), interval=interval))
-    return tuple(found)
-
-
-def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
-    """The first is truer, or less true, if every way says so and no interval holds 0; otherwise nobody knows."""
-    signs = {np.sign(one.mean) for one in differences}
-    if len(signs) != 1 or not all(one.is_significant for one in differences):
-        return "inconclusive"
-    return "truer" if signs == {1.0} else "less true"

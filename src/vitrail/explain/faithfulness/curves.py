@@ -1,8 +1,9 @@
-"""Deletion and insertion: how an answer falls when patches go and rises when they come, in the order of a map.
+"""Deletion and insertion curves: scores while patches are removed or inserted in the order of a map.
 
-Deletion takes the most relevant patches first: a true map's curve falls at once, so its area is small. Insertion shows
-the most relevant first: a true map's curve rises at once, so its area is large. Insertion is the same as deletion from
-the other end, so the gap between the two areas is the area between "most relevant first" and "least relevant first".
+Deletion removes the most relevant patches first: the curve of a faithful map falls fast, so its area is small.
+Insertion shows the most relevant patches first: the curve of a faithful map rises fast, so its area is large. Insertion
+is deletion in reverse order, so the gap between the areas is the area between "most relevant first" and "least relevant
+first".
 
 Source: Petsiuk, Das and Saenko 2018 (RISE), section 4.2; Samek et al. 2017 for the two orders.
 """
@@ -28,11 +29,11 @@ from ...randomness import uniform
 from ...spec import Grid
 from ..attribution import patch_grid_of
 
-# Three ways of taking patches away: dropped for real, blurred, or painted in the picture's mean.
+# -- Removal of patches: dropped tokens, blur, or the mean of the image
 #
-# Whoever paints over a patch also shows the model something that it has never seen, and the answer may move because
-# of the paint. A plain ViT can do without: a dropped patch is no token, the others keep their positions. A method is
-# called better only where all three ways agree.
+# Painting over a patch shows the model an input that it was not trained on, which itself may change the score
+# (missingness bias). A plain ViT can drop the token of a patch instead, and the others keep their positions. A method
+# counts as better only where all modes agree.
 #
 # Source: Jain et al. 2022, "Missingness bias in model debugging", for dropped patches; Petsiuk, Das and Saenko 2018
 # (RISE), section 4.2, for blur; the mean as in Ancona et al. 2018.
@@ -40,22 +41,21 @@ from ..attribution import patch_grid_of
 RemovalMode = Literal["drop", "blur", "mean"]
 REMOVAL_MODES: tuple[RemovalMode, ...] = get_args(RemovalMode)
 KERNEL_REACH = 3
-"""Standard deviations after which a blur is cut off."""
+"""Standard deviations at which the blur kernel is truncated."""
 
 
 def removal_modes_for(config: ViTConfig) -> tuple[RemovalMode, ...]:
-    """The ways that are honest for a model: after soft splits every patch has seen its neighbours before it is dropped,
-    so there only what is painted over is really gone."""
+    """Valid removal modes of a model: soft splits (T2T) mix neighbouring patches before they could be dropped."""
     return tuple(way for way in REMOVAL_MODES if way != "drop" or config.patches not in T2T_PATCHES)
 
 
 def removal_fill(
     images: Float[Tensor, "B C H W"], patch: tuple[int, int], mode: RemovalMode
 ) -> Float[Tensor, "B C H W"] | None:
-    """What stands where a patch was taken away; None where nothing does.
+    """Pixels that replace removed patches; None for `drop`.
 
-    `blur`: the picture through a Gaussian whose standard deviation is a patch's side, along each axis its own.
-    `mean`: each channel's mean over the picture.
+    `blur`: the image after a Gaussian blur with a standard deviation of one patch side, for each axis.
+    `mean`: the mean of each channel over the image.
     """
     if mode == "drop":
         return None
@@ -72,15 +72,15 @@ def outputs_without_patches(
     mode: RemovalMode,
     fill: Float[Tensor, "B C H W"] | None,
 ) -> Float[Tensor, "B K"]:
-    """The outputs when only the kept patches of each picture are there.
+    """Outputs with only the visible patches of each image.
 
     Args:
-        images: sides are whole patches.
-        visible: patch numbers in reading order, from 0.
-        fill: what `stand_in` made of the images.
+        images: sides are multiples of the patch.
+        visible: patch indices in reading order, from 0.
+        fill: from `removal_fill`.
 
     Raises:
-        UsageError: dropping was asked of a model with soft splits.
+        UsageError: `drop` for a model with soft splits.
     """
     if mode not in removal_modes_for(model.config):
         raise UsageError(
@@ -94,7 +94,7 @@ def outputs_without_patches(
 
 
 def _patch_pixel_mask(visible: Int[Tensor, "B n"], images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Tensor:
-    """Which pixels lie in kept patches: bool [B, 1, H, W]."""
+    """Mask of the pixels in visible patches: bool [B, 1, H, W]."""
     grid = patch_grid(images.shape[-2:], patch)
     there = torch.zeros(len(images), grid.patches, dtype=torch.bool, device=images.device).scatter(1, visible, True)
     cells = there.view(-1, 1, grid.rows, grid.columns)
@@ -110,14 +110,14 @@ def _gaussian_kernel_1d(deviation: int) -> Float[Tensor, " taps"]:
 def _convolve_axis(
     images: Float[Tensor, "B C H W"], weights: Float[Tensor, " taps"], axis: int
 ) -> Float[Tensor, "B C H W"]:
-    """Every line of pixels along an axis averaged by the weights; pixels beyond the border repeat it."""
+    """Convolution along one axis with replicated borders."""
     lines = images.movedim(axis, -1)
     half = len(weights) // 2
     flat = F.pad(lines.reshape(-1, 1, lines.shape[-1]), (half, half), mode="replicate")
     return F.conv1d(flat, weights.view(1, 1, -1)).view(lines.shape).movedim(-1, axis)
 
 
-# Maps of relevance as plain arrays, and what a method is: one number per patch, larger where it mattered more.
+# -- Maps as arrays
 
 MapFunction = Callable[[ViT, Tensor, Tensor], Tensor | np.ndarray]
 """(model, images [B, C, H, W], classes [B]) to maps [B, rows, columns] over the model's patches."""
@@ -126,40 +126,40 @@ MapFunction = Callable[[ViT, Tensor, Tensor], Tensor | np.ndarray]
 def compute_maps(
     method: MapFunction, model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
 ) -> Float64[np.ndarray, "B rows columns"]:
-    """What a method says of these images, checked.
+    """Compute and check the maps of a method.
 
     Raises:
-        UsageError: the maps have another shape than the model's patches, or numbers that are not finite.
+        UsageError: as `check_maps`.
     """
     return check_maps(method(model, images, classes), len(images), patch_grid_of(model, images))
 
 
 def check_maps(maps: Tensor | np.ndarray, count: int, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
-    """Maps as float64 arrays, if there is one for each picture, one number a patch, all of them finite.
+    """Convert maps to float64 and check them: one per image, one finite number per patch.
 
     Raises:
-        UsageError: otherwise; the message names the shapes, or the first picture and patch that is not finite.
+        UsageError: another shape, or a value that is not finite; the message names the image and the patch.
     """
-    found = np.asarray(maps.detach().cpu() if isinstance(maps, Tensor) else maps, np.float64)
-    if found.shape != (count, *grid):
+    values = np.asarray(maps.detach().cpu() if isinstance(maps, Tensor) else maps, np.float64)
+    if values.shape != (count, *grid):
         raise UsageError(
             f"Maps of {count} pictures must be [{count}, {grid.rows}, {grid.columns}], one number a patch. "
-            f"Got {list(found.shape)}."
+            f"Got {list(values.shape)}."
         )
-    if not np.isfinite(found).all():
-        picture, row, column = np.argwhere(~np.isfinite(found))[0]
+    if not np.isfinite(values).all():
+        image, row, column = np.argwhere(~np.isfinite(values))[0]
         raise UsageError(
-            f"A map must hold finite numbers. That of picture {picture} has {found[picture, row, column]} at row "
+            f"A map must hold finite numbers. That of picture {image} has {values[image, row, column]} at row "
             f"{row}, column {column} (all counted from 0)."
         )
-    return found
+    return values
 
 
 def rank_patches(maps: Float64[np.ndarray, "B rows columns"], seed: int = 0) -> Int64[np.ndarray, "B N"]:
-    """Patch numbers, counted in reading order, from the most to the least relevant.
+    """Patch indices from the most to the least relevant.
 
-    Equal numbers stand in an order drawn by the seed and the picture's row: in reading order a map that is zero almost
-    everywhere would owe its rank to where the picture's corner is.
+    Ties are in an order drawn by the seed and the image's row; in reading order a map that is zero almost everywhere
+    would be ranked by position.
     """
     flat = maps.reshape(len(maps), -1)
     drawn = uniform(seed, "equal relevance", 0, np.arange(len(flat)), flat.shape[1]).argsort(axis=1, kind="stable")
@@ -167,24 +167,24 @@ def rank_patches(maps: Float64[np.ndarray, "B rows columns"], seed: int = 0) -> 
     return np.take_along_axis(drawn, order, axis=1)
 
 
-# What a model says of one output, as one number a picture: the height of every curve.
+# -- Scores: one number per image, the height of a curve
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
-"""(outputs [B, K], classes [B]) to one number a picture [B]."""
+"""(outputs [B, K], classes [B]) to scores [B]."""
 
 
 def softmax_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The share of the softmax that the class has: for one of K classes."""
+    """Softmax probability of the class, for classification."""
     return raw_score(outputs.softmax(dim=1), classes)
 
 
 def sigmoid_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The label's own probability, whatever the others say: for any of K labels."""
+    """Sigmoid probability of the label, for multilabel."""
     return raw_score(outputs.sigmoid(), classes)
 
 
 def raw_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The output itself, as the head gives it: for numbers."""
+    """The output itself, for regression."""
     return outputs.gather(1, classes[:, None])[:, 0]
 
 
@@ -194,7 +194,7 @@ TASK_SCORES: dict[Task, ScoreFunction] = {"classes": softmax_score, "labels": si
 
 @contextmanager
 def inference_mode(model: ViT) -> Iterator[None]:
-    """Nothing is dropped at random and nothing is kept for gradients; afterwards the model is as it was."""
+    """Evaluation mode without gradients; restores the model's mode afterwards."""
     was_training = model.training
     model.eval()
     try:
@@ -205,35 +205,33 @@ def inference_mode(model: ViT) -> Iterator[None]:
 
 
 NUM_POINTS = 11
-"""Places at which a curve is measured."""
+"""Points of a curve."""
 CURVE_BATCH_SIZE = 64
-"""Pictures that are asked about at once."""
 
 
 class DeletionInsertionCurves(NamedTuple):
-    """Scores of every picture while only some patches are there."""
+    """Scores of every image with only some of its patches visible."""
 
     num_visible_patches: Int64[np.ndarray, " points"]
-    """How many patches are there, from 1 to all of them. The last is never taken: a model that averages over its
-    patches has no answer without any."""
+    """Patch counts from 1 to all; never 0, because mean pooling is undefined without patches."""
     deletion: Float64[np.ndarray, "B points"]
-    """The score with so many of the least relevant patches there."""
+    """The score with this many of the least relevant patches visible."""
     insertion: Float64[np.ndarray, "B points"]
-    """The score with so many of the most relevant patches there."""
+    """The score with this many of the most relevant patches visible."""
 
     @property
     def deletion_area(self) -> Float64[np.ndarray, " B"]:
-        """Mean height of the deletion curve: small if the map is true."""
+        """Area under the deletion curve: small if the map is faithful."""
         return area_under_curve(self.deletion, self.num_visible_patches)
 
     @property
     def insertion_area(self) -> Float64[np.ndarray, " B"]:
-        """Mean height of the insertion curve: large if the map is true."""
+        """Area under the insertion curve: large if the map is faithful."""
         return area_under_curve(self.insertion, self.num_visible_patches)
 
     @property
     def gap(self) -> Float64[np.ndarray, " B"]:
-        """Insertion less deletion: large if the map is true, around 0 if it is random, negative if upside down."""
+        """Insertion minus deletion: large if the map is faithful, about 0 if it is random, negative if inverted."""
         return self.insertion_area - self.deletion_area
 
 
@@ -247,18 +245,17 @@ def deletion_insertion_curves(
     points: int = NUM_POINTS,
     seed: int = 0,
 ) -> DeletionInsertionCurves:
-    """Both curves of every picture.
+    """Compute both curves of every image.
 
     Args:
-        classes: which output of each picture is watched.
-        maps: [B, rows, columns], one number a patch.
-        points: places at which the curves are measured, evenly from 1 patch to all; each costs a forward pass for each
-            curve.
-        seed: of the order of patches that a map finds equally relevant.
+        classes: the scored output of each image.
+        maps: [B, rows, columns], one number per patch.
+        points: points of a curve, evenly from 1 patch to all; each costs one forward pass.
+        seed: of the order of ties in a map.
 
     Raises:
-        UsageError: maps that do not fit or are not finite, a single patch, fewer than two points, or a way that the
-            model does not have.
+        UsageError: maps that do not fit or are not finite, a single patch, fewer than two points, or a removal mode
+            that the model does not support.
     """
     grid = patch_grid_of(model, images)
     if grid.patches < 2 or points < 2:
@@ -280,7 +277,7 @@ def deletion_insertion_curves(
 def area_under_curve(
     heights: Float64[np.ndarray, "B points"], num_visible: Int64[np.ndarray, " points"]
 ) -> Float64[np.ndarray, " B"]:
-    """Mean height of curves by the trapezium rule, in the unit of the score: a flat curve's area is its height."""
+    """Normalised area under each curve by the trapezoidal rule: the area of a constant curve is its height."""
     widths = np.diff(num_visible) / (num_visible[-1] - num_visible[0])
     return ((heights[:, 1:] + heights[:, :-1]) / 2) @ widths
 
@@ -288,7 +285,7 @@ def area_under_curve(
 def _split_into_batches(
     model: ViT, images: Tensor, classes: Tensor, order: Int64[np.ndarray, "B N"]
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Pictures, classes and orders in batches, on the device of the images; sides padded to whole patches."""
+    """Images, classes and patch orders in batches, on the device of the images; sides padded to whole patches."""
     whole = pad_to_patches(images, model.config.patch) if model.config.pad else images
     ranks = torch.from_numpy(order.copy()).to(images.device)
     return [
@@ -310,11 +307,11 @@ def _curve_scores(
     removal: RemovalMode,
     score: ScoreFunction,
 ) -> Float64[np.ndarray, "B points"]:
-    """Scores with the first 1 .. N patches of an order there."""
-    instead = removal_fill(images, model.config.patch, removal)
+    """Scores with the first patches of an order visible."""
+    fill = removal_fill(images, model.config.patch, removal)
     with inference_mode(model):
         columns = [
-            score(outputs_without_patches(model, images, order[:, :count], removal, instead), classes)
+            score(outputs_without_patches(model, images, order[:, :count], removal, fill), classes)
             for count in num_visible.tolist()
         ]
     return torch.stack(columns, dim=1).double().cpu().numpy()

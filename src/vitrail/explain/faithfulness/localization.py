@@ -1,7 +1,7 @@
-"""Where it is known what makes the class: does a map lie on it?
+"""Localization of known evidence: how well maps cover the pixels that determine the class, and baseline maps.
 
-A map has one number a patch, so a target of pixels is first told in shares: how much of each patch it covers. Only
-positive relevance counts, because that is what a map claims to speak for the class.
+A map has one number per patch, so a pixel mask is first converted to the fraction of each patch that it covers. Only
+positive relevance counts, because it is what a map claims to support the class.
 
 Source: Zhang et al. 2018, "Top-down neural attention by excitation backprop", section 4.1, for the pointing game;
 Arras, Osman and Samek 2022, "CLEVR-XAI", section 3, for relevance mass.
@@ -30,31 +30,30 @@ from .curves import MapFunction, compute_maps
 
 
 class TargetLocalization(NamedTuple):
-    """How well each map lies on its target, and what knowing nothing would give; one number a picture."""
+    """Localization of each map on its target, with chance levels; one number per image."""
 
     pointing: Float64[np.ndarray, " B"]
-    """1 where the most relevant patch touches the target, else 0; of several equals the share that do."""
+    """Pointing game: 1 if the most relevant patch touches the target, else 0; averaged over ties."""
     mass: Float64[np.ndarray, " B"]
-    """Share of the positive relevance that lies on the target, spread evenly over each patch; 0 where there is none."""
+    """Relevance mass: fraction of the positive relevance on the target, uniform within each patch; 0 without any."""
     overlap: Float64[np.ndarray, " B"]
     """Intersection over union of the patches above the map's mean and the patches that the target covers by half."""
     chance_pointing: Float64[np.ndarray, " B"]
-    """Share of the patches that touch the target: the pointing of a random map."""
+    """Fraction of the patches that touch the target: the pointing of a random map."""
     chance_mass: Float64[np.ndarray, " B"]
-    """Share of the picture that the target covers: the mass of a flat map."""
+    """Fraction of the image that the target covers: the mass of a constant map."""
 
 
 def localize_on_targets(
     maps: Float64[np.ndarray, "B rows columns"], targets: Bool[np.ndarray, "n H W"]
 ) -> TargetLocalization:
-    """How well maps lie on targets.
+    """Score maps against target masks.
 
     Args:
-        targets: pixels of the evidence in the whole picture; their number need not be the images' own, so that masks of
-            64 x 64 pixels serve a model that reads the same pictures larger.
+        targets: masks over the whole image, at any resolution.
 
     Raises:
-        UsageError: not one target for each map, or a target without a pixel.
+        UsageError: not one target for each map, or an empty target.
     """
     if len(maps) != len(targets):
         raise UsageError(f"Every map needs its target. Got {len(maps)} maps and {len(targets)} targets.")
@@ -72,30 +71,30 @@ def localize_on_targets(
 
 
 class ClassSensitivity(NamedTuple):
-    """Pictures that show two classes, each with a map of its own; one number a picture."""
+    """Class sensitivity on images with two classes, each with its own map; one number per image."""
 
     own_mass: Float64[np.ndarray, " B"]
-    """Share of the positive relevance on either glyph that lies on the map's own: the mean of both maps."""
+    """Fraction of the positive relevance on both glyphs that lies on the map's own, averaged over both maps."""
     own_mass_share: Float64[np.ndarray, " B"]
-    """The same as a share of all positive relevance, wherever it lies."""
+    """The same as a fraction of all positive relevance."""
     correlation: Float64[np.ndarray, " B"]
-    """Pearson's correlation of the two maps; 1 for a map that is blind to the class."""
+    """Pearson correlation of the two maps; 1 for a class-agnostic map."""
 
 
 def compute_class_sensitivity(
     maps: tuple[Float64[np.ndarray, "B rows columns"], Float64[np.ndarray, "B rows columns"]],
     targets: tuple[Bool[np.ndarray, "B H W"], Bool[np.ndarray, "B H W"]],
 ) -> ClassSensitivity:
-    """Does the map of either class lie on what makes that class?
+    """Measure whether the map of each class lies on the evidence of that class.
 
-    A picture whose map has nothing on either glyph has an `own` of 0.
+    `own_mass` is 0 where a map has no relevance on either glyph.
 
     Args:
-        maps: of the first class of each picture, and of the second.
-        targets: what makes the first class, and what makes the second.
+        maps: of the first class of each image, and of the second.
+        targets: evidence of the first class, and of the second.
 
     Raises:
-        UsageError: as `land`.
+        UsageError: as `localize_on_targets`.
     """
     on = np.stack([[localize_on_targets(one, target).mass for target in targets] for one in maps])  # [map, target, B]
     either = on.sum(1)  # [map, B]
@@ -106,20 +105,20 @@ def compute_class_sensitivity(
 
 
 def patch_coverage(targets: Bool[np.ndarray, "B H W"], grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
-    """Share of each patch that the target covers, however many pixels a patch has, whole or not."""
+    """Fraction of each patch that the target covers, for any number of pixels per patch, whole or not."""
     down, across = (_overlap_matrix(side, pixels) for side, pixels in zip(grid, targets.shape[1:], strict=True))
     return np.asarray(down @ targets.astype(np.float64) @ across.T)
 
 
 def row_correlation(first: Float64[np.ndarray, "B N"], second: Float64[np.ndarray, "B N"]) -> Float64[np.ndarray, " B"]:
-    """Pearson's, row by row; 0 where either row is flat, which is like nothing."""
+    """Pearson correlation row by row; 0 where either row is constant."""
     one, other = (row - row.mean(1, keepdims=True) for row in (first, second))
     product, lengths = (one * other).sum(1), np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return np.divide(product, lengths, out=np.zeros_like(product), where=lengths > 0)
 
 
 def _overlap_matrix(cells: int, pixels: int) -> Float64[np.ndarray, "cells pixels"]:
-    """How much of each cell every pixel makes up, along one axis; rows sum to 1."""
+    """Fraction of each cell that every pixel covers, along one axis; rows sum to 1."""
     step = pixels / cells
     start = np.arange(cells)[:, None] * step
     pixel = np.arange(pixels)
@@ -127,7 +126,7 @@ def _overlap_matrix(cells: int, pixels: int) -> Float64[np.ndarray, "cells pixel
 
 
 def _positive_shares(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B rows columns"]:
-    """Positive relevance as shares of its sum; zeros where there is none."""
+    """Positive relevance divided by its sum; zeros where there is none."""
     positive = np.maximum(maps, 0)
     sums = positive.sum((1, 2), keepdims=True)
     return np.divide(positive, sums, out=np.zeros_like(positive), where=sums > 0)
@@ -140,53 +139,53 @@ def _masked_mean(values: Bool[np.ndarray, "B rows columns"], where: Bool[np.ndar
 def _intersection_over_union(
     first: Bool[np.ndarray, "B rows columns"], second: Bool[np.ndarray, "B rows columns"]
 ) -> np.ndarray:
-    """Intersection over union; 0 where neither holds anything."""
+    """Intersection over union; 0 where both are empty."""
     both, either = (first & second).sum((1, 2)), (first | second).sum((1, 2))
     return both / np.maximum(either, 1)
 
 
-# Planted pictures under a model and a method: glyph, decoy and tag, and pictures with two classes in them.
+# -- Synthetic images with known evidence: glyph, decoy and tag, and images with two classes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LocalizationScores:
-    """How well maps of planted pictures lie on what was planted; one number a picture."""
+    """Localization of maps on the parts of synthetic images; one number per image."""
 
     pointing: Float64[np.ndarray, " B"]
-    """The most relevant patch touches the glyph's box: 1 or 0, of several equals the share."""
+    """The most relevant patch touches the glyph's box: 1 or 0, averaged over ties."""
     in_box: Float64[np.ndarray, " B"]
-    """Share of the positive relevance in the box of 16 x 16 pixels around the glyph: what a map of patches can show."""
+    """Fraction of the positive relevance in the box of 16 x 16 pixels around the glyph."""
     in_mask: Float64[np.ndarray, " B"]
-    """Share on the glyph's own pixels. They fill 44 % of the box, so that a perfect map of patches has about that."""
+    """Fraction on the glyph's own pixels. They fill 44 % of the box, so a perfect map of patches has about that."""
     overlap: Float64[np.ndarray, " B"]
     """Intersection over union of the patches above the map's mean and the box."""
     on_decoy: Float64[np.ndarray, " B"]
-    """Share on the decoy's pixels, which look as strong as the glyph's and say nothing."""
+    """Fraction on the decoy's pixels, which are as salient as the glyph's and carry no information."""
     on_tag: Float64[np.ndarray, " B"] | None
-    """Share on the tag's field; None where the tag is switched off."""
+    """Fraction on the tag; None where the tag is switched off."""
     chance_pointing: float
     """Pointing of a random map."""
     chance_box: float
-    """Share of the picture that the box covers: `in_box` of a flat map."""
+    """Fraction of the image that the box covers: `in_box` of a constant map."""
     chance_mask: float
-    """The same of the glyph's pixels, and of the decoy's, which are as many."""
+    """The same for the pixels of the glyph, and of the decoy, which has as many."""
     best_box: float
-    """`in_box` of the map of whoever knows, see `perfect`."""
+    """`in_box` of `perfect_map`."""
     best_mask: float
-    """`in_mask` of it."""
+    """`in_mask` of `perfect_map`."""
 
 
 def score_localization(maps: Float64[np.ndarray, "B rows columns"], synthetic: SyntheticImages) -> LocalizationScores:
-    """Lay maps of planted pictures on the truth about them.
+    """Score maps of synthetic images against their ground truth.
 
     Raises:
-        UsageError: as `land`; or the tag is switched off in some pictures only.
+        UsageError: as `localize_on_targets`; or the tag is switched off in some images only.
     """
     in_box, in_mask, decoy = (
         localize_on_targets(maps, where)
         for where in (synthetic.glyph_boxes, synthetic.glyph_masks, synthetic.decoy_masks)
     )
-    tagged, known = synthetic.tag_masks.any((1, 2)), perfect_map(synthetic, Grid(*maps.shape[1:]))
+    tagged, perfect = synthetic.tag_masks.any((1, 2)), perfect_map(synthetic, Grid(*maps.shape[1:]))
     if tagged.any() != tagged.all():
         raise UsageError(f"The tag must be on in all pictures or in none. Got {int(tagged.sum())} of {len(maps)}.")
     return LocalizationScores(
@@ -199,26 +198,26 @@ def score_localization(maps: Float64[np.ndarray, "B rows columns"], synthetic: S
         chance_pointing=float(in_box.chance_pointing.mean()),
         chance_box=float(in_box.chance_mass.mean()),
         chance_mask=float(in_mask.chance_mass.mean()),
-        best_box=float(localize_on_targets(known, synthetic.glyph_boxes).mass.mean()),
-        best_mask=float(localize_on_targets(known, synthetic.glyph_masks).mass.mean()),
+        best_box=float(localize_on_targets(perfect, synthetic.glyph_boxes).mass.mean()),
+        best_mask=float(localize_on_targets(perfect, synthetic.glyph_masks).mass.mean()),
     )
 
 
 def perfect_map(synthetic: SyntheticImages, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
-    """The map of whoever knows: how much of each patch the glyph's box covers."""
+    """The best possible map: fraction of each patch that the glyph's box covers."""
     return patch_coverage(synthetic.glyph_boxes, grid)
 
 
 def measure_class_sensitivity(
     method: MapFunction, model: ViT, pairs: SyntheticPairs, spec: ImageSpec
 ) -> ClassSensitivity:
-    """Does the method's map move from one glyph to the other when it is asked about the other class?
+    """Measure whether a method's map moves from one glyph to the other with the target class.
 
     Args:
-        pairs: pictures with the glyphs of two classes; a model's output k must be class k of `planted.CLASSES`.
+        pairs: images with the glyphs of two classes; output k of the model must be class k of `synthetic.CLASSES`.
 
     Raises:
-        UsageError: as `maps_of` and `land`.
+        UsageError: as `compute_maps` and `localize_on_targets`.
     """
     device = next(model.parameters()).device
     images = prepare_synthetic_images(pairs.images, spec).to(device)
@@ -229,24 +228,20 @@ def measure_class_sensitivity(
 
 
 def prepare_synthetic_images(images: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
-    """Pictures as a model reads them."""
+    """Preprocess and normalise synthetic images."""
     return normalize(preprocess_stack(images, spec), spec)
 
 
-# Maps of whoever knows nothing of the model: noise, the middle, and the picture's edges. A method must beat them.
+# -- Baseline maps that do not depend on the model, which a method must beat
 #
-# Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 5, for edges; the middle as in Judd, Durand
-# and Torralba 2012.
+# Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 5, for edges; the centre prior as in Judd,
+# Durand and Torralba 2012.
 
 BASELINES = ("random", "centre", "edges")
 
 
 def baseline_methods(seed: int = 0) -> dict[str, MapFunction]:
-    """The three as methods, by name.
-
-    `random`: a number for each patch, drawn by the seed and the picture's row. `centre`: a Gaussian around the middle,
-    its standard deviation a quarter of each side. `edges`: the mean strength of the picture's edges in a patch.
-    """
+    """The three baselines by name; `random` draws a number for each patch by the seed and the image's row."""
 
     def noise(
         model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
@@ -260,7 +255,7 @@ def baseline_methods(seed: int = 0) -> dict[str, MapFunction]:
 def center_baseline(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
 ) -> Float64[np.ndarray, "B rows columns"]:
-    """A Gaussian around the middle of the picture, its standard deviation a quarter of each side."""
+    """Centre prior: a Gaussian around the centre with a standard deviation of a quarter of each side."""
     grid = patch_grid_of(model, images)
     down, across = (np.exp(-0.5 * (((np.arange(side) + 0.5) / side - 0.5) / 0.25) ** 2) for side in grid)
     return np.broadcast_to(down[:, None] * across, (len(images), *grid)).copy()
@@ -269,10 +264,7 @@ def center_baseline(
 def edge_baseline(
     model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
 ) -> Float[Tensor, "B rows columns"]:
-    """How steep the picture is in each patch: the mean over its pixels of the length of Sobel's gradient.
-
-    Channels are averaged first.
-    """
+    """Edge strength: mean magnitude of the Sobel gradient in each patch, of the mean over channels."""
     whole = pad_to_patches(images, model.config.patch) if model.config.pad else images
     grey = F.pad(whole.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")  # [B, 1, H + 2, W + 2]
     slope, smooth = torch.tensor([-1.0, 0.0, 1.0]).to(grey), torch.tensor([1.0, 2.0, 1.0]).to(grey)

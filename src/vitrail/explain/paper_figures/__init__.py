@@ -1,1 +1,1 @@
-"""Paper figures."""
+"""Figures of the ViT, DINO, DINOv2, DINOv3 and registers papers, drawn for any model and image."""

@@ -1,4 +1,4 @@
-"""All classic figures by name: what each needs, which options it has, drawn and saved by one call."""
+"""Registry of the paper figures: draw one by name with its options, and save it with its arrays and facts."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .position_figures import draw_position_similarity, draw_rotary_kernel, draw
 
 
 class FigureEntry(NamedTuple):
-    """One figure."""
+    """A figure with its inputs and options."""
 
     draw: Callable[[ViT, FigureInputs, FigureOptions], FigureResult]
     num_images: Literal["none", "one", "some"]
-    """How many it is drawn of."""
+    """How many images it is drawn of."""
     options: tuple[str, ...]
-    """Fields of `Choices` that change it."""
+    """Fields of `FigureOptions` that it uses."""
     description: str
 
 
@@ -50,11 +50,11 @@ FIGURES: Mapping[str, FigureEntry] = {
 def draw_figure(
     name: str, model: ViT, inputs: FigureInputs, figure_options: FigureOptions | None = None
 ) -> FigureResult:
-    """One figure by its name, with the hashes of model and pictures among its facts.
+    """Draw a figure by name, with the hashes of model and images among its facts.
 
     Raises:
-        UsageError: no such figure, pictures that it does not take, an option that it does not have, or whatever the
-            figure itself refuses.
+        UsageError: no such figure, a wrong number of images, an option that it does not have, or what the figure itself
+            refuses.
     """
     if name not in FIGURES:
         raise UsageError(f"There is no figure called {name!r}. Known: {', '.join(FIGURES)}.")
@@ -67,7 +67,7 @@ def draw_figure(
 
 
 def save_figure(result: FigureResult, path: Path) -> list[Path]:
-    """The figure as PNG, its arrays (.npz) and its facts (.json) beside it; the same figure gives the same bytes.
+    """Save the figure as PNG, with its arrays (.npz) and facts (.json) beside it; reproducible byte for byte.
 
     Raises:
         UsageError: the path does not end in .png.

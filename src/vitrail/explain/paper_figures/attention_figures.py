@@ -1,4 +1,4 @@
-"""The attention of every head of one block, as DINO's paper shows it: what the class token looks at."""
+"""Attention figures: heads of a block (DINO), mean attention distance and rollout (ViT paper)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ HEAD_COLUMNS = 4
 
 
 def draw_attention_heads(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """One panel a head for one picture; lines go around the fewest patches that hold a share of its attention.
+    """Attention of each head of one block for one image, with outlines around the smallest mask of a given mass.
 
-    Options: layer, share. The paper's figures are of pictures enlarged to 480 pixels and more.
+    Options: layer, share. The paper's figures use images of 480 pixels and more.
 
     Raises:
-        UsageError: more than one picture, no such block, or a share outside 0..1.
+        UsageError: more than one image, no such block, or a share outside 0..1.
     """
     if len(inputs.images) != 1:
         raise UsageError(f"The figure of heads shows one picture. Got {len(inputs.images)}.")
@@ -76,7 +76,7 @@ def draw_attention_heads(model: ViT, inputs: FigureInputs, options: FigureOption
 def head_attention_maps(
     model: ViT, images: Float[Tensor, "B C H W"], block: int
 ) -> Float64[np.ndarray, "B heads rows columns"]:
-    """How much each head's weights fall on each patch, as the answer's readers see it; sums to 1 over the patches."""
+    """Attention of each head from the pooled tokens to each patch, normalised to sum to 1 over the patches."""
     patch, prefix = model.config.patch, model.config.prefix
     grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
     name, found = f"blocks.{block}.attention", []
@@ -91,7 +91,7 @@ def head_attention_maps(
 def smallest_mask_with_mass(
     values: Float64[np.ndarray, "rows columns"], share: float
 ) -> Bool[np.ndarray, "rows columns"]:
-    """The fewest patches that together hold a share of a map.
+    """The smallest set of patches that holds a fraction of the sum of a map.
 
     Raises:
         UsageError: the share lies outside 0..1.
@@ -105,15 +105,15 @@ def smallest_mask_with_mass(
     return mask.reshape(values.shape)
 
 
-# Figure 7 (right) of the ViT paper: how far each head of each block looks, in pixels.
+# -- Mean attention distance: figure 7 (right) of the ViT paper
 
 DISTANCE_SOURCE = "Dosovitskiy et al. 2020, figure 7 (right) and appendix D"
 PAPER_IMAGES = 128
-"""Pictures that the paper averages over."""
+"""Images that the paper averages over."""
 
 
 def draw_attention_distance(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """One dot for each head of each block: the mean distance between a patch and what it looks at.
+    """Mean attention distance, one dot for each head of each block.
 
     Options: renormalise.
     """
@@ -149,12 +149,12 @@ def draw_attention_distance(model: ViT, inputs: FigureInputs, options: FigureOpt
 def mean_attention_distances(
     model: ViT, images: Float[Tensor, "B C H W"], renormalise: bool
 ) -> Float64[np.ndarray, "depth heads"]:
-    """Mean distance in pixels of every head of every block, over all looking patches and pictures.
+    """Mean attention distance in pixels of every head of every block, over all query patches and images.
 
-    Class token, distillation token and registers neither look nor are looked at.
+    Prefix tokens (class, distillation, registers) count neither as queries nor as keys.
 
     Args:
-        renormalise: the weights between patches are made to sum to 1 for each looking patch.
+        renormalise: normalise the weights among patches to sum to 1 for each query patch.
     """
     prefix, patch = model.config.prefix, model.config.patch
     grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
@@ -176,13 +176,13 @@ def patch_distances(grid: Grid, patch: tuple[int, int]) -> Float64[np.ndarray, "
     return np.hypot(down, across).astype(np.float64)
 
 
-# Figure 6 of the ViT paper: how much of every patch reaches the answer, if all that attention does is mix tokens.
+# -- Attention rollout: figure 6 of the ViT paper
 
 ROLLOUT_SOURCE = "Dosovitskiy et al. 2020, figure 6 and appendix D; Abnar and Zuidema 2020"
 
 
 def draw_attention_rollout(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """Each picture, the picture darkened where little attention comes from, and the map itself.
+    """Attention rollout: each image, the image times the map, and the map itself.
 
     Options: residual.
     """
@@ -216,29 +216,31 @@ def draw_attention_rollout(model: ViT, inputs: FigureInputs, options: FigureOpti
 
 
 def rollout_shares(model: ViT, image: Float[Tensor, "1 C H W"], residual: bool) -> Float64[np.ndarray, "rows columns"]:
-    """Shares of what is read at the end, by patch; with the prefix tokens' shares they sum to 1.
+    """Attention rollout by patch; together with the prefix tokens it sums to 1.
 
     Args:
-        residual: each block's matrix is half attention and half identity; otherwise attention alone.
+        residual: the matrix of a block is half attention and half identity; otherwise attention alone.
     """
     return np.asarray(attention_rollout(model, image, residual=residual).values[0], np.float64)
 
 
 def _darken_by_map(image: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """The paper's way: the picture times the map. Its largest 1 % leave the picture as it is, so that a few artefact
-    tokens, to which attention goes for no reason of theirs, do not darken all the rest."""
+    """The image times the map, as in the paper, scaled by the map's 99th percentile.
+
+    A few artefact tokens with very high attention would otherwise darken all the rest.
+    """
     loud = np.quantile(shares, 0.99)
     light = upsample_map(np.minimum(shares / loud, 1) if loud > 0 else shares, image.shape[:2])
     return torch.from_numpy(image * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
 
 
-# Attention weights block by block, and which tokens' view of the patches counts, whatever the model pools.
+# -- Attention weights and pooled tokens
 
 
 def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float[Tensor, "B A T T"]]:
-    """The weights of every block in turn, computed in the open and held one block at a time.
+    """Attention weights of every block in turn, one block in memory at a time.
 
-    The caller decides on gradients and evaluation mode.
+    The caller sets evaluation mode and gradients.
     """
     x, places = model.embed(images)
     x = model.encoder.prepare_tokens(x)
@@ -249,16 +251,12 @@ def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterat
 
 
 def readout_weights(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"]:
-    """How much of the answer is read from each token after the last block; rows sum to 1.
-
-    The class token alone; class and distillation token by halves; all patches alike where their mean is taken; class
-    token and patches by halves where both are; where a learned probe pools, what it attends to, the mean of its heads.
-    """
+    """Weight of each token in the pooling, see `attribution.token_weights`."""
     return token_weights(model, model.features(images)["tokens"])
 
 
 def describe_readout(model: ViT) -> str:
-    """Whose view `readers` takes, for a caption."""
+    """The pooled tokens, for a caption."""
     if model.config.distillation_head:
         return "the class and the distillation token"
     return {
@@ -270,7 +268,7 @@ def describe_readout(model: ViT) -> str:
 
 
 def resolve_block_index(model: ViT, layer: int | None) -> int:
-    """Which block was asked for; the last unless one was.
+    """The index of a block; None is the last one.
 
     Raises:
         UsageError: the model has no such block.

@@ -1,4 +1,4 @@
-"""Patch features as colours, as DINOv2 and DINOv3 show them: three principal components of the foreground."""
+"""Feature figures: PCA colours (DINOv2, DINOv3), token norms (registers paper), and patch filters (ViT paper)."""
 
 from __future__ import annotations
 
@@ -47,25 +47,25 @@ DINOV3_SOURCE = "Siméoni et al. 2025 (DINOv3), figures of features as colours, 
 
 
 class FeatureColors(NamedTuple):
-    """Patches of several pictures in one basis of colours."""
+    """Patch features of several images in one PCA basis, as colours."""
 
     first_component: Float64[np.ndarray, "B rows columns"]
-    """First component of all patches in standard deviations; the foreground is above."""
+    """First component of all patches in standard deviations; the foreground is above the threshold."""
     foreground: Bool[np.ndarray, "B rows columns"]
     rgb: Float64[np.ndarray, "B rows columns 3"]
-    """0 to 1; black where the background is."""
+    """0 to 1; black in the background."""
     mean: Float64[np.ndarray, " D"]
     axes: Float64[np.ndarray, "3 D"]
-    """What the colours are made of: more pictures in the same basis have colours that can be compared."""
+    """The three components, with which further images get comparable colours."""
     explained_variance_ratio: Float64[np.ndarray, " 3"]
     """Of the foreground's variance."""
 
 
 def draw_pca(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """DINOv2's: foreground where the first component of all patches is above 0; three components of the foreground
-    between their smallest and largest value as red, green, blue.
+    """PCA colours of DINOv2: foreground where the first component of all patches is above the threshold; three
+    components of the foreground, min-max scaled, as red, green, blue.
 
-    All pictures share one basis, so that equal colours are equal features. Options: threshold, together.
+    All images share one basis, so equal colours are equal features. Options: threshold, together.
 
     Raises:
         UsageError: fewer than four patches are foreground.
@@ -80,10 +80,10 @@ def draw_pca(model: ViT, inputs: FigureInputs, options: FigureOptions) -> Figure
 
 
 def draw_pca_whitened(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """DINOv3's: foreground, three components of it divided by their deviations, squeezed by a sigmoid of twice that.
+    """PCA colours of DINOv3: three whitened components of the foreground through a sigmoid of twice their value.
 
-    The authors tell foreground by a classifier trained on nine masks; without it the first component of all patches is
-    parted by Otsu's threshold, towards the middle, and single patches go with those around them. Options: together.
+    The authors segment the foreground with a classifier trained on nine masks. Here it is the first component of all
+    patches above Otsu's threshold, oriented towards the centre, after a majority filter. Options: together.
 
     Raises:
         UsageError: fewer than four patches are foreground.
@@ -104,13 +104,13 @@ def patch_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.n
 def pca_colors_dinov2(
     features: Float64[np.ndarray, "B rows columns D"], threshold: float = 0.0, joint: bool = True
 ) -> FeatureColors:
-    """See `pca`."""
+    """The colours of `draw_pca`."""
     first = _first_component(features, joint)
     return _color_foreground(features, first, first > threshold, _min_max_colors)
 
 
 def pca_colors_dinov3(features: Float64[np.ndarray, "B rows columns D"], joint: bool = True) -> FeatureColors:
-    """See `pca_whitened`."""
+    """The colours of `draw_pca_whitened`."""
     first = _first_component(features, joint)
     levels = [otsu_threshold(first if joint else one) for one in first]
     mask = np.stack([majority_filter(one > level) for one, level in zip(first, levels, strict=True)])
@@ -120,7 +120,7 @@ def pca_colors_dinov3(features: Float64[np.ndarray, "B rows columns D"], joint: 
 def _first_component(
     features: Float64[np.ndarray, "B rows columns D"], joint: bool
 ) -> Float64[np.ndarray, "B rows columns"]:
-    """The first component over all patches of all pictures, or of each, in standard deviations."""
+    """The first component over the patches of all images, or of each image, in standard deviations."""
     if not joint:
         return np.concatenate([_first_component(one[None], True) for one in features])
     found = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
@@ -185,19 +185,19 @@ def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, 
 def project_features(
     features: Float64[np.ndarray, "B rows columns D"], mean: Float64[np.ndarray, " D"], axes: Float64[np.ndarray, "c D"]
 ) -> Float64[np.ndarray, "B rows columns c"]:
-    """Other pictures' patches in a basis that was saved beside a figure."""
+    """Project the patches of other images to a basis that was saved with a figure."""
     return (features - mean) @ axes.T
 
 
-# How long the patch tokens are, block by block, and where those lie that are far too long: artefacts of large ViTs.
+# -- Token norms: artefacts of large ViTs (registers paper)
 
 NORMS_SOURCE = "Darcet et al. 2023, figures 3 and 4"
 MAX_OUTLIER_IMAGES = 4
-"""Pictures that get a map; all of them are in the histogram."""
+"""Images with a map; the histogram has all of them."""
 
 
 def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """Lengths by block, their histogram at one block, and up to four pictures with their outliers outlined.
+    """Token norms by block, their histogram at one block, and up to four images with outliers outlined.
 
     Options: layer.
     """
@@ -239,12 +239,12 @@ def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -
 def _describe_outliers(count: int) -> str:
     if not count:
         return "No token lies beyond it."
-    said = "1 token lies beyond it and is" if count == 1 else f"{count} tokens lie beyond it and are"
-    return f"{said} outlined below; what a map shows there is not about the picture's content at that place."
+    subject = "1 token lies beyond it and is" if count == 1 else f"{count} tokens lie beyond it and are"
+    return f"{subject} outlined below; what a map shows there is not about the picture's content at that place."
 
 
 def token_norms_by_block(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "depth B rows columns"]:
-    """Euclidean length of every patch token after every block, before the final norm."""
+    """Euclidean norm of every patch token after every block, before the final norm."""
     patch, depth = model.config.patch, model.config.depth
     grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
     names, found = tuple(f"blocks.{i}" for i in range(depth)), []
@@ -279,32 +279,32 @@ def _draw_norm_histogram(axes: Axes, norms: Float64[np.ndarray, "B rows columns"
     axes.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
 
 
-# Principal components whose signs do not depend on the machine, and the border between two kinds of patches.
+# -- Principal components and thresholds
 
 
 class PrincipalComponents(NamedTuple):
-    """A basis of rows of numbers and the rows in it."""
+    """Principal components and the scores of the rows they were fitted to."""
 
     mean: Float64[np.ndarray, " D"]
     axes: Float64[np.ndarray, "count D"]
     """Unit length, by falling variance."""
     scores: Float64[np.ndarray, "n count"]
-    """Of each row less the mean, along each axis; of each column the number furthest from 0 is positive."""
+    """Projections of the centred rows; the entry of largest magnitude in each column is positive."""
     explained_variance_ratio: Float64[np.ndarray, " count"]
-    """Of all variance."""
+    """Fractions of the total variance."""
 
     @property
     def score_stds(self) -> Float64[np.ndarray, " count"]:
-        """Standard deviation of the scores; 1 where there is none, so that it can be divided by."""
+        """Standard deviation of the scores; 1 where it is 0."""
         deviations = self.scores.std(0, ddof=1)
         return np.where(deviations > 0, deviations, 1.0)
 
 
 def fit_principal_components(rows: Float64[np.ndarray, "n D"], count: int) -> PrincipalComponents:
-    """Principal components by the eigenvectors of whichever is smaller, the covariance or the products of rows.
+    """PCA by the eigenvectors of the covariance or of the Gram matrix, whichever is smaller.
 
-    The sign of a component is arbitrary, and libraries differ. Here the scores decide: if every feature changes its
-    sign, the axes do and the scores stay.
+    The sign of a component is arbitrary and differs between libraries. Here the scores determine it, so that it is the
+    same on every machine.
 
     Args:
         count: of components, at most min(n, D).
@@ -329,7 +329,7 @@ def fit_principal_components(rows: Float64[np.ndarray, "n D"], count: int) -> Pr
 
 
 def orient_to_center(scores: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B rows columns"]:
-    """The same numbers with the sign that leaves fewer patches at the pictures' borders above 0."""
+    """Flip the sign of the scores so that fewer patches at the image borders are above 0."""
     rim = np.ones(scores.shape[1:], bool)
     rim[1:-1, 1:-1] = False
     at_rim = scores[:, rim]
@@ -337,9 +337,9 @@ def orient_to_center(scores: Float64[np.ndarray, "B rows columns"]) -> Float64[n
 
 
 def otsu_threshold(values: Float64[np.ndarray, "*shape"]) -> float:
-    """The threshold that parts numbers into two kinds as unlike each other as can be; halfway between the two.
+    """Otsu's threshold: maximises the between-class variance; half-way between two values.
 
-    Source: Otsu 1979, "A threshold selection method from gray-level histograms", on the numbers themselves.
+    Source: Otsu 1979, "A threshold selection method from gray-level histograms", on the values instead of a histogram.
     """
     ordered = np.sort(values, axis=None)
     below = np.arange(1, len(ordered))
@@ -350,13 +350,13 @@ def otsu_threshold(values: Float64[np.ndarray, "*shape"]) -> float:
 
 
 def majority_filter(mask: Bool[np.ndarray, "rows columns"]) -> Bool[np.ndarray, "rows columns"]:
-    """Every patch as most of the 3 x 3 around it are; the border is repeated."""
+    """3 x 3 majority filter with replicated borders."""
     from scipy.ndimage import median_filter
 
     return np.asarray(median_filter(mask.astype(np.uint8), size=3, mode="nearest"), bool)
 
 
-# Figure 7 (left) of the ViT paper: what the patch projection looks for, as its principal components.
+# -- Patch filters: figure 7 (left) of the ViT paper
 
 FILTERS_SOURCE = "Dosovitskiy et al. 2020, figure 7 (left)"
 NUM_FILTERS = 28
@@ -365,9 +365,9 @@ FILTER_COLUMNS = 7
 
 
 def draw_patch_filters(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """The first 28 principal components of the projection's rows, each as a patch between its own black and white.
+    """The first 28 principal components of the patch projection's filters, each min-max scaled.
 
-    No pictures and no options.
+    No images and no options.
 
     Raises:
         UsageError: the model does not project patches by one matrix (soft splits).
@@ -400,7 +400,7 @@ def _describe_channels(count: int) -> str:
 def patch_filter_components(
     model: ViT, count: int = NUM_FILTERS
 ) -> tuple[Float64[np.ndarray, "count C rows columns"], Float64[np.ndarray, " count"]]:
-    """Components as patches [count, C, height, width], the strongest pixel of each positive, and their variance shares.
+    """Filter components [count, C, height, width], each with a positive strongest pixel, and their variance ratios.
 
     Raises:
         UsageError: the model has soft splits.

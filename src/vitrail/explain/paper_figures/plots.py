@@ -1,4 +1,4 @@
-"""How every classic figure is laid out: a heading, panels, one honest caption; colours that everyone can tell apart."""
+"""Inputs, results and layout of the paper figures, and the two figures of patches: patch grid and token strip."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 HEAT_COLORMAP = "inferno"
-"""Colours of relevance and attention: dark is little, bright is much; even steps look even."""
+"""Colormap of relevance and attention: perceptually uniform, bright is high."""
 SIMILARITY_COLORMAP = "viridis"
-"""Colours of similarity."""
+"""Colormap of similarity."""
 FIGURE_WIDTH = 8.0
-"""Inches, so that 9 points are 10 pixels where a page shows the figure 800 pixels wide."""
+"""Inches; 9 points are 10 pixels where a page shows the figure 800 pixels wide."""
 TEXT_COLOR, SECONDARY_COLOR = "#1b1b22", "#55555f"
 FIRST_COLOR, SECOND_COLOR = "#1f5fa8", "#d1495b"
 CAPTION_COLUMNS = 108
-"""Letters of a caption's line."""
+"""Letters in a line of the caption."""
 
 
 def new_page(height: float, heading: str, caption: str) -> Figure:
-    """An empty figure with its heading above and its caption below; the panels go between."""
+    """An empty figure with a heading above and a caption below the panels."""
     lines = textwrap.wrap(caption.replace(" %", "\u00a0%"), CAPTION_COLUMNS, break_on_hyphens=False)
     figure = new_figure(FIGURE_WIDTH, height + 0.45 + 0.19 * len(lines))
     figure.suptitle(heading, x=0.012, ha="left", fontsize=12.5, fontweight="bold", color=TEXT_COLOR)
@@ -50,15 +50,15 @@ def new_page(height: float, heading: str, caption: str) -> Figure:
 
 
 def add_panels(figure: FigureBase, rows: int, columns: int) -> list[list[Axes]]:
-    """Rows of axes for pictures, without ticks."""
-    made = figure.subplots(rows, columns, squeeze=False)
-    for axes in made.flat:
+    """Rows of axes for images, without ticks."""
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for axes in panels.flat:
         hide_axes(axes)
-    return [list(row) for row in made]
+    return [list(row) for row in panels]
 
 
 def draw_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
-    """A picture as it is: three channels in colour, one in grey, of any other count the first in grey."""
+    """Draw three channels as RGB, one as grey, of any other count the first as grey."""
     if image.shape[2] == 3:
         axes.imshow(image, interpolation="nearest")
     else:
@@ -73,14 +73,14 @@ def draw_heatmap(
     title: str = "",
     cmap: str = HEAT_COLORMAP,
 ) -> AxesImage:
-    """A map of numbers, one square a patch, between fixed limits."""
+    """Draw a map, one square per patch, between fixed limits."""
     drawn = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
     set_panel_title(axes, title)
     return drawn
 
 
 def add_colorbar(figure: FigureBase, mappable: AxesImage, axes: list[Axes], label: str) -> None:
-    """The bar that says which colour is which number."""
+    """Add a colour bar."""
     bar = figure.colorbar(mappable, ax=axes, shrink=0.8, aspect=26, pad=0.015)
     bar.set_label(label, fontsize=9, color=SECONDARY_COLOR)
     bar.ax.tick_params(labelsize=8.5, colors=SECONDARY_COLOR)
@@ -88,12 +88,12 @@ def add_colorbar(figure: FigureBase, mappable: AxesImage, axes: list[Axes], labe
 
 
 def set_panel_title(axes: Axes, title: str) -> None:
-    """A panel's title."""
+    """Set the title of a panel."""
     axes.set_title(title, fontsize=9.5, color=TEXT_COLOR)
 
 
 def style_axes(axes: Axes, across: str, up: str) -> None:
-    """Axes of a diagram: two labels, whole numbers across, a light frame, a fine grid."""
+    """Style the axes of a diagram: labels, integer x ticks, a light frame, a fine grid."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel(across, fontsize=10, color=TEXT_COLOR)
@@ -107,13 +107,13 @@ def style_axes(axes: Axes, across: str, up: str) -> None:
 
 
 def rescale_to_unit(values: np.ndarray) -> np.ndarray:
-    """0 to 1 over what there is; a flat array becomes zeros."""
+    """Min-max scaling to 0..1; a constant array becomes zeros."""
     low, high = float(values.min()), float(values.max())
     return (values - low) / (high - low) if high > low else np.zeros_like(values, dtype=np.float64)
 
 
 def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
-    """A map of patches stretched to pixels, bilinearly between their centres."""
+    """Bilinear upsampling of a patch map to pixels."""
     import torch
     import torch.nn.functional as F
 
@@ -122,12 +122,12 @@ def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int
 
 
 def join_names(names: tuple[str, ...]) -> str:
-    """The pictures' names for a caption."""
+    """The image names for a caption."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def draw_mask_outline(axes: Axes, mask: Bool[np.ndarray, "rows columns"], colour: str = "#f5f5f5") -> None:
-    """Lines around the patches of a mask, on a picture of one square a patch."""
+    """Outline the patches of a mask on a map of one square per patch."""
     wide = np.pad(mask, 1)
     rows, columns = np.nonzero(wide[1:] != wide[:-1])  # between patch row r - 1 and r
     axes.hlines(rows - 0.5, columns - 1.5, columns - 0.5, colour, linewidth=1.1)
@@ -135,14 +135,14 @@ def draw_mask_outline(axes: Axes, mask: Bool[np.ndarray, "rows columns"], colour
     axes.vlines(columns - 0.5, rows - 1.5, rows - 0.5, colour, linewidth=1.1)
 
 
-# What every classic figure is given and what it gives back: pictures in; a figure, its arrays and its facts out.
+# -- Inputs, options and results
 
 
 class FigureInputs(NamedTuple):
-    """Pictures as a model reads them and as people see them."""
+    """Images before and after normalisation."""
 
     images: Float[Tensor, "B C H W"]
-    """Normalised; sides are whole patches."""
+    """Normalised; sides are multiples of the patch."""
     pixels: UInt8[np.ndarray, "B H W C"]
     """The same before normalisation."""
     names: tuple[str, ...]
@@ -151,27 +151,27 @@ class FigureInputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FigureOptions:
-    """All options of all figures; a figure refuses those that it does not have (see `book.draw`)."""
+    """Options of all figures; a figure refuses those that it does not have (see `all_figures.draw_figure`)."""
 
     layer: int | None = None
-    """Which block, counted from 0; the last unless said."""
+    """The block, counted from 0; None is the last one."""
     residual: bool = True
-    """rollout: add the identity, for the connections around attention, and let rows sum to 1 again."""
+    """rollout: add the identity for the residual connections, and renormalise rows to sum to 1."""
     renormalise: bool = True
-    """attention-distance: let what each patch looks at in other patches sum to 1, without class token and registers."""
+    """attention-distance: renormalise attention among patches to sum to 1, without class token and registers."""
     share: float = 0.6
-    """heads: the share of attention that the masks keep (0.6 in the DINO paper)."""
+    """heads: the fraction of attention inside the masks (0.6 in the DINO paper)."""
     threshold: float = 0.0
-    """pca: how far the first component of a patch must lie above the middle to belong to the foreground."""
+    """pca: threshold of the first component, in standard deviations, above which a patch is foreground."""
     together: bool = True
-    """pca and pca-whitened: find the foreground in all pictures at once, as the papers do with pictures of like things;
-    without it picture by picture. The colours are always found together."""
+    """pca and pca-whitened: find the foreground jointly in all images, as the papers do for images of similar objects;
+    otherwise in each image. The colours are always joint."""
     token: int = 1
-    """token-strip: which patch, counted from 1 in reading order."""
+    """token-strip: the patch, counted from 1 in reading order."""
 
 
 class FigureResult(NamedTuple):
-    """A figure and what it was made of."""
+    """A figure with its arrays and facts."""
 
     figure: Figure
     arrays: dict[str, np.ndarray]
@@ -182,10 +182,10 @@ class FigureResult(NamedTuple):
 def prepare_figure_inputs(
     model: ViT, spec: ImageSpec, source_images: Sequence[ImageInput], names: Sequence[str]
 ) -> FigureInputs:
-    """Prepare pictures of any size for a model's figures, at the spec's size, padded if the model pads.
+    """Prepare images of any size for a model's figures, at the spec's size, padded if the model pads.
 
     Raises:
-        DataError: a picture cannot be read.
+        DataError: an image cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
     stack = torch.stack([preprocess_image(picture, spec) for picture in source_images])  # uint8 [B, C, H, W]
@@ -197,7 +197,7 @@ def prepare_figure_inputs(
 
 
 def empty_figure_inputs(model: ViT) -> FigureInputs:
-    """No pictures at all, at the model's own size: for figures of the model alone."""
+    """Inputs without images, at the model's own size, for figures of the model alone."""
     config = model.config
     size = tuple(side * patch for side, patch in zip(config.grid, config.patch, strict=True))
     empty = np.zeros((0, *size, config.channels), np.uint8)
@@ -205,21 +205,21 @@ def empty_figure_inputs(model: ViT) -> FigureInputs:
 
 
 def resize_spec(spec: ImageSpec, size: tuple[int, int]) -> ImageSpec:
-    """The same spec for pictures of another size: DINO's figures were drawn at 480 pixels, not at 224."""
+    """The spec for another image size: DINO's figures use 480 pixels instead of 224."""
     return replace(spec, height=size[0], width=size[1])
 
 
 def hash_model_state(model: ViT) -> str:
-    """SHA-256 over the names and numbers of a model's state: which weights a figure was made of."""
-    found = hashlib.sha256()
+    """SHA-256 over the names and values of a model's state dict."""
+    digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def figure_facts(model: ViT, inputs: FigureInputs) -> dict[str, Any]:
-    """Which weights and which pixels."""
+    """Hashes of the weights and of the images."""
     pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in inputs.pixels]
     return {
         "model_sha256": hash_model_state(model),
@@ -229,16 +229,16 @@ def figure_facts(model: ViT, inputs: FigureInputs) -> dict[str, Any]:
     }
 
 
-# The two figures of how a picture becomes tokens, with their arrays: the patch grid, and one patch as its strip.
+# -- The figures of patches
 
 PATCHES_SOURCE = "Dosovitskiy et al. 2020, figure 1 and equation 1"
 
 
 def draw_patch_grid(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """One picture with its patches numbered in reading order. No options.
+    """One image with its patches numbered in reading order. No options.
 
     Raises:
-        UsageError: more than one picture.
+        UsageError: more than one image.
     """
     picture = _single_image(inputs)
     figure = figures.plot_patch_grid(picture, model.config.patch)
@@ -246,10 +246,10 @@ def draw_patch_grid(model: ViT, inputs: FigureInputs, options: FigureOptions) ->
 
 
 def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """Where one patch lies, the patch, and the flat numbers that the projection reads. Options: token.
+    """The position of one patch, the patch, and the flattened patch that the projection reads. Options: token.
 
     Raises:
-        UsageError: more than one picture, or no such patch.
+        UsageError: more than one image, or no such patch.
     """
     picture, (height, width) = _single_image(inputs), model.config.patch
     figure = figures.plot_token_strip(picture, model.config.patch, options.token)

@@ -1,4 +1,4 @@
-"""Our own figure: the picture as a window of panes, by day as it is, by night lit where the answer comes from."""
+"""Position figures: rotary kernel, similarity of position embeddings (ViT paper), and the image as panes."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ from .plots import (
 
 WINDOW_SOURCE = "A figure of Vitrail's own"
 PANE_SIDE = 30
-"""Pixels of a pane's shorter side at least."""
+"""Least length of a pane's shorter side in pixels."""
 LEAD_WIDTHS, LEAD_EDGE = 0.10, 0.5
-"""Width of the lead between two panes, and of the frame, as shares of a pane's shorter side."""
+"""Width of the lead between two panes, and of the frame, as fractions of a pane's shorter side."""
 METAL_COLOR = np.array([0.075, 0.075, 0.095])
 """Colour of the lead, 0..1."""
 NIGHT_COLOR = np.array([0.10, 0.13, 0.23])
-"""Colour in which a white pane is seen that nothing lights."""
+"""Colour of an unlit white pane."""
 GLOW_STRENGTH = 0.45
-"""How much of the light falls on what is around a lit pane."""
+"""Strength of the glow around a lit pane."""
 FULL_QUANTILE = 0.95
-"""The share of patches below full light: the others are as bright as by day."""
+"""Quantile of the map that is fully lit."""
 
 
 def draw_window(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """Each picture in its panes, and the same lit by the map of the model's default method for its own answer.
+    """Each image as a window of patches, and the same lit by the map of the model's default method.
 
-    By night a pane is as bright as its share of the map's largest values; one of share 0 is dark, one of the largest
-    5 % is as by day. Nothing else of the picture is changed but for the lead between the panes.
+    By night the brightness of a pane is its map value; a value of 0 is dark, and the largest 5 % are as by day.
 
     Raises:
-        EmptyMapError: a map that says nothing.
+        EmptyMapError: a map is not finite, zero, or constant.
     """
     found = [explain_images(model, image[None]) for image in inputs.images]
     lights = np.stack([pane_light(one) for one in found])
@@ -79,7 +78,7 @@ def draw_window(model: ViT, inputs: FigureInputs, options: FigureOptions) -> Fig
 
 
 def pane_light(attribution: AttributionMap) -> Float64[np.ndarray, "rows columns"]:
-    """How much of a pane's own light is there, 0..1: its map's share, full for the largest 5 %."""
+    """Brightness of each pane, 0..1: the map's value, 1 for the largest 5 %."""
     shares = np.maximum(normalize_map(attribution.values[0], attribution.scale), 0).astype(np.float64)
     full = float(np.quantile(shares, FULL_QUANTILE))
     return np.minimum(shares / full, 1) if full > 0 else shares
@@ -88,10 +87,10 @@ def pane_light(attribution: AttributionMap) -> Float64[np.ndarray, "rows columns
 def render_window(
     image: UInt8[np.ndarray, "H W C"], grid: Grid, lights: Float64[np.ndarray, "rows columns"] | None = None
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """A picture in panes between lead, enlarged by whole steps, in a frame.
+    """Render an image as panes between lead in a frame, enlarged by a whole factor.
 
     Args:
-        lights: of each pane, 0..1, how much of it is lit; None is daylight.
+        lights: brightness of each pane, 0..1; None is daylight.
     """
     step = -(-PANE_SIDE // min(image.shape[0] // grid.rows, image.shape[1] // grid.columns))
     glass = _enlarge_smoothly(to_rgb(image), step)  # [h, w, 3], 0..1
@@ -124,7 +123,7 @@ def render_window(
 
 
 def _enlarge_smoothly(image: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
-    """Smoothly, so that leads are the only edges that the picture did not have."""
+    """Bicubic enlargement, so that the leads are the only added edges."""
     import torch
     import torch.nn.functional as F
 
@@ -134,7 +133,7 @@ def _enlarge_smoothly(image: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[n
 
 
 def _distance_to_pane_edge(length: int, side: int) -> Float64[np.ndarray, " length"]:
-    """Pixels from each pixel's middle to the nearest edge of its pane, along one axis."""
+    """Distance in pixels from each pixel centre to the nearest edge of its pane, along one axis."""
     place = np.arange(length) % side + 0.5
     return np.minimum(place, side - place)
 
@@ -145,21 +144,20 @@ def _blur_image(values: Float[np.ndarray, "h w 3"], deviation: float) -> Float[n
     return np.asarray(gaussian_filter(values, (deviation, deviation, 0)))
 
 
-# What rotation tells attention of places: how a product of equal queries and keys falls off with their offset.
+# -- Rotary kernel: product of equal queries and keys by offset
 
 ROTARY_SOURCE = "Su et al. 2021 (RoFormer), section 3.4.3; Heo et al. 2024 for rows and columns"
 MAX_PAIR_PANELS = 16
-"""Pairs of numbers that are shown one by one."""
+"""Pairs of dimensions with a panel of their own."""
 
 
 def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """The mean over all pairs of numbers of a head, and single pairs: cosines of the angle between two places, by how
-    many rows and columns apart they are.
+    """Rotary kernel by row and column offset: the mean over all pairs of dimensions of a head, and single pairs.
 
-    No pictures and no options.
+    No images and no options.
 
     Raises:
-        UsageError: the model does not tell places by rotation.
+        UsageError: the model has no rotary positions.
     """
     waves = rotary_kernel_by_offset(model, inputs.grid)  # [half, 2 rows - 1, 2 columns - 1]
     chosen = np.unique(np.rint(np.linspace(0, len(waves) - 1, MAX_PAIR_PANELS)).astype(np.int64))
@@ -194,13 +192,12 @@ def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions)
 
 
 def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half down across"]:
-    """Cosine of the angle between two places, for every pair of numbers and every offset; zero offset in the middle.
+    """Cosine of the rotation angle between two positions, for every pair of dimensions and offset; 0 is in the middle.
 
-    Every rotation here turns a pair by an angle that grows evenly with the row or the column, so that only the offset
-    counts.
+    All rotations here are linear in the row and the column, so only the offset matters.
 
     Raises:
-        UsageError: the model does not rotate.
+        UsageError: the model has no rotary positions.
     """
     if model.config.rotary == "none":
         raise UsageError(
@@ -213,15 +210,15 @@ def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half
     return np.cos(both).transpose(2, 0, 1).astype(np.float64)
 
 
-# Figure 7 (centre) of the ViT paper: how alike the position embedding of each patch is to those of all others.
+# -- Similarity of position embeddings: figure 7 (centre) of the ViT paper
 
 SIMILARITY_SOURCE = "Dosovitskiy et al. 2020, figure 7 (centre)"
 
 
 def draw_position_similarity(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
-    """One small map for each place, laid out as the places are: cosines with every other place, from -1 to 1.
+    """Cosine similarity of the position embedding of each patch to those of all patches, one small map per patch.
 
-    No pictures and no options.
+    No images and no options.
 
     Raises:
         UsageError: the model adds no position table.
@@ -249,10 +246,10 @@ def draw_position_similarity(model: ViT, inputs: FigureInputs, options: FigureOp
 
 
 def position_cosines(model: ViT, grid: Grid) -> Float64[np.ndarray, "N N"]:
-    """Cosines between the rows of the position table for a grid, patches only.
+    """Cosine similarities of the position embeddings of a grid, patches only.
 
     Raises:
-        UsageError: the model adds no table.
+        UsageError: the model has no position table.
     """
     if model.positions.table is None:
         other = "rotation tells its places: see the figure rotary-kernel" if model.config.rotary != "none" else ""

@@ -23,6 +23,8 @@ from vitrail.explain.paper_figures.plots import (
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
+pytestmark = pytest.mark.wide
+
 
 def ready(config, count: int):
     """A model for pictures twice as high and wide, and so many of them."""

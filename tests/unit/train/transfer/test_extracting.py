@@ -26,6 +26,8 @@ from vitrail.train.finetune import features
 from vitrail.train.request import TrainRequest
 from vitrail.train.run_folder import RunFolder
 
+pytestmark = pytest.mark.wide
+
 MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 PICTURES = (20, 20)  # 30 learnt, 4 to validate on: four portions, one, and four of mirror images
