@@ -41,22 +41,22 @@ def fit(
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train a model on a source of pictures and evaluate it; what `vitrail train` does, shown in the same way.
+    """Train a model on a source of images and evaluate it; what `vitrail train` does, shown in the same way.
 
     Args:
         source: a named set, a folder or file by its path, "hf:NAME"; or an object: a torch Dataset, a DataFrame, a list
-            of (picture, label) pairs, or a pair of arrays (pictures, labels).
+            of (image, label) pairs, or a pair of arrays (images, labels).
         weights: a checkpoint to begin from: a file, a folder, a run, "hf:OWNER/NAME" or "dinov2-small"; "auto", as by
             default, takes a recommended one that is on this machine, and "none" begins from random values.
         minutes, epochs, steps: the budget, one of them; ten minutes if none is given.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
         task: "classes", "labels" or "number"; by default as the labels look.
         group: the column whose equal values (one patient, one module) never cross from one split to another.
-        exclude: a CSV of pictures to leave out, such as `vitrail check --out DIR` writes.
+        exclude: a CSV of images to leave out, such as `vitrail check --out DIR` writes.
         folds: train a model for each of so many folds, the minutes shared; with "data.fold" in settings that one.
-        pretrain: learn from the pictures without their labels first, for a part of the budget.
+        pretrain: learn from the images without their labels first, for a part of the budget.
         loss: a function of (outputs float32 [B, K], targets) instead of the task's own: a number for each [B], or one.
-        augment: a function of pictures uint8 [B, C, H, W], after the plan's augmentation and before mixing.
+        augment: a function of images uint8 [B, C, H, W], after the plan's augmentation and before mixing.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         quiet: show nothing.
 

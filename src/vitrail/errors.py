@@ -2,9 +2,9 @@
 
     VitrailError
     ├── UsageError         2   a wrong argument, setting or combination (also a ValueError)
-    ├── DataError          3   pictures or labels that cannot be used (also a ValueError)
+    ├── DataError          3   images or labels that cannot be used (also a ValueError)
     │   ├── NoPictureError     bytes of no format that is read
-    │   └── TooLargeError      a picture beyond a limit on its size or on what it unpacks to
+    │   └── TooLargeError      an image beyond a limit on its size or on what it unpacks to
     ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
     ├── ResourceError      5   no disk, memory or permission
     ├── DivergedError      6   training left the finite numbers and could not recover
@@ -37,7 +37,7 @@ class UsageError(VitrailError, ValueError):
 
 
 class DataError(VitrailError, ValueError):
-    """Pictures or labels that cannot be read or used as asked."""
+    """Images or labels that cannot be read or used as asked."""
 
     exit_code = 3
 
@@ -47,7 +47,7 @@ class NotAnImageError(DataError):
 
 
 class TooLargeError(DataError):
-    """A picture beyond a limit on pixels, pieces, frames or texts, refused before it is decoded."""
+    """An image beyond a limit on pixels, pieces, frames or texts, refused before it is decoded."""
 
 
 class DamagedFileError(VitrailError):

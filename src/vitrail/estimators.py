@@ -43,11 +43,11 @@ class ViTEstimator(BaseEstimator):
     """A training as scikit-learn knows it; every parameter means what it means to `vitrail.fit`.
 
     Args:
-        image_size: pixels that the model reads; where X has two axes, the shape of the picture that each row is
+        image_size: pixels that the model reads; where X has two axes, the shape of the image that each row is
             instead: (height, width), or "row" for a single row of pixels, which is not mirrored. None: rows are
             square.
-        validation_fraction: the part of the pictures that does not teach: calibration and thresholds are fitted on it.
-            There is no test split, because scikit-learn's users hold out pictures themselves.
+        validation_fraction: the part of the images that does not teach: calibration and thresholds are fitted on it.
+            There is no test split, because scikit-learn's users hold out images themselves.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
         out: the run folder; None makes a temporary one, which goes with the estimator.
         loss, augment: functions, as `vitrail.fit` takes them; those of a pickled estimator must be importable.
@@ -122,7 +122,7 @@ class ViTEstimator(BaseEstimator):
         return y
 
     def _fit_run(self, images: EstimatorImages, labels: NamedLabels, task: Task) -> None:
-        """A new run on these pictures; the one before is left, and if it was temporary, removed."""
+        """A new run on these images; the one before is left, and if it was temporary, removed."""
         folder = EstimatorRunFolder(self.out)
         self.run_ = api.fit(
             (images, labels),
@@ -134,11 +134,11 @@ class ViTEstimator(BaseEstimator):
         self._folder = folder
 
     def _model_image_size(self) -> tuple[int, int] | None:
-        """The size that pictures are to be read at, if that was said; of rows `image_size` says how they lie."""
+        """The size that images are to be read at, if that was said; of rows `image_size` says how they lie."""
         return None if self._has_row_input or self.image_size is None else parse_image_size(self.image_size)
 
     def _plan_settings(self, images: EstimatorImages) -> dict[str, object]:
-        """How scikit-learn's users part their pictures, what rows of numbers mean, and what was asked for by name."""
+        """How scikit-learn's users part their images, what rows of numbers mean, and what was asked for by name."""
         own: dict[str, object] = {"data.val_fraction": self.validation_fraction, "data.test_fraction": 0.0}
         if self._has_row_input and isinstance(images, np.ndarray) and images.dtype != np.uint8:
             low, high = infer_value_range(images)
@@ -148,16 +148,16 @@ class ViTEstimator(BaseEstimator):
         return own | dict(self.settings or {})
 
     def _predict_images(self, X: Any) -> TaskPredictions:
-        """The run's own answers to the pictures of X, in order."""
+        """The run's own answers to the images of X, in order."""
         check_is_fitted(self, "run_")
         answers: TaskPredictions = self.run_.predict(list(self._parse_images(X, fitting=False)))
         return answers
 
     def _parse_images(self, X: Any, fitting: bool) -> EstimatorImages:
-        """X as pictures; `fitting` notes what later X must be like.
+        """X as images; `fitting` notes what later X must be like.
 
         Raises:
-            UsageError, DataError, ValueError: no pictures; the message says why and how to give some.
+            UsageError, DataError, ValueError: no images; the message says why and how to give some.
         """
         found = as_image_list(X)
         axes = 1 if found is not None else count_axes(X)
@@ -176,7 +176,7 @@ class ViTEstimator(BaseEstimator):
         return values
 
     def _rows_to_images(self, rows: np.ndarray, fitting: bool) -> np.ndarray:
-        """Rows of numbers [n, F] as grey pictures [n, H, W], those of later X within the range of the first."""
+        """Rows of numbers [n, F] as grey images [n, H, W], those of later X within the range of the first."""
         if not self._has_row_input:
             raise UsageError(
                 f"{type(self).__name__} was fitted on pictures, and this X has two axes, {list(rows.shape)}. "
@@ -188,19 +188,19 @@ class ViTEstimator(BaseEstimator):
         return rows.reshape(len(rows), *infer_row_shape(rows.shape[1], self.image_size))
 
 
-# What may stand for X: arrays and lists of pictures, names of files, or rows of numbers, pictures laid flat.
+# What may stand for X: arrays and lists of images, names of files, or rows of numbers, images laid flat.
 
 ROW_IMAGE_SIZE = "row"
-"""As `image_size`: each row of X is a picture of one pixel's height, such as a spectrum."""
+"""As `image_size`: each row of X is an image of one pixel's height, such as a spectrum."""
 EstimatorImages = np.ndarray | list[object]
-"""An array [n, H, W] or [n, H, W, C], or a list of what `vitrail.fit` takes as a picture."""
+"""An array [n, H, W] or [n, H, W, C], or a list of what `vitrail.fit` takes as an image."""
 
 
 def as_image_list(X: object) -> list[object] | None:
-    """The pictures of a list, or of a column of them; None for arrays and nested lists of numbers.
+    """The images of a list, or of a column of them; None for arrays and nested lists of numbers.
 
     Raises:
-        UsageError: a single picture instead of several.
+        UsageError: a single image instead of several.
     """
     if isinstance(X, str | bytes | Image):
         said = repr(X[:80]) if isinstance(X, str | bytes) else "one picture"
@@ -221,13 +221,13 @@ def count_axes(X: Any) -> int:
 
 
 def infer_row_shape(features: int, image_size: object) -> tuple[int, int]:
-    """Height and width of the grey picture that a row of X is.
+    """Height and width of the grey image that a row of X is.
 
     Args:
         image_size: None for squares, "row" for one row of pixels, or the size itself.
 
     Raises:
-        UsageError: so many numbers are no such picture.
+        UsageError: so many numbers are no such image.
     """
     if image_size == ROW_IMAGE_SIZE:
         return 1, features
@@ -265,22 +265,22 @@ def clip_to_range(rows: Shaped[np.ndarray, "n F"], low: float, high: float) -> S
 
 
 def _is_image(thing: object) -> bool:
-    """Whether an element of a list is a picture rather than a row of numbers."""
+    """Whether an element of a list is an image rather than a row of numbers."""
     if isinstance(thing, np.ndarray | Tensor):
         return thing.ndim > 1
     return isinstance(thing, str | bytes | Image | dict) or hasattr(thing, "__fspath__")
 
 
-# `ViTMultiLabel`: any of K labels for each picture, each known to be there, known to be absent, or not known.
+# `ViTMultiLabel`: any of K labels for each image, each known to be there, known to be absent, or not known.
 
 
 class ViTMultiLabel(ClassifierMixin, ViTEstimator):
-    """A Vision Transformer that says of each of K labels whether a picture has it; for scikit-learn.
+    """A Vision Transformer that says of each of K labels whether an image has it; for scikit-learn.
 
     X and the parameters are as `ViTClassifier` takes them.
 
     After `fit`: `run_` is the run; `classes_` are the names of the labels, by a table's columns, else 0 to K - 1;
-    `n_features_in_` as there. `score` is the share of pictures whose labels are all answered right.
+    `n_features_in_` as there. `score` is the fraction of images whose labels are all answered right.
     """
 
     def __sklearn_tags__(self) -> Any:
@@ -292,10 +292,10 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> ViTMultiLabel:
-        """Train on pictures and their labels [n, K]: 1 for there, 0 for absent, NaN where nobody knows.
+        """Train on images and their labels [n, K]: 1 for there, 0 for absent, NaN where nobody knows.
 
         Raises:
-            UsageError, DataError, ValueError: X holds no pictures, y other values, or they do not belong together.
+            UsageError, DataError, ValueError: X holds no images, y other values, or they do not belong together.
             as `vitrail.fit`.
         """
         pictures = self._parse_images(X, fitting=True)
@@ -307,7 +307,7 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         return self
 
     def predict(self, X: Any) -> Int64[np.ndarray, "n K"]:
-        """1 for each label that a picture is said to have, by the run's own thresholds."""
+        """1 for each label that an image is said to have, by the run's own thresholds."""
         return self._predict_labels(X).labels.astype(np.int64)
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "n K"]:
@@ -346,24 +346,24 @@ def parse_label_table(y: Any) -> Float[np.ndarray, "n K"]:
     return table
 
 
-# `ViTClassifier`: one of K classes for each picture, as scikit-learn's classifiers say it.
+# `ViTClassifier`: one of K classes for each image, as scikit-learn's classifiers say it.
 
 
 class ViTClassifier(ClassifierMixin, ViTEstimator):
-    """A Vision Transformer that gives each picture one of K classes; what `vitrail.fit` trains, for scikit-learn.
+    """A Vision Transformer that gives each image one of K classes; what `vitrail.fit` trains, for scikit-learn.
 
-    X is an array of pictures [n, H, W] or [n, H, W, C], a list of pictures or of their files' names, or rows of
-    numbers [n, F] that are square grey pictures (or as `image_size` says). Parameters are those of `Estimator`.
+    X is an array of images [n, H, W] or [n, H, W, C], a list of images or of their files' names, or rows of
+    numbers [n, F] that are square grey images (or as `image_size` says). Parameters are those of `Estimator`.
 
     After `fit`: `run_` is the run, with its folder, plan and report; `classes_` are the labels in the order of
-    `predict_proba`; `n_features_in_` counts the numbers of a picture, where X was an array.
+    `predict_proba`; `n_features_in_` counts the numbers of an image, where X was an array.
     """
 
     def fit(self, X: Any, y: Any) -> ViTClassifier:
-        """Train on pictures and their labels [n]; what they are, numbers or texts, is what `predict` answers with.
+        """Train on images and their labels [n]; what they are, numbers or texts, is what `predict` answers with.
 
         Raises:
-            UsageError, DataError, ValueError: X holds no pictures, y no classes, or they do not belong together.
+            UsageError, DataError, ValueError: X holds no images, y no classes, or they do not belong together.
             as `vitrail.fit`.
         """
         pictures = self._parse_images(X, fitting=True)
@@ -381,7 +381,7 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
         return self
 
     def predict(self, X: Any) -> Shaped[np.ndarray, " n"]:
-        """The answered class of each picture, by the run's own threshold where it has one."""
+        """The answered class of each image, by the run's own threshold where it has one."""
         numbers = self._predict_classes(X).labels
         return np.asarray(self.classes_[numbers])
 
@@ -409,11 +409,11 @@ def to_class_names(classes: Shaped[np.ndarray, " K"]) -> tuple[str, ...]:
     return names
 
 
-# `ViTRegressor`: one or more numbers for each picture, in the units of y.
+# `ViTRegressor`: one or more numbers for each image, in the units of y.
 
 
 class ViTRegressor(RegressorMixin, ViTEstimator):
-    """A Vision Transformer that gives each picture a number, or several; for scikit-learn.
+    """A Vision Transformer that gives each image a number, or several; for scikit-learn.
 
     X and the parameters are as `ViTClassifier` takes them. After `fit`: `run_` is the run, `n_features_in_` as there.
     """
@@ -424,10 +424,10 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
         return tags
 
     def fit(self, X: Any, y: Any) -> ViTRegressor:
-        """Train on pictures and their numbers, [n] or [n, K].
+        """Train on images and their numbers, [n] or [n, K].
 
         Raises:
-            UsageError, DataError, ValueError: X holds no pictures, y no finite numbers, or they do not belong together.
+            UsageError, DataError, ValueError: X holds no images, y no finite numbers, or they do not belong together.
             as `vitrail.fit`.
         """
         pictures = self._parse_images(X, fitting=True)
@@ -440,7 +440,7 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
         return self
 
     def predict(self, X: Any) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n K"]:
-        """The answer to each picture, [n] or [n, K] as y was."""
+        """The answer to each image, [n] or [n, K] as y was."""
         answers = self._predict_images(X)
         assert isinstance(answers, RegressionPredictions)
         values = answers.values.astype(np.float64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MIN_TEST_IMAGES = 50
-"""Held-out pictures, below which an interval is wider than most differences that matter."""
+"""Held-out images, below which an interval is wider than most differences that matter."""
 
 
 def format_duration(seconds: float) -> str:
@@ -40,5 +40,5 @@ def format_short_duration(seconds: float) -> str:
 
 
 def format_count(count: int, thing: str) -> str:
-    """A number of things: 1 picture, 2,000 pictures."""
+    """A number of things: 1 image, 2,000 images."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"

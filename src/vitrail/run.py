@@ -34,7 +34,7 @@ from .train.run_folder import RunFolder
 class Run:
     """A training that has been done: its folder, its plan, and its model to ask.
 
-    Of a training of several folds the model is the ensemble, and every picture's answer that of the one model which
+    Of a training of several folds the model is the ensemble, and every image's answer that of the one model which
     has not seen it.
 
     Raises:
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def folds(self) -> tuple[Run, ...]:
-        """The runs of the single folds; none where the pictures were parted once."""
+        """The runs of the single folds; none where the images were parted once."""
         return tuple(
             Run(path, self._trained_on, self._device, self._custom_functions)
             for path in cross_validation.fold_folders(self.path)
@@ -75,15 +75,15 @@ class Run:
         return open_predictor(self.path, self._device)
 
     def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
-        """One row per picture, in order; a picture is what `fit` takes as one.
+        """One row per image, in order; an image is what `fit` takes as one.
 
         Args:
-            images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
+            images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow images.
             sets: also the classes, or the range of each number, that hold the truth as often as
                 `decisions.conformal_alpha` says.
 
         Raises:
-            DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
+            DataError: an image that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
             UsageError: sets of a model that has none.
         """
         asked = parse_images(images)
@@ -91,13 +91,13 @@ class Run:
         return add_prediction_sets(answers, self.predictor.decisions) if sets else answers
 
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
-        """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
+        """Figures with intervals on the held-out images, or on another source of the same classes (labels, numbers).
 
-        Warns (UserWarning) of what the command notes, such as pictures of a source that the run has learnt from.
+        Warns (UserWarning) of what the command notes, such as images of a source that the run has learnt from.
 
         Args:
             source: as `fit` takes it; None is what the run was trained on.
-            split: train, val, test or all; None takes test, or what there is of held-out pictures.
+            split: train, val, test or all; None takes test, or what there is of held-out images.
 
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
@@ -142,11 +142,11 @@ class Run:
         most: int = diagnostics.DEFAULT_NUM_IMAGES,
         skip_bad: bool = False,
     ) -> RobustnessReport:
-        """One figure on disturbed pictures; what `vitrail evaluate --corruptions` does.
+        """One figure on disturbed images; what `vitrail evaluate --corruptions` does.
 
         Args:
             suite: "imagenet-c" or "films".
-            most: how many pictures are disturbed. The others are as in `evaluate`.
+            most: how many images are disturbed. The others are as in `evaluate`.
         """
         return diagnostics.evaluate_corruptions(
             self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
@@ -164,11 +164,11 @@ class Run:
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
-        """How well the model tells another source from its held-out pictures; what `vitrail evaluate --unlike` does.
+        """How well the model tells another source from its held-out images; what `vitrail evaluate --unlike` does.
 
         Args:
             other: as `fit` takes a source; its labels do not matter.
-            split: of the run's own pictures, as `evaluate`.
+            split: of the run's own images, as `evaluate`.
         """
         own = evaluation.warn_of_notes(evaluation.load_held_out(self.path, split, self._trained_on))
         return diagnostics.evaluate_ood(self.predictor, own, diagnostics.load_ood_source(other), skip_bad)
@@ -194,16 +194,16 @@ class Run:
         )
 
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
-        """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
+        """Both models on the same images, with a p-value for each figure; what `vitrail evaluate --against` does.
 
-        Pictures that either run has learnt from are left out, where its data is the same; `notes` say so.
+        Images that either run has learnt from are left out, where its data is the same; `notes` say so.
 
         Args:
             other: a run, or any model that knows its classes.
             source, split: as `evaluate`.
 
         Raises:
-            DataError: the models answer different tasks or names, or the other has learnt from all the pictures.
+            DataError: the models answer different tasks or names, or the other has learnt from all the images.
         """
         path = other.path if isinstance(other, Run) else Path(other)
         labelled = self._select_images(source, split)
@@ -223,7 +223,7 @@ class Run:
         steps: int | None = None,
         fill: explanation.FillMode | None = None,
     ) -> list[Explanation]:
-        """Which patches the answers come from, one for each picture; what `vitrail explain` does without files.
+        """Which patches the answers come from, one for each image; what `vitrail explain` does without files.
 
         `.found.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` keeps both.
 
@@ -234,7 +234,7 @@ class Run:
             layer, heads, patch, window, steps, fill: as the flags of these names.
 
         Raises:
-            DataError: a picture that cannot be read.
+            DataError: an image that cannot be read.
             UsageError: what was asked for cannot be, or a map says nothing.
         """
         chosen = None if heads is None else tuple(heads)
@@ -257,7 +257,7 @@ class Run:
             loss, augment: the functions that it was begun with, in the same case.
 
         Raises:
-            UsageError: such an object is missing, or something is given to a run that knows where its pictures are.
+            UsageError: such an object is missing, or something is given to a run that knows where its images are.
             as `fit`.
         """
         if source is not None and self.plan.data.source != MEMORY:
@@ -335,7 +335,7 @@ class Run:
         return exporting.export_model(str(self.path), to, place, wish, self._trained_on).path
 
     def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
-        """What the model makes of pictures before it answers; `nearest` finds the most similar of them.
+        """What the model makes of images before it answers; `nearest` finds the most similar of them.
 
         Args:
             images: as `predict`.
@@ -344,7 +344,7 @@ class Run:
 
         Raises:
             UsageError: another word, or a class token that the model does not have.
-            DataError: as `predict`, or no picture is left.
+            DataError: as `predict`, or no image is left.
         """
         return Embedder.from_predictor(self.predictor).embed(
             parse_images(images, "embed"), embedding.parse_feature_kind(features), skip_bad

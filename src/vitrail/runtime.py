@@ -1,4 +1,4 @@
-"""What this machine will compute with: device, number format, threads, compilation, each with its reason."""
+"""What this machine will compute with: device, precision, threads, compilation, each with its reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RuntimeSettings:
     threads: int = 0
     """Threads of the CPU's products; 0 takes what OMP_NUM_THREADS says, else every core that this process may use."""
     num_workers: int = -1
-    """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
+    """Threads that decode images while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
     """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
     strategy: StrategyChoice = "auto"
@@ -66,7 +66,7 @@ class Runtime:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format as torch names it."""
+        """The precision as torch names it."""
         import torch
 
         return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.precision]
@@ -79,7 +79,7 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
         num_processes: how many processes of one training share this machine's cores.
 
     Raises:
-        UsageError: a device that is not here, a number format that it cannot train in, or a patience of nothing.
+        UsageError: a device that is not here, a precision that it cannot train in, or a patience of nothing.
     """
     if settings.timeout <= 0:
         raise UsageError(f"compute.timeout must be a number of seconds above 0. Got {settings.timeout}.")
@@ -291,7 +291,7 @@ def _has_own_cores(cores: int, num_processes: int) -> bool:
 
 
 def count_usable_cores() -> int:
-    """Cores that this process may use, by what it is bound to and by its container's share of time; at least 1."""
+    """Cores that this process may use, by what it is bound to and by its container's fraction of time; at least 1."""
     return min(_count_cores(), _read_cgroup_cores() or _count_cores())
 
 

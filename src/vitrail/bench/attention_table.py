@@ -18,7 +18,7 @@ TOKENS_PER_BATCH = 3000
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PATHS: tuple[AttentionPath, ...] = ("fused", "open")
 TableKey = tuple[str, str, bool]
-"""Place, number format and whether gradients flow, as in `MEASURED`."""
+"""Place, precision and whether gradients flow, as in `MEASURED`."""
 
 
 class AttentionTiming(NamedTuple):

@@ -25,11 +25,11 @@ from . import measure
 from .measure import BenchmarkJob, InterleavedTimer
 
 IMAGE_FILE_BYTES = 110_000
-"""A picture's file: the mean of ImageNet-1k's training files, 141 GB of 1,281,167."""
+"""An image's file: the mean of ImageNet-1k's training files, 141 GB of 1,281,167."""
 IMAGES_PER_CORE_SECOND = 590
 """Files of 640 x 427 pixels that a core decodes, cuts and resizes a second (benchmarks/results/loading.json)."""
 BACKWARD_FRACTION = 2 / 3
-"""Share of a step in which gradients are sent while others are still computed."""
+"""Fraction of a step in which gradients are sent while others are still computed."""
 CPU_FRAGMENTATION, CPU_FRAGMENTATION_FLOAT32 = 1.9, 2.4
 """Bytes that answers hold on a processor for each that is in use at once: in float32 they come in smaller parts, which
 leave more holes."""
@@ -48,7 +48,7 @@ class Workload:
 
     config: ViTConfig
     batch_size: int = 256
-    """Pictures in a step, of all devices together."""
+    """Images in a step, of all devices together."""
     num_devices: int = 1
     precision: Precision = "bfloat16"
     optimizer: Optimizer = "adamw"
@@ -65,7 +65,7 @@ class Workload:
 
     @property
     def batch_per_device(self) -> int:
-        """Pictures of one device in a step."""
+        """Images of one device in a step."""
         return self.batch_size // self.num_devices
 
 
@@ -89,9 +89,9 @@ class CostEstimate:
 
     parameters: int
     forward_flops: int
-    """Of one picture."""
+    """Of one image."""
     training_flops: int
-    """Of one picture's share of a step."""
+    """Of one image's fraction of a step."""
     engine: ParallelStrategy
     training_memory: int
     inference_memory: int
@@ -104,9 +104,9 @@ class CostEstimate:
     step: float
     """Seconds of a step, waiting included."""
     training_rate: float
-    """Pictures a second of all devices together."""
+    """Images a second of all devices together."""
     inference_rate: float
-    """The same of answers, where every device answers pictures of its own."""
+    """The same of answers, where every device answers images of its own."""
 
 
 def estimate_workload_cost(workload: Workload, seconds: StepSeconds, hardware: Hardware) -> CostEstimate:
@@ -196,7 +196,7 @@ def _make_plan(workload: Workload, device: str) -> Plan:
 # Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
 
 DEFAULT_UTILIZATION = 0.35
-"""Share of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on an H100
+"""Fraction of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on an H100
 reach 0.15 to 0.23 (PyTorch and JAX as they come), and this project's goal is 0.45. To be replaced by measurements."""
 ADAMW_BYTES, MUON_BYTES = 32, 24
 """Read and written for each parameter: weight, gradient (twice, for its norm) and moments, each in float32."""
@@ -336,7 +336,7 @@ class DeviceSpec:
 
     name: str
     flops_per_second: Mapping[Precision, float]
-    """Operations of dense matrix products, by number format."""
+    """Operations of dense matrix products, by precision."""
     memory_bandwidth: float
     """Bytes of its memory read and written."""
     memory_bytes: float
@@ -346,7 +346,7 @@ class DeviceSpec:
     intra_node_bandwidth: float
     """Bytes from one device to another of the same machine, each way."""
     inter_node_bandwidth: float
-    """Bytes that one device's share of the machine's network carries, each way."""
+    """Bytes that one device's fraction of the machine's network carries, each way."""
 
     def link_bandwidth(self, num_devices: int) -> float:
         """Bytes a second of the slowest way on a ring through so many devices."""

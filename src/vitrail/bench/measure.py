@@ -52,21 +52,21 @@ class SweepSettings:
     device: str = "cpu"
     precision: Precision = "float32"
     num_workers: int = 2
-    """Threads that decode pictures."""
+    """Threads that decode images."""
     optimizer: Literal["muon", "adamw"] = "muon"
     compile: bool = False
     rounds: int = 5
     min_seconds: float = 0.2
     """Seconds that everything is repeated for in a round."""
     num_files: int = 64
-    """Pictures in files that are read."""
+    """Images in files that are read."""
     image_size: tuple[int, int] = (427, 640)
     """Their height and width."""
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One thing that was measured at one batch; pictures a second, and what limits them."""
+    """One thing that was measured at one batch; images a second, and what limits them."""
 
     kind: BenchmarkKind
     batch_size: int
@@ -82,12 +82,12 @@ class SweepRow:
 
     @property
     def rate(self) -> float:
-        """Pictures a second."""
+        """Images a second."""
         return self.num_images / self.timing.median
 
     @property
     def utilisation(self) -> float | None:
-        """Share of the time that its products alone would take (model FLOPs utilisation)."""
+        """Fraction of the time that its products alone would take (model FLOPs utilisation)."""
         return None if self.limit is None else self.flops / self.timing.median / self.limit
 
 
@@ -96,7 +96,7 @@ class SweepRunner:
 
     Args:
         model: with random or trained weights; a training moves them.
-        folder: where pictures in files may be written.
+        folder: where images in files may be written.
     """
 
     def __init__(self, model: ViT, spec: ImageSpec, sweep: SweepSettings, folder: Path):
@@ -137,7 +137,7 @@ class SweepRunner:
         ]  # fmt: skip
 
     def _make_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
-        """Batch by batch what to call, and the pictures of a call."""
+        """Batch by batch what to call, and the images of a call."""
         sweep, shape = self.sweep, self.model.config
         if kind in ("training", "predicting") and not shape.outputs:
             self.skip_reasons.append(f"{kind}: the model has no outputs, only features")
@@ -252,7 +252,7 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """From the fastest to the slowest round, as a share of the median."""
+        """From the fastest to the slowest round, as a fraction of the median."""
         return (self.slowest - self.fastest) / self.median
 
 
@@ -312,11 +312,11 @@ def synchronize(device: str) -> None:
 # What is timed, each by the very code that the verbs run: answers, training steps, files read, files answered.
 
 NUM_BATCHES = 4
-"""Batches of pictures that a training step is drawn from."""
+"""Batches of images that a training step is drawn from."""
 
 
 def make_inference_job(model: nn.Module, spec: ImageSpec, batch_size: int, device: str, precision: str) -> BenchmarkJob:
-    """Outputs for a batch of prepared pictures that lie on the device."""
+    """Outputs for a batch of prepared images that lie on the device."""
     images = make_random_images(spec, batch_size).to(device)
 
     def job() -> Tensor:
@@ -357,7 +357,7 @@ def make_prediction_job(
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:
-    """Prepared pictures uint8 [count, C, H, W] with nothing in them."""
+    """Prepared images uint8 [count, C, H, W] with nothing in them."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, spec.channels, *spec.size), dtype=torch.uint8, generator=generator)
 
@@ -384,7 +384,7 @@ def make_block_limit(
 ) -> HardwareLimit:
     """The products of one block for a batch, nothing else done; with `training` those of its backward pass too.
 
-    A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
+    A fraction of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
     has no blocks, they are all its products.
     """
     every = [product for product in flops.list_matrix_products(config, all_tokens=True) if product.times]
@@ -424,7 +424,7 @@ def _make_operands(product: MatrixProduct, batch_size: int, dtype: torch.dtype, 
     return (x[0], w[0]) if stack == 1 else (x, w)
 
 
-# Pictures in files to read: drawn, as detailed as photographs, the same each time.
+# Images in files to read: drawn, as detailed as photographs, the same each time.
 
 JPEG_QUALITY = 90
 """Of the JPEG files."""

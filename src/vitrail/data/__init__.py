@@ -1,1 +1,1 @@
-"""Images and labels: sources, decoding, splits, augmentation, loading. Knows nothing of models."""
+"""Images and labels: sources, decoding, splits, augmentation, loading. Does not depend on models."""

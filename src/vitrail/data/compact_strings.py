@@ -1,4 +1,4 @@
-"""A million short texts, or paths, in little more memory than their letters."""
+"""Sequences of a million strings or paths in one UTF-8 buffer, without an object per string."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class CompactStrings(Sequence[str]):
-    """A fixed list of texts, kept as one block of UTF-8; surrogate escapes survive."""
+    """An immutable sequence of strings in one UTF-8 buffer; surrogate escapes are preserved."""
 
     def __init__(self, texts: Iterable[str]):
         parts = [text.encode("utf-8", "surrogateescape") for text in texts]
@@ -39,7 +39,7 @@ class CompactStrings(Sequence[str]):
 
 
 class RelativePaths(Sequence[Path]):
-    """Files by their names below one folder; a full name stays as it is."""
+    """Paths by their names relative to one folder; an absolute name stays absolute."""
 
     def __init__(self, root: Path, names: Sequence[str]):
         self.root = root

@@ -1,4 +1,4 @@
-"""Our own CSV files: text that a spreadsheet would run, or swallow, made plain, and lines that read back as written."""
+"""Write CSV cells safely against formula injection in spreadsheets, and read them back unchanged."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 
 
 def escape_cell(cell: str) -> str:
-    """The cell with an apostrophe before it if a spreadsheet would not take it as plain text."""
+    """Prefix a cell with an apostrophe if a spreadsheet would not treat it as plain text."""
     return "'" + cell if cell.startswith(FORMULA) else cell
 
 
 def unescape_cell(cell: str) -> str:
-    """The text that `guarded` was given."""
+    """The inverse of `escape_cell`."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
 
 
 def format_csv_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """One line of CSV for each row, ending in a line feed; names that hold a lone carriage return stay whole."""
+    """Format each row as a CSV line that ends in a line feed; a lone carriage return in a cell is quoted."""
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\r\n")  # only so does the module quote a lone carriage return
+    table = csv.writer(text, lineterminator="\r\n")  # only with this does the csv module quote a lone carriage return
     for row in rows:
         table.writerow(row)
         yield text.getvalue().removesuffix("\r\n") + "\n"

@@ -1,7 +1,6 @@
-"""Batches for training: which images, in which order, decoded in time.
+"""Load batches for training: small datasets decoded in memory, larger ones decoded by threads ahead of time.
 
-Small sets lie decoded in memory (`Resident`), larger ones are decoded by threads shortly before they are needed
-(`Streamed`). "Index" always means a row of the Source.
+"Index" always means a row of the Source.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from .random_crop import RandomResizedCrop
 from .sampler import StepIndices, iter_step_indices, make_random_keys
 from .source import Source
 
-PREFETCH_BATCHES = 2  # batches that are being decoded while one is trained on
-CHUNK = 8  # images that a thread takes at a time: few, so that all threads end a batch together
+PREFETCH_BATCHES = 2  # batches decoded ahead
+CHUNK = 8  # images per piece of work: few, so that all threads finish a batch together
 IMAGES_PER_STACK = 4096  # images of an array converted at a time
-LOST_FILES, LOST_SHARE = 10, 0.001  # a training stops when so many images vanish, and more than this fraction of all
+LOST_FILES, LOST_SHARE = 10, 0.001  # training stops at this many unreadable images that are more than this fraction
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step reads; smaller than asked for by the images that could no longer be read."""
+    """One training batch; images that could no longer be read are left out of it."""
 
     images: UInt8[Tensor, "B C H W"]
     targets: Tensor
@@ -45,7 +44,7 @@ class Batch:
 
     @property
     def random_keys(self) -> Int64[np.ndarray, " B"]:
-        """What the randomness of each image is keyed by: its row, and another number for each further copy."""
+        """Keys of each image's random numbers: its row, and a different key for each further copy."""
         return self.indices if self.copies is None else make_random_keys(self.indices, self.copies)
 
 
@@ -55,20 +54,20 @@ class ImageStore(Protocol):
 
     @property
     def indices(self) -> Int64[np.ndarray, " n"]:
-        """The rows held, in their order; no others may be asked for."""
+        """The rows held, in their order; no others may be requested."""
         ...
 
     def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
-        """The images of these rows of the source, in the order asked; cut as the epoch says, if they are to be."""
+        """The images of these rows of the source, in this order, randomly cropped for the epoch if configured."""
         ...
 
     def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
-        """As `take`, but returns at once; calling the result waits for the images."""
+        """As `take`, but asynchronous: calling the result waits for the images."""
         ...
 
 
 class InMemoryImageStore:
-    """Images decoded once and held in memory: the processor's, or a GPU's after `to`."""
+    """Images decoded once and held in memory, of the CPU or, after `to`, of a GPU."""
 
     def __init__(
         self,
@@ -83,12 +82,12 @@ class InMemoryImageStore:
         self._random_crop = random_crop
         self._interpolation = interpolation
         self._antialias = antialias
-        # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16.
+        # NumPy gathers a batch in 0.02 ms; torch, which wakes its threads, took up to 16 ms.
         self._values = images.numpy() if images.device.type == "cpu" else None
         self._positions = _position_table(self.indices)
 
     def to(self, device: str) -> InMemoryImageStore:
-        """The same images in the memory of a device, where their batches are then gathered and cut."""
+        """Copy the images to a device, where batches are then gathered and cropped."""
         return InMemoryImageStore(
             self.images.to(device), self.indices, self._random_crop, self._interpolation, self._antialias
         )
@@ -119,7 +118,7 @@ class InMemoryImageStore:
 
 
 def _position_table(indices: np.ndarray) -> np.ndarray:
-    """Where each row of the source lies; rows that are not held lie out of reach, so that asking for one fails."""
+    """Position of each row of the source; rows that are not held get an invalid position, so that access fails."""
     size = int(indices.max()) + 1 if len(indices) else 0
     places = np.full(size, np.iinfo(np.int64).max)
     places[indices] = np.arange(len(indices))
@@ -127,7 +126,7 @@ def _position_table(indices: np.ndarray) -> np.ndarray:
 
 
 class StreamingImageStore:
-    """Images decoded by threads whenever they are asked for.
+    """Images decoded by threads on request.
 
     Args:
         workers: decoding threads; with 0 a batch is decoded where it is waited for.
@@ -146,7 +145,7 @@ class StreamingImageStore:
     ):
         self.indices = indices
         self.lost: list[tuple[int, str]] = []
-        """(row, reason) of every image that could no longer be read when its turn came, in the order of the steps."""
+        """(row, reason) of every image that could no longer be read, in the order of the steps."""
         self._preprocessor = Preprocessor(source, spec, random_crop, training)
         self._shape = (spec.channels, spec.height, spec.width)
         self._workers = Workers(num_workers)
@@ -168,7 +167,7 @@ class StreamingImageStore:
     def start_readable_batch(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> Callable[[], tuple[Tensor, Int64[np.ndarray, " b"]]]:
-        """As `begin`, without the images that cannot be read any more: those left, and their places in `indices`.
+        """As `begin`, without images that cannot be read any more: the others, and their positions in `indices`.
 
         What is left out is named in `lost`, each row once, and nothing takes its place.
 
@@ -189,7 +188,7 @@ class StreamingImageStore:
         return readable
 
     def close(self) -> None:
-        """End the threads and drop what was begun; asking for images again starts new ones."""
+        """Stop the threads and drop pending work; the next request starts new threads."""
         self._workers.close()
 
     def _start_chunks(
@@ -236,16 +235,15 @@ def load_images(
     random_crop: RandomResizedCrop | None = None,
     training: bool = False,
 ) -> InMemoryImageStore | StreamingImageStore:
-    """These rows of a source, resident if their decoded images take at most `limit_bytes`, else streamed.
+    """Open rows of a source: resident if their decoded images take at most `limit_bytes`, else streamed.
 
     Args:
-        num_workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The
-            images
-            are the same bytes for any number.
-        random_crop: show a random part of each image, another one in each epoch; streamed images are cut before
-            they are
-            resized, resident ones out of the resized image.
-        training: allow what only a training may do: decode JPEGs smaller, and lose single images on the way.
+        num_workers: decoding threads, by default one per core; 0 decodes in the calling thread. The images are the
+            same bytes for any number.
+        random_crop: crop a random part of each image, a different one in each epoch; streamed images are cropped
+            before they are resized, resident ones after.
+        training: allow what only training may do: decode JPEGs at reduced size, and skip images that became
+            unreadable.
 
     Raises:
         DataError: an image cannot be read (at once when resident, else when its batch is taken).
@@ -280,17 +278,17 @@ def iter_batches(
     rank: int = 0,
     world_size: int = 1,
 ) -> Iterator[tuple[int, int, Batch]]:
-    """Endless (step, epoch, batch), beginning with `start_step` exactly as an unbroken run would go on.
+    """Iterate endlessly over (step, epoch, batch) from `start_step` on, exactly as an uninterrupted run would.
 
-    Every epoch has its own order, drawn from (seed, epoch); see `order.shares`. Closing the iterator ends the threads
-    that decode ahead.
+    Every epoch has its own order, drawn from (seed, epoch); see `sampler`. Closing the iterator stops the threads that
+    decode ahead.
 
     Args:
-        targets: one per image held, in the order of `pictures.indices`.
+        targets: one per image held, in the order of `images.indices`.
         batch_size: images per step, of all ranks together and with their repeats.
-        repeats: how often each image is in its batch, each time with another key.
+        repeats: how often each image is in its batch, each time with another key (repeated augmentation).
         blocks: the shard that each image held lies in; shards are then read a few at a time.
-        rank, world_size: which part of each batch is wanted, of how many; all of it unless said.
+        rank, world_size: this process and their number; each gets an equal part of each batch, by default all of it.
 
     Raises:
         UsageError: as many targets as images are needed, and at least one; a batch that cannot be shared out.
@@ -315,7 +313,7 @@ def iter_batches(
 
 
 def _start_batch(store: ImageStore, step: StepIndices) -> Callable[[], tuple[Tensor, np.ndarray]]:
-    """Start on a batch; what is asked for waits for its images and says which places of the share they have."""
+    """Start loading a batch; calling the result waits for its images and their positions in the rank's part."""
     rows = store.indices[step.places]
     if isinstance(store, StreamingImageStore):
         return store.start_readable_batch(rows, step.epoch, step.copies)

@@ -1,7 +1,8 @@
-"""Images made ready for a model: exactly as prediction does it, or, in training, decoded no larger than needed.
+"""Preprocess images: resize, crop and normalise to an ImageSpec, and the faster decoding that training may use.
 
-The way of training: read the file, cut a box out of it if asked to, resize once. A plain JPEG is decoded at the largest
-reduction that leaves at least as many pixels as the model reads; everything else is decoded as always.
+In training, an image is read, cropped to a box if there is one, and resized once; a JPEG is decoded at the largest
+reduction that leaves at least as many pixels as the model reads. Everything up to `normalize` is uint8, so that a
+preprocessed image is the same bytes wherever it was prepared.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from .decoding.jpeg import ReducibleJpeg, choose_reduction, open_reducible_jpeg
 from .random_crop import RandomResizedCrop
 from .source import ImageInput, Source
 
-CHECKSUM_TAIL_BYTES = 4096  # bytes at the end of a file that tell it from another
+CHECKSUM_TAIL_BYTES = 4096  # bytes at the end of a file that identify its contents
 
 
 class CropBox(NamedTuple):
-    """A part of an image, in its pixels."""
+    """A rectangle of an image, in pixels."""
 
     top: int
     left: int
     height: int
     width: int
     is_flipped: bool = False
-    """Whether the resized part is mirrored left to right."""
+    """Whether the resized crop is flipped horizontally."""
 
 
 class Preprocessor:
-    """Makes rows of a source ready; several threads may call it at once.
+    """Decodes and resizes rows of a source; thread-safe.
 
     Args:
-        cut: show only what it cuts out of each image; this is for training.
+        cut: a random crop of each image; for training.
         training: allow the reduced decoding, and refuse files that change between two readings.
     """
 
@@ -54,7 +55,7 @@ class Preprocessor:
         self._spec = spec
         self._random_crop = random_crop
         self._training = training or random_crop is not None
-        self._checksums = np.zeros(len(source) if self._training else 0, np.uint64)  # what each row's file was at first
+        self._checksums = np.zeros(len(source) if self._training else 0, np.uint64)  # of each row's file, first reading
 
     def fill_batch(
         self,
@@ -64,10 +65,10 @@ class Preprocessor:
         keys: Int64[np.ndarray, " B"],
         epoch: int,
     ) -> dict[int, DataError]:
-        """Put the image of `rows[place]` into `images[place]` for each place; what cannot be read comes back.
+        """Write the image of `rows[place]` to `images[place]` for each place; return what cannot be read.
 
         Args:
-            keys: what the cut of each image is drawn by.
+            keys: keys of the random crops.
         """
         failed: dict[int, DataError] = {}
         encoded: dict[int, ReducibleJpeg] = {}
@@ -93,7 +94,7 @@ class Preprocessor:
         return failed
 
     def _open_image(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
-        """Ready already if this is no training; else a JPEG with its pixels still encoded, or decoded values."""
+        """The preprocessed image outside training; in training a JPEG still encoded, or decoded values."""
         picture = self._images[row]
         if not self._training:
             return preprocess_image(picture, self._spec)
@@ -108,7 +109,7 @@ class Preprocessor:
         return _decode_values(content, self._spec, picture)
 
     def _check_unchanged(self, row: int, content: bytes, image: ImageInput) -> None:
-        """Refuse a file that is not what it was when it was first read: its label may belong to the other one."""
+        """Refuse a file that changed since it was first read: its label may belong to the old contents."""
         mark = np.uint64(len(content) << 32 | crc32(content[-CHECKSUM_TAIL_BYTES:]))
         if self._checksums[row] not in (0, mark):
             before = int(self._checksums[row]) >> 32
@@ -136,7 +137,7 @@ class Preprocessor:
         by = choose_reduction(_oversampling(jpeg, box, self._spec))
         try:
             values = jpeg.decode(by)
-        except ValueError:  # the exact decoder knows whether it can be used
+        except ValueError:  # the full decoder decides whether it can be used
             return self._crop_and_resize(_decode_values(jpeg.data, self._spec, image), box)
         if box is not None:
             box = scale_box(box, by)
@@ -145,7 +146,7 @@ class Preprocessor:
         return self._crop_and_resize(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, image), box)
 
     def _crop_and_resize(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
-        """Decoded values as the model reads them: the box resized, or all of it fitted."""
+        """Resize the box of decoded values, or fit the whole image."""
         if box is None:
             return fit_array_to_tensor(values, self._spec).numpy()
         cut = values[box.top : box.top + box.height, box.left : box.left + box.width]
@@ -155,7 +156,7 @@ class Preprocessor:
 
 
 def scale_box(box: CropBox, factor: int) -> CropBox:
-    """What a box covers of the image whose sides are divided by `factor`, to the nearest pixel."""
+    """Scale a box to an image whose sides are divided by `factor`, to the nearest pixel."""
     top, left, bottom, right = (
         (2 * edge + factor) // (2 * factor) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
@@ -163,8 +164,8 @@ def scale_box(box: CropBox, factor: int) -> CropBox:
 
 
 def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> float:
-    """How many times as many pixels there are as are needed, along the side where they are fewest."""
-    if not spec.antialias:  # single pixels are looked up: averaging beforehand would change what they are
+    """Ratio of available to needed pixels along the side where it is smaller."""
+    if not spec.antialias:  # single pixels are sampled: averaging beforehand would change them
         return 1.0
     if box is not None:
         return min(box.height / spec.height, box.width / spec.width)
@@ -175,7 +176,7 @@ def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> 
 def _decode_values(
     content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, image: ImageInput
 ) -> UInt8[np.ndarray, "H W C"]:
-    """Decoded and with the model's channels and range; an error names the image."""
+    """Decode with the model's channels and range; an error names the image."""
     try:
         return convert_image(content, spec) if isinstance(content, DecodedImage) else decode_image(content, spec)
     except DataError as error:
@@ -186,50 +187,48 @@ def _image_name(image: ImageInput) -> str:
     return str(image) if isinstance(image, Path | np.ndarray) else image.name
 
 
-# The one resize, crop and normalisation: from decoded pixels to what the ImageSpec describes.
-#
-# Everything up to `normalise` is uint8, so that a prepared image is the same bytes wherever it was prepared.
+# -- Resize, crop and normalise decoded pixels.
 
 MAX_ASPECT_RATIO = 6
-"""A side so many times the other is too long to be drawn in its own shape."""
+"""Aspect ratio from which an image is not drawn in its own shape."""
 
 
 def preprocess_image(image: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
     """Decode one image and fit it to the spec.
 
     Raises:
-        DataError: see `decode`.
+        DataError: see `decode_image`.
     """
     return fit_array_to_tensor(decode_image(image, spec), spec)
 
 
 def fit_array_to_tensor(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
-    """Fit one decoded image to the spec; of a large one no copy is made on the way."""
+    """Fit one decoded image to the spec, without a copy of a large one."""
     return fit_images(to_channels_first(values), spec)[0].contiguous()
 
 
 def to_channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C H W"]:
-    """A view in the layout that is resized fastest."""
+    """A view in the layout that torch resizes fastest."""
     return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]
 
 
 def preprocess_stack(images: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
-    """Many images of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
+    """Preprocess images of one shape at once to uint8 [B, C, h, w], the same bytes as `preprocess_image` of each."""
     values = images[..., None] if images.ndim == 3 else images
     return fit_images(to_batch_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
 
 
 def to_batch_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
-    """Channels come first, in one block of memory; a copy is made only where the layout or read-only memory asks."""
+    """Convert to a tensor [B, C, H, W]; copies only where the layout or read-only memory requires it."""
     return torch.from_numpy(np.require(values.transpose(0, 3, 1, 2), requirements=["C", "W"]))
 
 
 def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
-    """Bring images to the spec's size by its way of fitting.
+    """Fit images to the spec's size.
 
-    squash: both sides to the size over the spec's crop_fraction, then the centre. crop: the smallest image that
-    covers the same, then its centre. pad: the largest image that the size contains, in the middle of black. Odd
-    pixels go to the lower right.
+    squash: resize both sides to the size over the spec's crop_fraction, then centre crop. crop: keep the aspect ratio
+    and cover that size, then centre crop. pad: keep the aspect ratio inside the size, centred on black. Odd pixels go
+    to the lower right.
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
@@ -249,10 +248,10 @@ def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tenso
 
 
 def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:
-    """How many rows and columns of an image's own pixels the model's rows and columns stand for.
+    """Rows and columns of an image's own pixels that the model's rows and columns correspond to.
 
-    squash: as many as the image has, less what crop_fraction leaves out; a strip that nobody could draw, one side
-    more than six times the other, stands for the model's own. crop: less. pad: more, for the border.
+    squash: those of the image, less what crop_fraction leaves out; the model's own for a strip with one side more than
+    six times the other, which is too long to be drawn. crop: fewer. pad: more, for the border.
     """
     if spec.fit == "squash":
         if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
@@ -266,10 +265,10 @@ def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float
 
 
 def crop_for_display(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt8[np.ndarray, "h w C"]:
-    """The part of an image that the model sees, in the image's own shape and pixels, never enlarged.
+    """Crop to the part of an image that the model sees, in its own aspect ratio, never enlarged.
 
     Args:
-        shorter: pixels of its shorter side at most.
+        shorter: largest length of the shorter side, in pixels.
     """
     rows, columns = visible_size(values.shape[0], values.shape[1], spec)
     scale = min(1.0, shorter / min(rows, columns))
@@ -302,7 +301,7 @@ def resize_batch(
     if not antialias:
         resized = F.interpolate(images.float(), size=size, mode=interpolation, align_corners=False, antialias=False)
         return resized.round_().clamp_(0, 255).to(torch.uint8)
-    # channels_last is the fast path, and the plain layout trips over columns of one pixel (torch 2.13)
+    # channels_last is the fast path, and the plain layout fails for images of one column (torch 2.13)
     images = images.contiguous(memory_format=torch.channels_last)
     return F.interpolate(images, size=size, mode=interpolation, antialias=True).contiguous()
 

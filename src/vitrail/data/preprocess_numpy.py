@@ -1,7 +1,7 @@
-"""The resize and crop of `transforms` in numpy alone, for doors that must not wait for torch: the same grey levels.
+"""The resize and crop of `preprocess` in NumPy alone, for interfaces that must start without torch.
 
-Antialiased images come out byte for byte as torch makes them: its kernel for uint8 computes in whole numbers, and so
-does this. Not antialiased, the sums are rounded once, and a value that lies between two levels may fall to either.
+Antialiased images are byte for byte those of torch, whose uint8 kernel also computes in integers. Without
+antialiasing, sums are rounded once, and a value halfway between two levels may be rounded either way.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from jaxtyping import Float64, Int64, UInt8
 from ..spec import ImageSpec, Interpolation
 
 KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
-"""How far a pixel's weight goes to either side, in pixels of the smaller image."""
+"""Half-width of each interpolation kernel, in pixels of the smaller image."""
 MAX_WEIGHT = 1 << 15
-"""Weights are whole numbers below this."""
+"""Integer weights are below this."""
 
 
 def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
-    """(height, width) that an image is resized to before its centre is cut out, or a border is laid around it."""
+    """(height, width) to which an image is resized before it is centre-cropped or padded."""
     height, width = size
     if spec.fit == "squash":
         return spec.resize_size
@@ -31,7 +31,7 @@ def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, in
 
 
 def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.ndarray, "h w C"]:
-    """Bring a decoded image to the spec's size by its way of fitting, as `transforms.fit` does."""
+    """Fit a decoded image to the spec's size, as `preprocess.fit_images` does."""
     if image.shape[:2] == spec.size and spec.crop_fraction == 1:
         return image
     resized = resize_array(
@@ -48,7 +48,7 @@ def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.nd
 def resize_array(
     image: UInt8[np.ndarray, "H W C"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
 ) -> UInt8[np.ndarray, "h w C"]:
-    """Resize as `transforms.resize` does: columns first, then rows; an equal size is left as it is."""
+    """Resize as `preprocess.resize_batch` does: columns first, then rows; an equal size returns the image untouched."""
     if not antialias:
         columns = _resize_axis_nearest(image.astype(np.float64), 1, size[1], interpolation)
         exact = _resize_axis_nearest(columns, 0, size[0], interpolation)
@@ -61,7 +61,7 @@ def resize_array(
 def _resize_axis_antialiased(
     values: UInt8[np.ndarray, "H W C"], axis: int, size: int, interpolation: Interpolation
 ) -> np.ndarray:
-    """One axis, every new pixel a weighted sum of all old ones that it covers, rounded to whole grey levels."""
+    """Resize one axis with antialiasing: a weighted sum of all pixels covered, rounded to whole grey levels."""
     old = values.shape[axis]
     if old == size:
         return values
@@ -69,7 +69,7 @@ def _resize_axis_antialiased(
     whole, precision = quantize_weights(weights)
     shape = list(values.shape)
     shape[axis] = size
-    total = np.full(shape, 1 << (precision - 1), np.int32)  # one half, so that what is cut off rounds
+    total = np.full(shape, 1 << (precision - 1), np.int32)  # one half, so that truncation rounds
     for tap in range(whole.shape[1]):
         pixels = np.take(values, np.minimum(first + tap, old - 1), axis).astype(np.int32)
         total += pixels * _broadcast_along(whole[:, tap], axis)
@@ -79,7 +79,7 @@ def _resize_axis_antialiased(
 def resize_coefficients(
     old: int, size: int, interpolation: Interpolation
 ) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, "n t"]]:
-    """For each new pixel the first old one that it covers, and the weights from there on, which sum to 1."""
+    """For each output pixel the first input pixel that it covers, and the weights from there on, which sum to 1."""
     scale = old / size
     reach = KERNEL_SUPPORT[interpolation] * max(scale, 1.0)
     centre = scale * (np.arange(size) + 0.5)
@@ -92,7 +92,7 @@ def resize_coefficients(
 
 
 def quantize_weights(weights: Float64[np.ndarray, "n t"]) -> tuple[np.ndarray, int]:
-    """The weights as whole numbers int32, and how many bits stand behind their point: as many as fit 16 bits."""
+    """Fixed-point weights, int32, and their number of fractional bits: the most that fit 16 bits."""
     largest, precision = float(weights.max()), 0
     while precision < 22 and int(0.5 + largest * (1 << (precision + 1))) < MAX_WEIGHT:
         precision += 1
@@ -101,7 +101,7 @@ def quantize_weights(weights: Float64[np.ndarray, "n t"]) -> tuple[np.ndarray, i
 
 
 def _resize_axis_nearest(values: np.ndarray, axis: int, size: int, interpolation: Interpolation) -> np.ndarray:
-    """One axis, every new pixel from the nearest old ones alone; those beyond the edge are the edge."""
+    """Resize one axis without antialiasing, from the nearest pixels alone; the edge is repeated."""
     old = values.shape[axis]
     place = (np.arange(size) + 0.5) * (old / size) - 0.5
     if interpolation == "bilinear":
@@ -117,7 +117,7 @@ def _resize_axis_nearest(values: np.ndarray, axis: int, size: int, interpolation
 
 
 def _interpolation_kernel(distance: np.ndarray, interpolation: Interpolation, a: float) -> np.ndarray:
-    """The weight of a pixel so far away (Keys 1981 for bicubic, whose free number is a)."""
+    """The kernel at a distance (bicubic: Keys 1981, with its free parameter a)."""
     if interpolation == "bilinear":
         return np.maximum(1 - distance, 0)
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1

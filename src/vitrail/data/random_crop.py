@@ -1,4 +1,4 @@
-"""Which part of an image a step is shown, and which way round, by numbers that belong to the image alone."""
+"""Random resized crops and flips (Szegedy et al. 2015), drawn per image: independent of batch and order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..randomness import uniform
 
 TRIES = 10
 CROP_DRAWS = 2 * TRIES + 2
-"""Numbers that one rectangle takes: an area and a shape a try, then its row and its column."""
+"""Random numbers per rectangle: an area and an aspect ratio for each try, then its row and its column."""
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Cuts rectangles of random area and shape out of images of any size; they are resized to the model's afterwards.
+    """Draws rectangles of random area and aspect ratio for images of any size (RandomResizedCrop).
 
-    Ten tries of an area and a width-to-height ratio; the first that fits lies anywhere in the image with equal
+    Ten tries of an area and a width-to-height ratio; the first that fits is placed anywhere in the image with equal
     chance. If none fits, the largest rectangle of an allowed ratio in the middle.
 
     Source: Szegedy et al. 2015, section 6; the distribution is that of torchvision's RandomResizedCrop.
@@ -31,7 +31,7 @@ class RandomResizedCrop:
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Smallest and largest width over height; its logarithm is uniform."""
     mirror: bool = False
-    """Whether half of the cut images are mirrored left to right, after their resizing."""
+    """Whether half of the crops are flipped horizontally, after resizing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -50,7 +50,7 @@ class RandomResizedCrop:
         return np.concatenate([corners, sides], axis=1)
 
     def draw_flips(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
-        """Which images are mirrored in this epoch; it depends on an image's index alone."""
+        """Which images are flipped in this epoch; it depends on an image's index alone."""
         if not self.mirror:
             return np.zeros(len(indices), dtype=bool)
         return uniform(self.seed, "mirror", epoch, indices, 1)[:, 0] < 0.5
@@ -86,5 +86,5 @@ def first_fitting_size(
 
 
 def draw_positions(keys: Float64[np.ndarray, "n draws"], margins: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
-    """(top, left) in 0..room, each as likely, by the two numbers that follow the tries."""
+    """(top, left), uniform in 0..room, from the two random numbers that follow the tries."""
     return (keys[:, 2 * TRIES : CROP_DRAWS] * (margins + 1)).astype(np.int64)

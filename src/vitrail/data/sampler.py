@@ -1,4 +1,4 @@
-"""Which images each step of a training reads: a function of the seed, the epoch and the step, and of nothing else."""
+"""The sampler: which images each training step reads, as a function of seed, epoch and step alone."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..errors import UsageError
 from ..randomness import uniform
 
 SHUFFLED_SHARDS = 8  # shards whose images are mixed with each other
-REPEAT_KEY_OFFSET = 2**40  # keys of further copies lie beyond every row
+REPEAT_KEY_OFFSET = 2**40  # keys of further copies are larger than every row index
 
 
 class StepIndices(NamedTuple):
-    """What one step reads, or one rank's part of it."""
+    """The images of one step, or one rank's part of them."""
 
     step: int
     epoch: int
     places: Int64[np.ndarray, " B"]
-    """Where the images stand in the list of those held, 0..n-1."""
+    """Positions of the images in the list of those held, 0..n-1."""
     copies: Int64[np.ndarray, " B"]
     """Which copy of its image each is; all 0 unless images are repeated."""
 
@@ -37,11 +37,10 @@ def iter_step_indices(
     rank: int = 0,
     world_size: int = 1,
 ) -> Iterator[StepIndices]:
-    """Endless, from `start_step` on.
+    """Iterate endlessly over batches of indices, from `start_step` on.
 
-    An epoch shows each image once (`repeats` times in the same batch); its last incomplete batch is left out, and
-    with fewer images than a batch holds, a batch is all of them. The batch of all ranks is the same for any
-    `world_size`;
+    An epoch shows each image once (`repeats` times in the same batch); its last incomplete batch is dropped, and with
+    fewer images than `batch_size`, a batch is all of them. The batch of all ranks is the same for any `world_size`;
     rank k has the k-th of its equal parts.
 
     Raises:
@@ -68,10 +67,10 @@ def iter_step_indices(
 def shuffle_epoch(
     rows: Int64[np.ndarray, " n"], seed: int, epoch: int, blocks: Int64[np.ndarray, " n"] | None = None
 ) -> Int64[np.ndarray, " n"]:
-    """Places 0..n-1 in the order of an epoch: sorted by one random number per row, which no other row changes.
+    """The order of an epoch: positions 0..n-1 sorted by one random number per row, independent of other rows.
 
-    With `blocks` (the shard of each row) the shards too are put in a random order, and only the images of `WINDOW`
-    successive ones are mixed with each other, so that few files are read at a time and each is read once an epoch.
+    With `blocks` (the shard of each row) the shards too are shuffled, and only the images of some successive ones are
+    mixed with each other, so that few files are read at a time and each is read once an epoch.
     """
     numbers = uniform(seed, "order", epoch, rows, 1)[:, 0]
     if blocks is None:
@@ -82,7 +81,7 @@ def shuffle_epoch(
 
 
 def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
-    """What the randomness of each image in a batch is keyed by: its row, and another number for each further copy."""
+    """Keys of each image's random numbers: its row, and a different key for each further copy."""
     return rows + copies * REPEAT_KEY_OFFSET
 
 

@@ -1,4 +1,4 @@
-"""Splits in the folder of a run: written once, read again for the same images, and refused for others."""
+"""Write the splits of a run to a CSV file, and read them again for the same images; other images are refused."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ RowIndices = NDArray[np.int64]
 
 
 def write_splits(path: Path, source: Source, splits: Mapping[str, RowIndices]) -> None:
-    """Keep splits as a CSV of `id,split,target`, so that they outlive a changed order of files.
+    """Write splits as a CSV of `id,split,target`, independent of the order of files.
 
-    `target` is a checksum of what the image shows: `read` knows by it that an image still shows the same.
+    `target` is a checksum of the image's target, by which a changed label is detected when the splits are read.
 
     Raises:
-        DataError: two images have the same id, so that they could not be told apart again.
+        DataError: two images have the same id, so that they could not be distinguished again.
     """
     text = "".join(format_csv_lines(chain([SPLIT_COLUMNS], _iter_split_rows(source, splits))))
     write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
 def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tuple[str, ...]]:
-    """The splits that `write` kept, for the same images wherever they stand now, and a sentence if some are gone.
+    """Read written splits for the same images in any order, with a note if some are missing.
 
-    As many images may be gone as may vanish while a training runs; they are left out.
+    As many images may be missing as may become unreadable during a training; they are left out.
 
     Raises:
-        DataError: more are gone, an image shows something else now, or a line is not `id,split,target`.
+        DataError: more are missing, an image has another target now, or a line is not `id,split,target`.
     """
     rows = {name: row for row, name in enumerate(source.ids)}
     marks = _target_checksums(source, np.arange(len(source)))
@@ -67,7 +67,7 @@ def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tupl
 
 
 def read_split_rows(path: Path, source: Source, split: str) -> RowIndices:
-    """Of another source, the rows whose images `write` kept in a split, under the same id and showing the same."""
+    """Rows of another source whose images are in a written split, with the same id and the same target."""
     kept = {name: mark for name, found, *marks in _iter_split_lines(path) for mark in marks if found == split}
     marks = _target_checksums(source, np.arange(len(source)))
     return np.array([row for row, name in enumerate(source.ids) if kept.get(name) == marks[row]], dtype=np.int64)
@@ -114,7 +114,7 @@ def _iter_split_rows(source: Source, splits: Mapping[str, RowIndices]) -> Iterat
 
 
 def _target_checksums(source: Source, rows: RowIndices) -> list[str]:
-    """A checksum of what each image shows, in eight letters."""
+    """A checksum of each image's target, in eight hexadecimal digits."""
     targets = source.targets[rows]
     if targets.dtype.kind == "f":
         targets = np.where(np.isnan(targets), np.float32(np.nan), targets + 0)  # one NaN, one zero

@@ -1,8 +1,8 @@
-"""Which images are trained on, which are watched meanwhile, and which are kept for the end.
+"""Split a dataset into train, val and test, or into folds: stratified, by groups, and reproducible.
 
-Published splits are respected. What is missing is carved out of the training images: classes, labels and numbers in
-proportion, whole groups only, decided by the seed and each image's id: another order of the same images changes
-nothing, and where some are added the others stay on their side as far as proportions allow.
+Published splits are respected. Missing ones are taken out of the training images, stratified by class, label or
+number, with whole groups, as a function of the seed and each image's id: the order of the images does not matter, and
+added images move the others only as far as proportions require.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
     class, label or range of numbers alike, rounded so that the sizes add up. Each class keeps at least one image in
     train. Images of one group stay together. A fraction of 0 gives an empty split.
 
-    With `settings.folds` all images but a published test are parted into so many folds. Fold number `settings.fold`
-    is the test split and val is carved out of the others; where there is a published test, it stays the test and the
-    fold is val. A published val is parted with the rest then.
+    With `settings.folds` all images but a published test are split into so many folds. Fold `settings.fold` is the
+    test split and val is taken out of the others; where there is a published test, it stays the test and the fold is
+    val. A published val is then split with the rest.
 
     Raises:
         UsageError: fractions that leave nothing to train on, or more folds than can be filled.
@@ -59,15 +59,15 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
 
 
 def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:
-    """All images but a published test, in k parts of the same size that show the same; groups stay whole.
+    """Split all images but a published test into k stratified folds of equal size; groups stay whole.
 
-    The same seed gives the same parts, whichever of them is asked for.
+    The same seed gives the same folds.
 
     Args:
-        column: a further column of the source, whose values each part shows in proportion too.
+        column: a further column of the source to stratify by.
 
     Raises:
-        UsageError: fewer images, or groups, than parts.
+        UsageError: fewer images, or groups, than folds.
     """
     rows = _rows_for_folds(source)
     things = "pictures" if source.groups is None else "groups"
@@ -84,7 +84,7 @@ def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowI
 
 
 def _rows_for_folds(source: Source) -> RowIndices:
-    """What folds part: published train and val together, or else all but a published test."""
+    """The images to split into folds: published train and val together, or else all but a published test."""
     given = {split: np.asarray(rows, dtype=np.int64) for split, rows in source.splits.items()}
     if "train" in given:
         return np.union1d(given["train"], given.get("val", np.zeros(0, dtype=np.int64)))
@@ -92,7 +92,7 @@ def _rows_for_folds(source: Source) -> RowIndices:
 
 
 def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[str, ...]:
-    """A sentence if splits share groups, so that a result would be too good; else nothing."""
+    """A message if splits share groups, so that a result would be too good; else an empty string."""
     if source.groups is None:
         return ()
     groups = number_groups(source.groups)
@@ -103,7 +103,7 @@ def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[
     if not shared.any():
         return ()
     everyone = np.sort(np.concatenate(list(splits.values())))
-    row = everyone[shared[groups[everyone]].argmax()]  # the first image that a person will look for
+    row = everyone[shared[groups[everyone]].argmax()]  # the first image in the order of the source
     first, second, *_ = (split for split, has in zip(splits, owners[groups[row]], strict=True) if has)
     more = f" ({np.count_nonzero(shared):,} such groups in all)" if shared.sum() > 1 else ""
     sentence = (
@@ -114,14 +114,14 @@ def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[
 
 
 def remove_rows(splits: Mapping[str, RowIndices], rows: RowIndices) -> dict[str, RowIndices]:
-    """The same splits less some rows; nobody else is renumbered, so their randomness stays the same."""
+    """Remove rows from splits; other rows keep their index, so their random numbers stay the same."""
     return {split: members[~np.isin(members, rows)] for split, members in splits.items()}
 
 
 def _split_train_rows(
     source: Source, pool: RowIndices, wanted: Mapping[str, float], seed: int, column: str = ""
 ) -> dict[str, RowIndices]:
-    """Split `pool` into train and the wanted splits."""
+    """Split `pool` into train and the missing splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)
     keys = _draw_keys(source, pool, seed, "split")
@@ -133,7 +133,7 @@ def _split_train_rows(
 def _assign_parts(
     source: Source, rows: RowIndices, shown: np.ndarray, keys: np.ndarray, fractions: np.ndarray
 ) -> RowIndices:
-    """Which part each row belongs to, by the way of dealing that the targets and groups ask for."""
+    """The split of each row, by the method that fits the targets and groups."""
     groups = None if source.groups is None else number_groups(source.groups[rows])
     if groups is not None and groups.max(initial=-1) + 1 < len(rows):
         places, kinds = np.nonzero(shown) if shown.ndim == 2 else (np.arange(len(rows)), shown)
@@ -153,19 +153,16 @@ def _draw_keys(source: Source, rows: RowIndices, seed: int, purpose: str) -> Flo
     return uniform(seed, purpose, 0, numbers[rows], 1)[:, 0]
 
 
-# Deal images out to splits so that every split shows every class and label in proportion.
-#
-# Plain arrays in and out: what each image shows, a random key in [0, 1) per image, and the fraction of each
-# split, the first of which (train) gets what rounding leaves. All of it is done in seconds for a million images.
+# -- Stratified allocation on plain arrays: the strata of each image, a random key in [0, 1) per image, and the
+# fraction of each split, of which the first (train) gets the remainder. A million images take seconds.
 
 
 def assign_stratified(
     strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
 ) -> Int64[np.ndarray, " n"]:
-    """The split of each image: per class in the order of the keys, the first split keeping at least one of each.
+    """Stratified split: per class in the order of the keys; the first split gets at least one image of each class.
 
-    What rounding takes from a split in one class is given back in the next, so that sizes add up over many small
-    classes.
+    Rounding errors of a split are carried over to the next class, so that sizes add up over many small classes.
     """
     share = np.zeros(len(strata), dtype=np.int64)
     owed = np.zeros(len(fractions))
@@ -181,9 +178,9 @@ def assign_stratified(
 
 
 def assign_folds(strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " n"]:
-    """The fold of each image: class after class in the order of the keys, one to each fold in turn.
+    """Stratified folds: class after class in the order of the keys, one image to each fold in turn.
 
-    Folds differ by at most one image, in all and of every class.
+    Folds differ by at most one image, in total and per class.
     """
     share = np.empty(len(strata), dtype=np.int64)
     share[np.lexsort((keys, strata))] = np.arange(len(strata)) % k
@@ -193,16 +190,16 @@ def assign_folds(strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"
 def assign_iterative_stratified(
     positive: Bool[np.ndarray, "n K"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
 ) -> Int64[np.ndarray, " n"]:
-    """The split of each image when it may show several of K labels: the rarest label is dealt out first.
+    """Iterative stratification (Sechidis et al. 2011) for multilabel targets: the rarest label is allocated first.
 
-    Again and again the label with the fewest images left is taken, and each of its images goes to the split that
-    still wants most of it; of equals, to the one that wants most images. All images of one label are dealt at
-    once, which gives the counts that one after another would.
+    Repeatedly the label with the fewest images left is taken, and each of its images goes to the split that still
+    needs most of it; of equals, to the one that needs most images. All images of one label are allocated at once,
+    which gives the same counts as one after another.
 
     Source: Sechidis, Tsoumakas and Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
     """
     order = np.argsort(keys, kind="stable")
-    shown = np.asfortranarray(positive[order])  # labels are looked at one by one
+    shown = np.asfortranarray(positive[order])  # labels are processed one by one
     share = np.full(len(order), -1)
     left = shown.sum(0)  # [K]
     wanted, room = fractions[:, None] * left, fractions * len(order)  # [s, K], [s]
@@ -213,7 +210,7 @@ def assign_iterative_stratified(
         taken = np.stack([shown[members[share[members] == split]].sum(0) for split in range(len(fractions))])
         wanted, left = wanted - taken, left - taken.sum(0)
         room = room - np.bincount(share[members], minlength=len(fractions))
-    rest = np.flatnonzero(share < 0)  # they show nothing
+    rest = np.flatnonzero(share < 0)  # images without labels
     _assign_counts(share, rest, _allocate_counts(room, room, len(rest)))
     found = np.empty_like(share)
     found[order] = share
@@ -227,17 +224,17 @@ def assign_groups(
     fractions: Float64[np.ndarray, " s"],
     groups: Int64[np.ndarray, " n"],
 ) -> Int64[np.ndarray, " n"]:
-    """As the others, whole groups only: the largest first, each to the split that then misses its classes least.
+    """Stratified split of whole groups: greedy, the largest group first, each to the split that needs it most.
 
-    A split misses the square of the fractions of every class, and of all images, that it has not got yet. Greedy, so
-    proportions hold as well as the sizes of groups allow. The first split is never left empty, nor any other while
-    there are groups enough: the last ones go to splits that have none.
+    The need of a split is the sum of squares of the missing fractions of every class and of all images. Proportions
+    hold as well as the sizes of groups allow. The first split is never left empty, nor any other while there are
+    groups enough: the last ones go to splits that have none.
 
     Args:
-        rows, strata: image rows[i] shows strata[i]; an image may stand there often, once or not at all.
-        groups: number of each image's group, from `numbered`.
+        rows, strata: image rows[i] is in strata[i]; an image may occur any number of times.
+        groups: index of each image's group.
     """
-    everything = int(strata.max(initial=-1)) + 1  # one more stratum, of which each image is one
+    everything = int(strata.max(initial=-1)) + 1  # one more stratum, which every image is in
     of, kinds, counts = _count_strata_by_group(
         groups[np.concatenate([rows, np.arange(len(groups))])],
         np.concatenate([strata, np.full(len(groups), everything)]),
@@ -246,7 +243,7 @@ def assign_groups(
     totals = np.bincount(kinds, counts, everything + 1)
     missing = [(fraction * totals).tolist() for fraction in fractions.tolist()]
     ends = np.searchsorted(of, np.arange(groups.max(initial=-1) + 2)).tolist()
-    gains = (counts / totals[kinds] ** 2).tolist()  # what one missing image of this stratum is worth to the group
+    gains = (counts / totals[kinds] ** 2).tolist()  # weight of one missing image of this stratum
     inside, amounts = kinds.tolist(), counts.tolist()
     home = np.zeros(len(ends) - 1, dtype=np.int64)
     empty = set(np.flatnonzero(fractions > 0).tolist())
@@ -263,13 +260,13 @@ def assign_groups(
 
 
 def number_groups(groups: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Groups of any kind as numbers 0, 1, ... in the order in which they first appear."""
+    """Encode groups as integers 0, 1, ... in order of first appearance."""
     numbers: dict[object, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()], dtype=np.int64)
 
 
 def _members_by_stratum(strata: np.ndarray, keys: np.ndarray) -> list[np.ndarray]:
-    """Places of each stratum's members, in the order of their keys."""
+    """Positions of each stratum's members, in the order of their keys."""
     if not len(strata):
         return []
     order = np.lexsort((keys, strata))
@@ -277,7 +274,7 @@ def _members_by_stratum(strata: np.ndarray, keys: np.ndarray) -> list[np.ndarray
 
 
 def _allocate_counts(wanted: np.ndarray, room: np.ndarray, n: int) -> np.ndarray:
-    """How many of n each split gets if they go one by one to the split that wants most, of equals to the roomiest."""
+    """How many of n each split gets if they go one by one to the split that needs most, of equals to the largest."""
     falling = np.sort(wanted)[::-1]
     levels = (np.cumsum(falling) - n) / np.arange(1, len(wanted) + 1)  # what would be left if only the first j got any
     level = levels[np.flatnonzero(falling >= levels)[-1]]
@@ -294,23 +291,23 @@ def _assign_counts(share: np.ndarray, members: np.ndarray, sizes: np.ndarray) ->
 def _count_strata_by_group(
     groups: np.ndarray, strata: np.ndarray, kinds: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(group, stratum, how often) for every pair that occurs, sorted by group."""
+    """(group, stratum, count) for every pair that occurs, sorted by group."""
     pairs, counts = np.unique(groups * kinds + strata, return_counts=True)
     return pairs // kinds, pairs % kinds, counts
 
 
 def _groups_by_size(groups: np.ndarray, keys: np.ndarray) -> list[int]:
-    """Numbers of the groups by falling size; those of one size by the smallest key among their images."""
+    """Indices of the groups by descending size; those of one size by the smallest key among their images."""
     sizes = np.bincount(groups)
     smallest = np.full(len(sizes), 1.0)
     np.minimum.at(smallest, groups, keys)
     return np.lexsort((smallest, -sizes)).tolist()
 
 
-# What a split should show in proportion: the class of an image, its labels, or how large its numbers are.
+# -- Strata: the class of an image, its labels, or the quantile bins of its numbers.
 
 BINS = 10
-MIN_PER_BIN = 5  # known numbers a bin must hold on average
+MIN_PER_BIN = 5  # known numbers per bin, on average at least
 
 
 def make_strata(
@@ -318,12 +315,12 @@ def make_strata(
 ) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
     """One stratum per image, or for labels and several numbers the K strata that each image is in.
 
-    Soft labels count as their most probable class, labels from a half on as present, numbers by quantile. What is
-    unknown (NaN) counts for nothing; a single unknown number is a stratum of its own.
+    Soft labels count as their most probable class, labels from 0.5 on as present, numbers by quantile. Unknown values
+    (NaN) are ignored; a single unknown number is a stratum of its own.
 
     Args:
-        column: one of the source's further columns. Its values part each stratum; where an image is in several, they
-            are strata beside them.
+        column: one of the source's further columns. Its values subdivide each stratum; where an image is in several,
+            they are additional strata.
     """
     shown = _target_strata(source, rows)
     if not column:
@@ -336,7 +333,7 @@ def make_strata(
 
 
 def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
-    """What is to be learnt, as strata."""
+    """Strata of the targets."""
     targets = source.targets[rows]
     if source.task == "labels":
         return targets >= 0.5
@@ -358,6 +355,6 @@ def _quantile_bins(numbers: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]
 
 
 def _quantile_one_hot(numbers: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, "n b"]:
-    """Whether each number lies in each bin; unknown ones lie in none."""
+    """Whether each number is in each bin; unknown ones are in none."""
     bins = _quantile_bins(numbers)
     return (bins[:, None] == np.arange(bins.max(initial=0) + 1)) & np.isfinite(numbers)[:, None]

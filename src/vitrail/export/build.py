@@ -133,7 +133,7 @@ METADATA_FILE = "vitrail.json"
 
 
 class Pt2File:
-    """A package that `write` has made, opened: pictures in, named outputs out.
+    """A package that `write` has made, opened: images in, named outputs out.
 
     Only open packages that you trust: reading one can run what it says.
 
@@ -170,7 +170,7 @@ def write_pt2(program: ExportedProgram, metadata: ExportMetadata, path: Path) ->
 ExportFormat = Literal["onnx", "pt2"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 ExportedFile = OnnxPredictor | Pt2File
-"""A file that has been written and opened again: facts, and `run` from pictures to named outputs."""
+"""A file that has been written and opened again: facts, and `run` from images to named outputs."""
 
 
 def export_file(
@@ -179,11 +179,11 @@ def export_file(
     """Write a model as one file that answers as it does in float32.
 
     Args:
-        decoded: pictures as `data.decode` gives them, on which the file is compared with the model; at least one.
-        resize: let the file take pictures of any size.
+        decoded: images as `data.decode` gives them, on which the file is compared with the model; at least one.
+        resize: let the file take images of any size.
 
     Returns:
-        The proof on prepared pictures, and with `resize` another on pictures as they are.
+        The proof on prepared images, and with `resize` another on images as they are.
 
     Raises:
         UsageError: `out` exists or has the wrong ending, or the packages that write such a file are not installed.
@@ -237,10 +237,10 @@ def check_export_path(out: Path, file_format: ExportFormat) -> None:
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
 
 
-# From a module to a graph of tensor operations, for any number of pictures at once: `torch.export`.
+# From a module to a graph of tensor operations, for any number of images at once: `torch.export`.
 
 NUM_EXAMPLE_IMAGES = 3
-"""Pictures that the graph is recorded with; 1 would be taken for a fact about all batches."""
+"""Images that the graph is recorded with; 1 would be taken for a fact about all batches."""
 
 
 def capture_graph(module: ExportModule) -> ExportedProgram:

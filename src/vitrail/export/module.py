@@ -1,4 +1,4 @@
-"""A whole predictor as one module: pictures uint8 in, answers out, so that an exported file decides as the run does."""
+"""A whole predictor as one module: images uint8 in, answers out, so that an exported file decides as the run does."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ UNSURE_CODE, UNLIKE_CODE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASON
 
 
 class ExportModule(nn.Module):
-    """Pictures uint8 [B, H, W, C] of the model's size to the outputs that `names` lists.
+    """Images uint8 [B, H, W, C] of the model's size to the outputs that `names` lists.
 
     `probabilities` float32 [B, K] (`values` of numbers, in the user's units), `logits` float32 [B, K] (averaged over
     all views, before any temperature), `decisions` int64, the answered class [B] or 0 and 1 of each label [B, K] (none
     for numbers), `abstained` int64 [B], a place in `exported.REASONS`, and `distances` float64 [B] from the training
-    pictures, if a cut was fitted. What `Decisions` computes in float64 is computed in float64 here.
+    images, if a cut was fitted. What `Decisions` computes in float64 is computed in float64 here.
 
     Args:
-        resize: take pictures of any size, and resize them as `Resizing` does.
+        resize: take images of any size, and resize them as `Resizing` does.
         attention: the path of attention; "open" becomes plain products in a graph.
         number_format: in which matrices are stored and multiplied, as `torch.autocast` does it; what they decide is
             always computed in float32 and float64.
@@ -75,7 +75,7 @@ class ExportModule(nn.Module):
         return logits.float(), None if features is None else features.float()
 
     def _run_model(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Outputs for all views, and what the head reads of the pictures as they are, if somebody wants it."""
+        """Outputs for all views, and what the head reads of the images as they are, if somebody wants it."""
         if self.distances is None:
             return self.model(views), None
         kept = self.model.features(views, keep=("pooled", "outputs"))
@@ -168,7 +168,7 @@ class MahalanobisDistance(nn.Module):
 def _decide_abstention(
     logits: Tensor, unsure: Tensor | None, distances: Tensor | None, max_distance: float | None
 ) -> Int64[Tensor, " B"]:
-    """Why each picture is not answered; being unlike the training weighs more than being unsure."""
+    """Why each image is not answered; being unlike the training weighs more than being unsure."""
     why = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
     if distances is None or max_distance is None:
         return why
@@ -186,7 +186,7 @@ def _make_distance(member: PredictorMember) -> MahalanobisDistance | None:
 
 
 def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
-    """A copy without gradients, dropout or recomputation: one path of attention, one number format of matrices."""
+    """A copy without gradients, dropout or recomputation: one path of attention, one precision of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
     frozen.encoder.grad_checkpointing = False
     for part in frozen.modules():
@@ -202,13 +202,13 @@ def _round_to_float32(value: float) -> float:
     return torch.tensor(value, dtype=torch.float32).item()
 
 
-# The resize inside a graph: pictures of any size to that of the model, by two products with weights made on the way.
+# The resize inside a graph: images of any size to that of the model, by two products with weights made on the way.
 #
 # Antialiased, it computes as the uint8 kernel of `data/transforms` does: whole-numbered weights, columns first,
 # rounded in between. Sums are made in float32, which now and then turns a value that lies between two grey levels.
 
 KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
-"""How far a pixel's weight goes to either side, in pixels of the smaller picture."""
+"""How far a pixel's weight goes to either side, in pixels of the smaller image."""
 MAX_WEIGHT = 1 << 15
 """Weights are whole numbers below this."""
 MAX_FRACTION_BITS = 22
@@ -296,7 +296,7 @@ def compute_interpolation_weights(
 
 
 def _zero_border_weights(weights: Tensor, new: Tensor, inner: Tensor) -> Tensor:
-    """Zeros for new pixels of the border that is laid around a picture."""
+    """Zeros for new pixels of the border that is laid around an image."""
     return weights * ((new >= 0) & (new < inner))[:, None]
 
 

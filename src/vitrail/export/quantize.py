@@ -201,9 +201,9 @@ def export_reduced_precision(
     """Write a model as one file that answers almost as it does in float32, and say how nearly and how fast.
 
     Args:
-        decoded: pictures as `data.decode` gives them, on which the file is compared with the model; at least one.
-        calibration: of int8, pictures that the ranges of activations are read from; at least one.
-        resize: let the file take pictures of any size.
+        decoded: images as `data.decode` gives them, on which the file is compared with the model; at least one.
+        calibration: of int8, images that the ranges of activations are read from; at least one.
+        resize: let the file take images of any size.
         force: keep it although too many decisions differ.
 
     Raises:
@@ -266,12 +266,12 @@ def _functions_to_time(
 # An ONNX file in eight bits, by ONNX Runtime's static quantisation: matrices in int8, what they multiply in uint8.
 #
 # Weights have a scale for each output, activations one for the tensor, from the least and the largest value that some
-# of the user's pictures give. Only products with stored matrices are made of whole numbers; products of queries and
+# of the user's images give. Only products with stored matrices are made of whole numbers; products of queries and
 # keys, softmax, norms and the head stay in float32. `fusing` then writes them in operators of ONNX Runtime's own.
 
 QUANTIZED_OPS = ("MatMul", "Gemm")
 CALIBRATION_BATCH_SIZE = 8
-"""Pictures that ranges are read from at once."""
+"""Images that ranges are read from at once."""
 
 
 def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> int:

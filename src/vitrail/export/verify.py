@@ -1,4 +1,4 @@
-"""Whether a file answers as the run does: asked about the same pictures, one at a time and five at once."""
+"""Whether a file answers as the run does: asked about the same images, one at a time and five at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..predict.predictor import PredictorMember
 from ..spec import ImageSpec
 
 OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
-"""Pictures to the named outputs of a file."""
+"""Images to the named outputs of a file."""
 BATCH_SIZES = (1, 5)
 NUM_SINGLE_IMAGES = 10
-"""Pictures that are asked about one at a time; all are asked about five at once."""
+"""Images that are asked about one at a time; all are asked about five at once."""
 TOLERANCE = 1e-4
-"""Largest difference of two probabilities, or of two numbers as a share of the largest (at least of 1)."""
+"""Largest difference of two probabilities, or of two numbers as a fraction of the largest (at least of 1)."""
 RESIZE_TOLERANCE = 0.01
-"""The same where the file resizes the pictures by itself."""
+"""The same where the file resizes the images by itself."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class VerificationResult:
     difference: float
     """Largest difference of two scores."""
     num_changed: int
-    """Pictures that are decided otherwise: they lie on a threshold, closer than that difference."""
+    """Images that are decided otherwise: they lie on a threshold, closer than that difference."""
 
     def __str__(self) -> str:
         if self.num_changed:
@@ -51,7 +51,7 @@ class VerificationResult:
 def verify_file(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> VerificationResult:
-    """Ask a file and the run about the same prepared pictures.
+    """Ask a file and the run about the same prepared images.
 
     Args:
         member: whom the file is to equal, computing in float32.
@@ -73,7 +73,7 @@ def verify_file(
 def verify_resizing(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
 ) -> VerificationResult:
-    """Ask a file that resizes by itself about pictures as they are, and the run about the same, prepared as always.
+    """Ask a file that resizes by itself about images as they are, and the run about the same, prepared as always.
 
     Raises:
         DamagedFileError: scores that differ by more than `RESIZED`, or decisions that do not follow from them.
@@ -85,14 +85,14 @@ def verify_resizing(
 
 
 def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
-    """Decoded pictures as the model reads them."""
+    """Decoded images as the model reads them."""
     return np.stack([fit_array_to_tensor(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
 
 
 def predict_expected(
     metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
-    """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
+    """What a model says of images of its size that a file is asked about, and how far the file may be from it.
 
     A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
     """
@@ -102,7 +102,7 @@ def predict_expected(
 
 
 def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
-    """What a model says of prepared pictures, in the number format of the member."""
+    """What a model says of prepared images, in the precision of the member."""
     device = next(member.model.parameters()).device
     parts = [member.compute_outputs(part, device) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
     measured = [distances for _, distances in parts if distances is not None]
@@ -120,7 +120,7 @@ def _compare_outputs(
     expected: TaskPredictions,
     tolerance: float,
 ) -> VerificationResult:
-    """What a file gave in batches, against what the run says of those pictures and perhaps of more."""
+    """What a file gave in batches, against what the run says of those images and perhaps of more."""
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
     n = len(outputs[exported.ABSTAINED])
     found = onnx_predictor.predictions_from_outputs(metadata, outputs, ("",) * n, tuple(map(str, range(n))))
@@ -166,7 +166,7 @@ def get_scores(predictions: TaskPredictions) -> np.ndarray:
 
 
 def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) -> float:
-    """The largest difference of two scores; of numbers as a share of the largest (at least of 1)."""
+    """The largest difference of two scores; of numbers as a fraction of the largest (at least of 1)."""
     if not np.isfinite(actual).all():
         return float("inf")
     largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
@@ -174,7 +174,7 @@ def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) ->
 
 
 def find_changed_decisions(actual: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
-    """bool [n] of the pictures in `actual`, the first ones of `expected`."""
+    """bool [n] of the images in `actual`, the first ones of `expected`."""
     n = len(actual)
     other = np.array(
         [a != b for a, b in zip(actual.abstain_column(), expected.abstain_column()[:n], strict=True)], bool
@@ -186,10 +186,10 @@ def find_changed_decisions(actual: TaskPredictions, expected: TaskPredictions) -
     return other
 
 
-# Whether a file that computes in fewer bits still decides as float32 does, on how many pictures, and how fast.
+# Whether a file that computes in fewer bits still decides as float32 does, on how many images, and how fast.
 
 MIN_AGREEMENT = 0.99
-"""Share of decisions that must be those of float32."""
+"""Fraction of decisions that must be those of float32."""
 NUMBER_TOLERANCE = 0.05
 """Two numbers count as the same answer if so many deviations of the training's numbers lie between them."""
 TASK_UNITS = {
@@ -207,11 +207,11 @@ class PrecisionAgreement:
     task: str
     num_images: int
     same_fraction: float
-    """Share of the classes, labels or numbers that are answered as in float32."""
+    """Fraction of the classes, labels or numbers that are answered as in float32."""
     difference: float
     """Largest difference of two scores."""
     rates: Mapping[str, float]
-    """Pictures per second of the file and of whom it is compared with, by name."""
+    """Images per second of the file and of whom it is compared with, by name."""
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
@@ -225,7 +225,7 @@ class PrecisionAgreement:
 def compare_with_float32(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
-    """The share of equal answers and the largest difference of two scores; one picture at a time and five at once.
+    """The fraction of equal answers and the largest difference of two scores; one image at a time and five at once.
 
     Args:
         member: whom the file is to equal, computing in float32.
@@ -256,7 +256,7 @@ def compare_with_float32(
 
 
 def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
-    """The share of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
+    """The fraction of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
     if isinstance(predictions, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
         return float((predictions.labels == expected.labels).mean())
     if isinstance(predictions, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
@@ -285,11 +285,11 @@ def check_agreement(agreement: PrecisionAgreement) -> None:
         )
 
 
-# How many pictures a second several answerers take, measured in turns, so that a busy machine slows all of them.
+# How many images a second several answerers take, measured in turns, so that a busy machine slows all of them.
 
 NUM_ROUNDS = 5
 RATE_BATCH_SIZE = 16
-"""Pictures that are asked about at once."""
+"""Images that are asked about at once."""
 
 
 def measure_rates(
@@ -298,7 +298,7 @@ def measure_rates(
     num_rounds: int = NUM_ROUNDS,
     batch_size: int = RATE_BATCH_SIZE,
 ) -> dict[str, float]:
-    """Pictures per second of each: the median of some rounds in which all take their turn, after one that warms up.
+    """Images per second of each: the median of some rounds in which all take their turn, after one that warms up.
 
     Args:
         images: at least one; repeated to a batch.

@@ -1,1 +1,1 @@
-"""From a trained model and pictures to answers, the same behind every door."""
+"""From a trained model and images to answers, the same behind every door."""

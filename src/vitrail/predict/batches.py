@@ -1,4 +1,4 @@
-"""Pictures read ahead of whoever answers them, by threads: each made ready, or the reason why it cannot be."""
+"""Images read ahead of whoever answers them, by threads: each made ready, or the reason why it cannot be."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PreparedT = TypeVar("PreparedT")
 
 
 class ImageName(NamedTuple):
-    """What a row of answers calls its picture."""
+    """What a row of answers calls its image."""
 
     path: str
     id: str
@@ -32,13 +32,13 @@ def prepare_batches(
     prepare: Callable[[ImageInput | bytes], PreparedT],
     skip_bad: bool,
 ) -> Iterator[tuple[list[ImageName], list[PreparedT], list[tuple[str, str]]]]:
-    """Batch by batch the names of the pictures that could be read, what was made of them, and what was left out.
+    """Batch by batch the names of the images that could be read, what was made of them, and what was left out.
 
     Args:
-        skip_bad: leave unreadable pictures out, as (path, reason), instead of raising at the first.
+        skip_bad: leave unreadable images out, as (path, reason), instead of raising at the first.
 
     Raises:
-        DataError: a picture that cannot be read, by name.
+        DataError: an image that cannot be read, by name.
         UsageError: batch below 1.
     """
     if batch_size < 1:

@@ -1,6 +1,6 @@
-"""Answers in parts: each whole or absent, with what it holds written down beside it, joined in the pictures' order.
+"""Answers in parts: each whole or absent, with what it holds written down beside it, joined in the images' order.
 
-A folder of parts belongs to one `Job`: one model, one list of pictures, one way to cut it. Several processes write into
+A folder of parts belongs to one `Job`: one model, one list of images, one way to cut it. Several processes write into
 it at once, each its own share. Whoever finds all parts whole may join them; another who does so writes the same bytes.
 """
 
@@ -27,7 +27,7 @@ FOLDER_SUFFIX = ".parts"
 """Of the folder, after the name of the file that its parts become."""
 JOB_FILE = "parts.json"
 BATCH_SIZE = 64
-"""Pictures that go through the model at once, with and without parts: so that the last digit is the same."""
+"""Images that go through the model at once, with and without parts: so that the last digit is the same."""
 DEFAULT_CHUNK_SIZE = 16 * BATCH_SIZE
 JOB_FIELD_MESSAGES = {
     "model": "another model, or other page and size limits for opening files",
@@ -54,9 +54,9 @@ class ChunkJob:
     pictures: str
     """As `names_of` gives it."""
     count: int
-    """Pictures in the list."""
+    """Images in the list."""
     size: int = DEFAULT_CHUNK_SIZE
-    """Pictures in a part; the last one has what is left."""
+    """Images in a part; the last one has what is left."""
     sets: bool = False
     skip_bad: bool = False
     version: str = ""
@@ -92,9 +92,9 @@ class ChunkContent:
     """Bytes of that header."""
     rows: int
     skipped: tuple[tuple[str, str], ...]
-    """(path, reason) of pictures that were left out on purpose."""
+    """(path, reason) of images that were left out on purpose."""
     file_stats: str
-    """The pictures as they were before they were answered, by `seen`."""
+    """The images as they were before they were answered, by `seen`."""
 
     @classmethod
     def from_predictions(cls, predictions: TaskPredictions, file_stats: str) -> ChunkContent:
@@ -138,14 +138,14 @@ class ChunkFolder:
         return range(rank, self.job.num_chunks, world_size)
 
     def chunk_images(self, index: int) -> Sequence[Path]:
-        """The pictures of a part."""
+        """The images of a part."""
         return self._pictures[index * self.job.size : (index + 1) * self.job.size]
 
     def is_complete(self, index: int, check_images: bool = True) -> bool:
         """Whether a part is there, of this job, with the content that was written.
 
         Args:
-            check_images: and its pictures still have the sizes and dates that they had.
+            check_images: and its images still have the sizes and dates that they had.
         """
         facts = self._read_record(index)
         if facts.get("job") != self.job.digest:
@@ -229,7 +229,7 @@ class ChunkFolder:
 
 
 def hash_paths(images: Iterable[Path]) -> str:
-    """SHA-256 of the paths of pictures, in their order."""
+    """SHA-256 of the paths of images, in their order."""
     digest = hashlib.sha256()
     for picture in images:
         digest.update(os.fsencode(picture) + b"\0")

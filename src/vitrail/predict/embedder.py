@@ -1,4 +1,4 @@
-"""What a model makes of pictures before it answers: one vector for each, or one for each of its patches."""
+"""What a model makes of images before it answers: one vector for each, or one for each of its patches."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ NO_IMAGES_MESSAGE = "There is no picture to take features of, or none that can b
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Embeddings:
-    """The features of n pictures, and which pictures they are."""
+    """The features of n images, and which images they are."""
 
     paths: tuple[str, ...]
-    """Where each picture lies; empty for one that came as an array."""
+    """Where each image lies; empty for one that came as an array."""
     ids: tuple[str, ...]
     vectors: Float32[np.ndarray, " n *D"]
     """[n, D], or of patches [n, rows, columns, D]."""
     skipped: tuple[tuple[str, str], ...] = ()
-    """(path, reason) of pictures that could not be read and were left out on purpose."""
+    """(path, reason) of images that could not be read and were left out on purpose."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def nearest(self, count: int, among: Embeddings | None = None) -> Neighbours:
-        """For each picture the most similar of another set, or of the same set but itself.
+        """For each image the most similar of another set, or of the same set but itself.
 
         Raises:
             UsageError: features of patches, or of another model; nothing to find.
@@ -58,7 +58,7 @@ class Embeddings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backbone:
-    """A model, how its pictures are normalised, and the number format of its products."""
+    """A model, how its images are normalised, and the precision of its products."""
 
     model: ViT
     spec: ImageSpec
@@ -69,10 +69,10 @@ class Embedder:
     """A model that is asked for its features; of several that answer together, the features side by side.
 
     Args:
-        eyes: models that read pictures of one size; moved to `device`.
+        eyes: models that read images of one size; moved to `device`.
 
     Raises:
-        UsageError: models that read pictures of different sizes.
+        UsageError: models that read images of different sizes.
     """
 
     def __init__(self, backbones: Sequence[Backbone], device: str | torch.device = "cpu"):
@@ -87,7 +87,7 @@ class Embedder:
         self.backbones = tuple(backbones)
         self.device = torch.device(device)
         self.spec = first.spec
-        """How pictures are prepared."""
+        """How images are prepared."""
 
     @classmethod
     def from_predictor(cls, predictor: Predictor) -> Embedder:
@@ -108,10 +108,10 @@ class Embedder:
     def embed(
         self, images: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
     ) -> Embeddings:
-        """The features of all pictures, in order.
+        """The features of all images, in order.
 
         Raises:
-            DataError: no pictures, or one that cannot be read, by name (unless `skip_bad`).
+            DataError: no images, or one that cannot be read, by name (unless `skip_bad`).
             UsageError: as `parts`.
         """
         return join_embeddings(list(self.embed_batches(images, features, skip_bad=skip_bad)))
@@ -123,7 +123,7 @@ class Embedder:
         batch_size: int = BATCH_SIZE,
         skip_bad: bool = False,
     ) -> Iterator[Embeddings]:
-        """The same batch by batch: for progress bars and for more pictures than memory.
+        """The same batch by batch: for progress bars and for more images than memory.
 
         Raises:
             UsageError: the class token of a model that has none.
@@ -146,7 +146,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
     """One table from several of the same model.
 
     Raises:
-        DataError: there is no picture in any of them.
+        DataError: there is no image in any of them.
     """
     there = [part.vectors for part in parts if len(part)]
     if not there:
@@ -162,7 +162,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
 def compute_features(
     backbone: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
-    """What one model makes of prepared pictures: [B, D], or of patches [B, rows, columns, D].
+    """What one model makes of prepared images: [B, D], or of patches [B, rows, columns, D].
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
@@ -188,7 +188,7 @@ def _check_finite(vectors: np.ndarray) -> None:
         )
 
 
-# The most similar of a set of pictures, by the cosine of the angle between their features.
+# The most similar of a set of images, by the cosine of the angle between their features.
 
 MAX_SIMILARITIES = 2**24
 """Similarities that are held at once, 64 MiB of them."""

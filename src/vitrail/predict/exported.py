@@ -1,4 +1,4 @@
-"""What an exported file says about itself: whose answers it gives, to which pictures, and what its numbers are called.
+"""What an exported file says about itself: whose answers it gives, to which images, and what its numbers are called.
 
 Nothing here needs torch, so that a file can be opened without it.
 """
@@ -22,7 +22,7 @@ PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
     "probabilities", "values", "logits", "decisions", "abstained", "distances",
 )  # fmt: skip
 ABSTENTION_REASONS = ("", "unsure", "unlike")
-"""Why a picture is not answered, by the number that stands in `abstained`."""
+"""Why an image is not answered, by the number that stands in `abstained`."""
 ExportedSize = Literal["model", "any"]
 METADATA_VERSION = 1
 """Raised when files of an older version can no longer be read as they are."""
@@ -37,9 +37,9 @@ class ExportMetadata:
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec
-    """How a picture is brought to the model."""
+    """How an image is brought to the model."""
     size: ExportedSize = "model"
-    """model: pictures come at the model's size; any: the graph resizes them."""
+    """model: images come at the model's size; any: the graph resizes them."""
     outputs: tuple[str, ...]
     """Names of the outputs, in order."""
     number_format: str = "float32"
@@ -58,7 +58,7 @@ def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
     """Names of the outputs of a file.
 
     Args:
-        has_distances: whether it knows how far pictures lie from those of the training.
+        has_distances: whether it knows how far images lie from those of the training.
     """
     answers = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
     return (*answers, ABSTAINED, *((DISTANCES,) if has_distances else ()))

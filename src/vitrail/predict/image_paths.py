@@ -1,4 +1,4 @@
-"""From what a person types after `vitrail predict MODEL` to a list of picture files."""
+"""From what a person types after `vitrail predict MODEL` to a list of image files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..errors import DataError
 
 
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
-    """Pictures in the order named; those of one folder or pattern in natural order (2.png before 10.png).
+    """Images in the order named; those of one folder or pattern in natural order (2.png before 10.png).
 
     Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
     pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-` for such lines,
-    or lines that end in NUL, on standard input. A picture that is named twice is there twice.
+    or lines that end in NUL, on standard input. An image that is named twice is there twice.
 
     Raises:
-        DataError: a path that does not exist, a folder, pattern or list without pictures, or a tar shard.
+        DataError: a path that does not exist, a folder, pattern or list without images, or a tar shard.
     """
     found: list[Path] = []
     for argument in arguments:

@@ -39,23 +39,23 @@ class OnnxPredictor:
         self._session = open_session(path, threads)
         self.metadata = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
         self.spec = self.metadata.image
-        """How pictures are prepared."""
+        """How images are prepared."""
         given = tuple(output.name for output in self._session.get_outputs())
         if given != self.metadata.outputs:
             raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(given)}.")
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
-        """All outputs by name, for pictures of a size that the file reads."""
+        """All outputs by name, for images of a size that the file reads."""
         found = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
         return dict(zip(self.metadata.outputs, found, strict=True))
 
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> Iterator[ExportedPredictions]:
-        """One row per picture, batch by batch, as `Predictor.parts` gives them.
+        """One row per image, batch by batch, as `Predictor.parts` gives them.
 
         Raises:
-            DataError: a picture that cannot be read, unless `skip_bad`.
+            DataError: an image that cannot be read, unless `skip_bad`.
         """
         for names, made, skipped in prepare_batches(images, batch_size, self._preprocess, skip_bad):
             yield self._make_predictions(names, made, skipped)
@@ -85,7 +85,7 @@ class OnnxPredictor:
         return predictions_from_outputs(self.metadata, self._run_images(images), paths, ids, tuple(skipped))
 
     def _run_images(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """Pictures of one shape are answered together, others one by one."""
+        """Images of one shape are answered together, others one by one."""
         if not images:
             shape = (0, len(self.metadata.classes))
             return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.metadata.outputs}

@@ -1,4 +1,4 @@
-"""One `Predictor` behind every door: pictures in, predictions out, however many are asked for at once."""
+"""One `Predictor` behind every door: images in, predictions out, however many are asked for at once."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from .batches import ImageName, prepare_batches
 
 
 class Predictor:
-    """A model, or several whose answers are averaged, what they expect of a picture, and the names of the answers.
+    """A model, or several whose answers are averaged, what they expect of an image, and the names of the answers.
 
-    A picture gets the same answer alone and in a batch, to 1e-5 in probability. The models are moved to `device`.
+    An image gets the same answer alone and in a batch, to 1e-5 in probability. The models are moved to `device`.
 
     Args:
-        members: of the same classes and task, reading pictures that are prepared alike.
+        members: of the same classes and task, reading images that are prepared alike.
 
     Raises:
         UsageError: no member, or members that answer or read differently.
@@ -58,7 +58,7 @@ class Predictor:
         self.members = tuple(members)
         self.device = torch.device(device)
         self.spec = first.spec
-        """How pictures are prepared."""
+        """How images are prepared."""
         self.classes = first.classes
         self.task = first.task
         self.scaling = first.scaling
@@ -89,13 +89,13 @@ class Predictor:
     def predict(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> TaskPredictions:
-        """One row per picture, in order.
+        """One row per image, in order.
 
         Args:
-            skip_bad: leave unreadable pictures out and name them in `skipped`, instead of raising at the first.
+            skip_bad: leave unreadable images out and name them in `skipped`, instead of raising at the first.
 
         Raises:
-            DataError: a picture that cannot be read, by name.
+            DataError: an image that cannot be read, by name.
             UsageError: batch below 1.
         """
         parts = list(self.predict_batches(images, batch_size, skip_bad))
@@ -104,14 +104,14 @@ class Predictor:
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
-        """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
+        """The same rows batch by batch, as they are answered: for progress bars and for more images than memory."""
         for names, made, skipped in prepare_batches(
             images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             yield self._predict_batch(names, torch.stack(made) if made else None, skipped)
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
-        """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers.
+        """Outputs float32 [B, K] for images that `data.transforms.prepare` made ready: logits, or scaled numbers.
 
         Raises:
             UsageError: as `alone`.
@@ -134,14 +134,14 @@ class Predictor:
     def predict_prepared(
         self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]
     ) -> tuple[TaskPredictions, list[np.ndarray]]:
-        """What is said of prepared pictures, and the outputs of each model [B, K] that it is said by."""
+        """What is said of prepared images, and the outputs of each model [B, K] that it is said by."""
         found = [member.compute_outputs(images, self.device) for member in self.members]
         return self._combine_outputs(names, found, []), [outputs for outputs, _ in found]
 
     def _predict_batch(
         self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
     ) -> TaskPredictions:
-        """The mean of what all models make of prepared pictures, None for no pictures."""
+        """The mean of what all models make of prepared images, None for no images."""
         nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
         found = [nothing if images is None else member.compute_outputs(images, self.device) for member in self.members]
         return self._combine_outputs(names, found, skipped)
@@ -164,7 +164,7 @@ class Predictor:
 
 
 def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
-    """Members share pictures and tables, so they must prepare the ones and fill the others alike."""
+    """Members share images and tables, so they must prepare the ones and fill the others alike."""
     ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
     if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
         raise UsageError(
@@ -173,7 +173,7 @@ def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
         )
 
 
-# One model of a predictor: how it reads prepared pictures, and what turns its outputs into answers.
+# One model of a predictor: how it reads prepared images, and what turns its outputs into answers.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -181,7 +181,7 @@ class PredictorMember:
     """A model with all that it needs to answer.
 
     Raises:
-        UsageError: no class names, a scale for another task, or a cut for unlike pictures and nothing to compare with.
+        UsageError: no class names, a scale for another task, or a cut for unlike images and nothing to compare with.
     """
 
     model: nn.Module
@@ -191,12 +191,12 @@ class PredictorMember:
     task: Task = "classes"
     precision: str = "float32"
     views: TtaViews = field(default_factory=TtaViews)
-    """Of each picture, which its answer is averaged over."""
+    """Of each image, which its answer is averaged over."""
     scaling: TargetScaling | None = None
     """Of the task number, the scale that its numbers were learnt on."""
     decisions: Decisions = field(default_factory=Decisions)
     feature_stats: FeatureStats | None = None
-    """What the training pictures look like to the model, if that is known."""
+    """What the training images look like to the model, if that is known."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -218,7 +218,7 @@ class PredictorMember:
 
         Raises:
             DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
-            UsageError: the model has learnt from pictures only, and from no answer.
+            UsageError: the model has learnt from images only, and from no answer.
         """
         found = bundle.load_bundle(folder)
         if UNLABELED_KEY in found.info:
@@ -250,7 +250,7 @@ class PredictorMember:
     def compute_outputs(
         self, images: UInt8[Tensor, "B C H W"], device: torch.device
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
+        """Outputs float32 [B, K], and the distances [B] of the images from those of the training, if known."""
         with inference_mode(self.inference_model):
             outputs, seen = forward_batch(
                 self.inference_model, images, self.spec, device, self.precision, self.views, self.task,
@@ -265,7 +265,7 @@ class PredictorMember:
 
 
 def hash_predictor(predictor: Predictor) -> str:
-    """SHA-256 of the weights, of how pictures are read, and of what turns outputs into answers."""
+    """SHA-256 of the weights, of how images are read, and of what turns outputs into answers."""
     digest = hashlib.sha256()
     digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decisions)))
     for member in predictor.members:

@@ -1,4 +1,4 @@
-"""Who may come in: bounds on pictures, requests of one address, errands and bytes, each told when to return."""
+"""Admission control: limits on images, requests per client, tasks and bytes, refused with Retry-After."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from .http_errors import HttpError
 from .limits import ServerLimits
 
 MAX_RETRY_SECONDS = 60
-"""Seconds that anybody is sent away for at most."""
+"""Largest Retry-After, in seconds."""
 
 
 class AdmissionControl:
-    """Counts of what is inside at the moment. Lives in the event loop, so nothing needs a lock.
+    """Counters of what is in flight. Used in the event loop only, so it needs no lock.
 
     Args:
-        seconds: how long the model takes for a picture at the moment.
+        seconds_per_image: current time of the model for one image.
     """
 
     def __init__(self, limits: ServerLimits, seconds_per_image: Callable[[], float]):
         self._limits, self._seconds_per_image = limits, seconds_per_image
         self._clients: Counter[str] = Counter()
         self.num_images = 0
-        """Pictures that are decoded, wait or are answered."""
+        """Images that are being decoded, queued or computed."""
         self.num_tasks = 0
-        """Explanations and embeddings that wait or are computed."""
+        """Explanations and embeddings that are queued or computed."""
         self.body_bytes = 0
-        """Of requests that are read or answered."""
+        """Bytes of the bodies that are held in memory."""
         self.num_requests = 0
-        """Requests for answers, from their head to the end of their response."""
+        """Requests to the model in flight, from their head to the end of their response."""
 
     @contextmanager
     def track_request(self) -> Iterator[None]:
-        """Whoever is counted here is waited for when the server stops."""
+        """Count a request in flight; a graceful shutdown waits for it."""
         self.num_requests += 1
         try:
             yield
@@ -44,10 +44,10 @@ class AdmissionControl:
 
     @contextmanager
     def admit_client(self, address: str) -> Iterator[None]:
-        """One request of an address.
+        """Count a request of a client address.
 
         Raises:
-            RefusedError: 429, so many of them are being answered.
+            HttpError: 429, the address has too many requests in flight.
         """
         self.check_client(address)
         self._clients[address] += 1
@@ -59,7 +59,7 @@ class AdmissionControl:
                 del self._clients[address]
 
     def check_client(self, address: str) -> None:
-        """Raise RefusedError (429) if no further request of an address would be answered."""
+        """Raise HttpError (429) if an address has too many requests in flight."""
         if self._clients[address] >= self._limits.max_requests_per_client:
             raise HttpError(
                 429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for "
@@ -69,10 +69,10 @@ class AdmissionControl:
 
     @contextmanager
     def admit_images(self, count: int) -> Iterator[None]:
-        """Some pictures, from decoding to their answers.
+        """Reserve places for images, from decoding to the response.
 
         Raises:
-            RefusedError: 503, the queue is full.
+            HttpError: 503, the queue is full.
         """
         if self.num_images + count > self._limits.max_waiting_images:
             raise HttpError(
@@ -88,10 +88,10 @@ class AdmissionControl:
 
     @contextmanager
     def admit_task(self) -> Iterator[None]:
-        """One explanation or embedding.
+        """Reserve a place for one explanation or embedding.
 
         Raises:
-            RefusedError: 503, too many wait.
+            HttpError: 503, the queue is full.
         """
         if self.num_tasks >= self._limits.max_tasks:
             raise HttpError(
@@ -106,10 +106,10 @@ class AdmissionControl:
             self.num_tasks -= 1
 
     def reserve_bytes(self, count: int) -> None:
-        """Make room for bytes of a body.
+        """Reserve memory for bytes of a body.
 
         Raises:
-            RefusedError: 503, the bodies of all requests together are too large.
+            HttpError: 503, the bodies of all requests together are too large.
         """
         if self.body_bytes + count > self._limits.max_total_body_bytes:
             raise HttpError(
@@ -119,9 +119,9 @@ class AdmissionControl:
         self.body_bytes += count
 
     def release_bytes(self, count: int) -> None:
-        """Bytes that are no longer held."""
+        """Release reserved bytes."""
         self.body_bytes -= count
 
     def _retry_after(self) -> int:
-        """When the pictures that wait now will be answered, in whole seconds from 1 to a minute."""
+        """Expected time to compute all waiting images, in whole seconds from 1 to MAX_RETRY_SECONDS."""
         return max(1, min(MAX_RETRY_SECONDS, math.ceil(self.num_images * self._seconds_per_image())))

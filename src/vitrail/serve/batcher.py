@@ -31,11 +31,11 @@ from .http_errors import HttpError
 
 ResultT = TypeVar("ResultT")
 MOVING_AVERAGE_WEIGHT = 0.2
-"""Weight of the newest batch in how long a picture takes."""
+"""Weight of the newest batch in how long an image takes."""
 
 
 class PredictionBatch(NamedTuple):
-    """What was made of n pictures."""
+    """What was made of n images."""
 
     rows: list[dict[str, object]]
     """As `vitrail predict` writes them."""
@@ -59,13 +59,13 @@ class BatchModel(Protocol):
         ...
 
     def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
-        """Rows and outputs of prepared pictures."""
+        """Rows and outputs of prepared images."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _PendingRequest:
-    """Pictures of one request that wait for the model."""
+    """Images of one request that wait for the model."""
 
     names: Sequence[ImageName]
     images: UInt8[Tensor, "n C h w"]
@@ -86,8 +86,8 @@ class Batcher:
     Args:
         open_model: reads the model; runs in the first thread.
         opened: gets the model, or why there is none.
-        batched: gets how many pictures a batch had and how many seconds it took.
-        most: pictures in a batch.
+        batched: gets how many images a batch had and how many seconds it took.
+        most: images in a batch.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class Batcher:
         """Batches that are computed now."""
         self._threads = [threading.Thread(target=self._run_first_thread, name="vitrail-model", daemon=True)]
         self.seconds_per_image = 0.0
-        """How long a picture takes at the moment, in a batch as large as the load makes it."""
+        """How long an image takes at the moment, in a batch as large as the load makes it."""
 
     def start(self) -> None:
         """Begin to read the model."""
         self._threads[0].start()
 
     async def submit(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
-        """What the model says of these pictures; if the caller is cancelled first, nothing is computed."""
+        """What the model says of these images; if the caller is cancelled first, nothing is computed."""
         asked = _PendingRequest(names=names, images=images, future=self._loop.create_future())
         with self._change:
             self._pending.append(asked)

@@ -1,4 +1,4 @@
-"""Guarded decoding: processes that may die of a picture, each with a time limit, replaced as soon as they are gone."""
+"""Guarded decoding: processes that may die of an image, each with a time limit, replaced as soon as they are gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .http_errors import HttpError
 from .limits import ServerLimits
 
 MAX_DEATHS, DEATH_WINDOW_SECONDS = 5, 60.0
-"""So many deaths within so many seconds mean that something is wrong with the machine and not with pictures."""
+"""So many deaths within so many seconds mean that something is wrong with the machine and not with images."""
 TaskResultT = TypeVar("TaskResultT")
 
 
@@ -59,7 +59,7 @@ class DecodePool:
         self.num_died = 0
         """Processes that ended without being asked to."""
         self.num_stopped = 0
-        """Processes that were ended because a picture took too long."""
+        """Processes that were ended because an image took too long."""
 
     @property
     def is_healthy(self) -> bool:
@@ -77,10 +77,10 @@ class DecodePool:
             await self._add_process()
 
     async def decode(self, kind: InputKind, body: bytes | bytearray | memoryview) -> PreparedImages:
-        """A picture or a tensor as the model reads it.
+        """An image or a tensor as the model reads it.
 
         Raises:
-            RefusedError: 413 too large or too slow to decode, 415 no picture, 422 damaged, 503 its process died.
+            HttpError: 413 too large or too slow to decode, 415 no image, 422 damaged, 503 its process died.
         """
         process = await self._idle.get()
         # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.

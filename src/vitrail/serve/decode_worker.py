@@ -1,4 +1,4 @@
-"""A process that turns foreign bytes into prepared pictures, so that whatever they do to it is done to nobody else.
+"""A process that turns foreign bytes into prepared images, so that whatever they do to it is done to nobody else.
 
 Requests and replies are plain bytes over a socket; nothing that comes out of such a process is ever unpickled.
 """
@@ -38,9 +38,9 @@ class DecodeReply(NamedTuple):
     """What became of one request."""
 
     status: int
-    """Of HTTP: 200, or why there is no picture."""
+    """Of HTTP: 200, or why there is no image."""
     text: str
-    """The reason; of a picture its remarks and shape, of tensors what else the request said, as a JSON object."""
+    """The reason; of an image its remarks and shape, of tensors what else the request said, as a JSON object."""
     pixels: bytes
     """uint8 [n, C, h, w]."""
 
@@ -48,7 +48,7 @@ class DecodeReply(NamedTuple):
 def run_worker(channel: socket.socket, spec: ImageSpec, max_memory: int, max_images: int) -> None:
     """Answer request after request until the other end closes; what runs in the process."""
     for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its pictures are done
+        signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its images are done
     torch.set_num_threads(1)
     _limit_memory(max_memory)
     while (asked := _receive_request(channel)) is not None:
@@ -60,7 +60,7 @@ def run_worker(channel: socket.socket, spec: ImageSpec, max_memory: int, max_ima
 
 
 def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, max_images: int) -> DecodeReply:
-    """One picture, or the tensor of an inference request.
+    """One image, or the tensor of an inference request.
 
     Args:
         max_images: how many one tensor may hold.
@@ -85,7 +85,7 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], di
     """As `data.transforms.prepare`, with what was remarkable about the file.
 
     Returns:
-        The picture; `remarks`, and `seen`, the rows and columns of its own pixels that the model sees.
+        The image; `remarks`, and `seen`, the rows and columns of its own pixels that the model sees.
 
     Raises:
         DataError: as `data.decode.decode`.
@@ -99,10 +99,10 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], di
 
 
 def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
-    """The pictures of an Open Inference Protocol request in JSON, uint8 [B, H, W, C] at the model's size.
+    """The images of an Open Inference Protocol request in JSON, uint8 [B, H, W, C] at the model's size.
 
     Returns:
-        The pictures with channels first, and `id` and the names of the `outputs` that were asked for.
+        The images with channels first, and `id` and the names of the `outputs` that were asked for.
 
     Raises:
         DataError: no such request; the message says what is wrong with it.

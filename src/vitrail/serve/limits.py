@@ -1,4 +1,4 @@
-"""How much a server takes on, and how long it waits for anybody: one frozen value, made from the command line."""
+"""Limits of a server on load, sizes and times, made from the command line."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ MIB = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """What one server does at once and for one request; times in seconds, sizes in bytes."""
+    """Limits of one server; times in seconds, sizes in bytes."""
 
     max_body_bytes: int = 20 * MIB
-    """Bytes of one request."""
+    """Body of one request."""
     max_total_body_bytes: int = 64 * MIB
-    """Bytes of all requests that are being read or answered."""
+    """Bodies of all requests that are being read or answered."""
     max_images: int = 64
-    """Pictures of one request."""
+    """Images of one request."""
     max_batch_size: int = 64
-    """Pictures that the model answers at once."""
+    """Images in one batch of the model."""
     max_waiting_images: int = 256
-    """Pictures that are decoded, wait or are answered at any moment."""
+    """Images that are being decoded, queued or computed at any moment."""
     max_requests_per_client: int = 64
-    """Requests of one address that are answered at any moment."""
+    """Concurrent requests of one client address."""
     max_tasks: int = 8
-    """Explanations and embeddings that wait at any moment; each takes the model for itself."""
+    """Explanations and embeddings in the queue; each runs alone on the model."""
     deadline: float = 30.0
-    """From the last byte of a request to its answer."""
+    """Time from the last byte of a request to its response."""
     read_timeout: float = 10.0
-    """For the head of a request, and for its body beyond what its size explains."""
+    """Time to read the head of a request; and its body, on top of body size / min_bytes_per_second."""
     min_bytes_per_second: int = 64 * 2**10
-    """Bytes a second that a body must come at, so that a large one from a slow line is not cut off."""
+    """Slowest accepted upload; it extends the read timeout of large bodies."""
     drain_timeout: float = 15.0
-    """For requests that are being answered when the server is asked to stop."""
+    """Time for accepted requests to finish when the server is asked to stop."""
     decode_workers: int = 2
-    """Processes that decode pictures."""
+    """Processes that decode images."""
     decode_timeout: float = 10.0
-    """For decoding one picture."""
+    """Time to decode one image."""
     decode_memory: int = 1024 * MIB
-    """That a decoding process may take on top of what it starts with."""
+    """Memory that a decoding process may take beyond what it has at its start."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

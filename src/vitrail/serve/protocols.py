@@ -1,4 +1,4 @@
-"""Explanations over HTTP: which methods a model offers, in words, and one explained picture as JSON."""
+"""Explanations over HTTP: which methods a model offers, in words, and one explained image as JSON."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ METHOD_DESCRIPTIONS = {
     "attention": ("Attention", "Where the last block looks, whatever the class."),
     "rollout": ("Attention rollout", "Attention multiplied through all blocks, whatever the class."),
 }
-"""Title and one line for each method that needs nothing but a picture and a class."""
+"""Title and one line for each method that needs nothing but an image and a class."""
 NUM_COLORS = 256
 
 
@@ -63,11 +63,11 @@ def explain_prepared_image(
     method: str | None,
     target: str | None,
 ) -> dict[str, Any]:
-    """One prepared picture explained; runs in the model's thread.
+    """One prepared image explained; runs in the model's thread.
 
     Args:
-        explainer: for pictures that have been prepared already.
-        visible_size: rows and columns of the picture's own pixels that it shows.
+        explainer: for images that have been prepared already.
+        visible_size: rows and columns of the image's own pixels that it shows.
         target: a class, label or column; None takes the answer.
 
     Raises:
@@ -84,7 +84,7 @@ def explanation_to_json(explanation: Explanation, aspect: float) -> dict[str, An
     """What the page draws.
 
     Args:
-        aspect: width over height of what is seen, as the picture itself has it.
+        aspect: width over height of what is seen, as the image itself has it.
     """
     heat = explanation.heatmap.values[0]
     shown = heat[~explanation.artefacts] if (~explanation.artefacts).any() else heat
@@ -150,7 +150,7 @@ def parse_form_files(body: bytearray, content_type: bytes, max_parts: int) -> li
         max_parts: parts that a form may have.
 
     Raises:
-        RefusedError: 400, no form by RFC 7578; 413, too many parts.
+        HttpError: 400, no form by RFC 7578; 413, too many parts.
     """
     from python_multipart.multipart import parse_options_header
 
@@ -246,7 +246,7 @@ def format_inference_response(
         requested: names of outputs; none asks for all.
 
     Raises:
-        RefusedError: 422, an output that the model does not have.
+        HttpError: 422, an output that the model does not have.
     """
     if unknown := [one for one in requested if one not in outputs]:
         raise HttpError(422, f"The model has no output {unknown[0]!r}. Its outputs are {', '.join(outputs)}.")

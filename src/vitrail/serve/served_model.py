@@ -35,11 +35,11 @@ from .protocols import list_methods, make_palette
 
 TYPICAL_PIXELS = 200_000
 BATCH_TOLERANCE = 1e-4
-"""How far a picture's scores may lie apart, alone and among others."""
+"""How far an image's scores may lie apart, alone and among others."""
 
 
 class ServedModel:
-    """A predictor that is asked for prepared pictures only. Everything but `about` runs in the model's threads.
+    """A predictor that is asked for prepared images only. Everything but `about` runs in the model's threads.
 
     Args:
         predictor: answers.
@@ -61,10 +61,10 @@ class ServedModel:
         self._palette = make_palette()
 
     def predict_batch(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
-        """Rows and outputs of prepared pictures.
+        """Rows and outputs of prepared images.
 
         Raises:
-            RefusedError: 503, the model gave numbers that are not finite.
+            HttpError: 503, the model gave numbers that are not finite.
         """
         answers, outputs = self.predictor.predict_prepared(names, images)
         scores = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
@@ -82,7 +82,7 @@ class ServedModel:
         return PredictionBatch(answers.records(), found)
 
     def embed_image(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
-        """What the head reads of a picture."""
+        """What the head reads of an image."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
         seen = [
@@ -95,7 +95,7 @@ class ServedModel:
         return {"features": vector.tolist(), "kind": self.embedder.backbones[0].model.config.pool}
 
     def warm_up(self) -> None:
-        """Answer a drawn picture, alone and among others, before anybody else is answered.
+        """Answer a drawn image, alone and among others, before anybody else is answered.
 
         Raises:
             DamagedFileError: its scores are not finite, or depend on who else is in the batch.
@@ -118,7 +118,7 @@ class ServedModel:
             )
 
     def make_typical_batch(self) -> tuple[Callable[[], object], int]:
-        """What answers some drawn pictures, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
+        """What answers some drawn images, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
         count = max(4, min(64, TYPICAL_PIXELS // (self.spec.height * self.spec.width)))
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
         return partial(self.predictor.predict_prepared, [ImageName("", "")] * count, images), count
@@ -169,7 +169,7 @@ def load_served_model(
 
 
 def skip_preprocessing(predictor: Predictor) -> Predictor:
-    """The same predictor for pictures that have been prepared already, which come as uint8 [h, w, C]."""
+    """The same predictor for images that have been prepared already, which come as uint8 [h, w, C]."""
     same = Predictor(predictor.members, predictor.device)
     same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
     return same
@@ -203,7 +203,7 @@ def _read_licence(path: Path) -> str:
 MIN_SPEEDUP = 1.3
 """So many times faster all threads must be than one; below, the other cores serve clients better than the model."""
 OVERHEAD_SECONDS_PER_IMAGE = 2e-3
-"""Seconds of one core that a picture costs before and after the model: HTTP, decoding, its row."""
+"""Seconds of one core that an image costs before and after the model: HTTP, decoding, its row."""
 NUM_REPEATS = 5
 """That each is timed, in turns."""
 

@@ -1,4 +1,4 @@
-"""The web page's files, read once when the server starts; what is not among them is never looked for on the disk."""
+"""Static files of the web page, read once when the server starts: a request never opens a file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-"""With every page: nothing is loaded from anywhere else, nothing inline runs, and browsers ask before they reuse."""
+"""Sent with every page: no foreign resources, no inline scripts, and caches must revalidate."""
 
 
 class StaticFile(NamedTuple):
-    """One file as it is sent."""
+    """Content, media type and entity tag of one file."""
 
     body: bytes
     media_type: str
@@ -39,12 +39,12 @@ class StaticFile(NamedTuple):
 
 
 def make_static_file(body: bytes, media_type: str) -> StaticFile:
-    """Bytes with their entity tag."""
+    """A static file with an entity tag from its SHA-256."""
     return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
 def load_static_files(folder: Path = PAGE_FOLDER) -> Mapping[str, StaticFile]:
-    """The files of the page by name; empty where it has not been installed."""
+    """The files of the web page by name; empty if it is not installed."""
     if not folder.is_dir():
         return {}
     files = sorted(path for path in folder.iterdir() if path.suffix in MEDIA_TYPES and path.is_file())

@@ -181,7 +181,7 @@ def configure_runtime(request: BenchRequest) -> runtime.Runtime:
     """What the machine will compute with; torch is told of the threads.
 
     Raises:
-        UsageError: a device or number format that is not here.
+        UsageError: a device or precision that is not here.
     """
     wanted = runtime.RuntimeSettings(
         device=request.device, precision=request.precision, threads=request.threads, compile=request.compile

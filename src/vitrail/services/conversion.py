@@ -34,9 +34,9 @@ TARGET_EXTENSIONS: dict[ConversionTarget, tuple[str, ...]] = {
 }
 """Endings of the targets that are one file, the usual one first; the others are folders."""
 NUM_TEST_IMAGES = 3
-"""Random pictures on which the two models are compared."""
+"""Random images on which the two models are compared."""
 TOLERANCE = 1e-5
-"""Largest difference of two outputs, as a share of the largest output (at least 1)."""
+"""Largest difference of two outputs, as a fraction of the largest output (at least 1)."""
 NUMERICS_FIELDS = ("activation", "norm", "norm_eps", "pool", "heads", "final_norm", "head")
 """Fields of the architecture that must come back as they were: a difference in them can hide below the tolerance."""
 
@@ -51,11 +51,11 @@ class ConversionResult:
     difference: float
     """Largest difference between the outputs of the model and of what was read back."""
     num_images: int
-    """Random pictures that were compared."""
+    """Random images that were compared."""
     audit: Audit
     """Every tensor of what was written, as it was read back."""
     notes: tuple[str, ...]
-    """What the target cannot say, without effect on pictures of the model's size."""
+    """What the target cannot say, without effect on images of the model's size."""
 
 
 def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
@@ -145,7 +145,7 @@ def check_conversion_path(out: Path, to: ConversionTarget) -> None:
 
 
 def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IMAGES) -> tuple[float, float]:
-    """The largest difference of two models' answers on random pictures, and the largest answer.
+    """The largest difference of two models' answers on random images, and the largest answer.
 
     Answers are the outputs, or the pooled features of a model whose outputs are all zero because its head is new.
     """
@@ -219,7 +219,7 @@ def _note_unnamed_outputs(model_info: ModelInfo, to: ConversionTarget) -> tuple[
 
 
 def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """Our predictions may be averages over several views of a picture, which no other library can know."""
+    """Our predictions may be averages over several views of an image, which no other library can know."""
     views = TtaViews.from_notes(info, "the bundle")
     if to == "bundle" or views.num_views == 1:
         return ()
@@ -228,7 +228,7 @@ def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ..
 
 
 def _note_lost_decisions(model_info: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """What a run has fitted on its validation pictures stays in the bundle."""
+    """What a run has fitted on its validation images stays in the bundle."""
     decided = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
     parts = {
         "a temperature": bool(decided.temperature),
@@ -261,7 +261,7 @@ def _note_activation(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, 
 
 
 def _note_position_resampling(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """What the target cannot say, without effect on pictures of the model's size."""
+    """What the target cannot say, without effect on images of the model's size."""
     ours, theirs = model_info.config, read_back.config
     if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
         return ()

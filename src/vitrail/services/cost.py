@@ -32,7 +32,7 @@ from ..train.plan import Plan
 DEFAULT_LINK_BANDWIDTH = {"cpu": 1.25e9, "mps": 1.25e9, "cuda": 25e9}
 """Bytes a second between devices like this machine's, assumed: 10 Gb/s Ethernet, or PCIe 4."""
 DEFAULT_BATCH_PER_DEVICE = {"cpu": 32, "mps": 64}
-"""Pictures of a device in a step unless a person says otherwise; 256 on a GPU."""
+"""Images of a device in a step unless a person says otherwise; 256 on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +40,13 @@ class CostRequest:
     """What a person says beside the model.
 
     Raises:
-        UsageError: pictures, epochs or a share that cannot be.
+        UsageError: images, epochs or a share that cannot be.
     """
 
     device: str = THIS_MACHINE
     devices: int = 1
     batch_size: int = 0
-    """Pictures of all devices in a step; 0 takes as many as usual."""
+    """Images of all devices in a step; 0 takes as many as usual."""
     num_images: int = 0
     """Of the data set; 0 for none in particular."""
     epochs: float = 0.0
@@ -54,7 +54,7 @@ class CostRequest:
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     optimizer: cost_model.Optimizer = "adamw"
     utilization: float | None = None
-    """Share of another device's published rate."""
+    """Fraction of another device's published rate."""
 
     def __post_init__(self) -> None:
         if self.devices < 1 or self.batch_size < 0:
@@ -245,7 +245,7 @@ def _format_utilization(device: DeviceSpec, precision: Precision, utilization: f
 
 
 def _summarize_run(estimate: CostEstimate, request: CostRequest, num_devices: int) -> dict[str, float]:
-    """Seconds of the training, or of the answers to all pictures."""
+    """Seconds of the training, or of the answers to all images."""
     if not request.num_images:
         return {}
     shown = request.num_images * (request.epochs or 1)

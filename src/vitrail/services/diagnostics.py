@@ -1,4 +1,4 @@
-"""A trained model's answers to labelled pictures that are disturbed on purpose, after they were made ready for it."""
+"""A trained model's answers to labelled images that are disturbed on purpose, after they were made ready for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from .evaluation import (
 )
 
 DEFAULT_NUM_IMAGES = 500
-"""Pictures that are disturbed if nobody says how many: each of them 75 times."""
+"""Images that are disturbed if nobody says how many: each of them 75 times."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class RobustnessResult:
     robustness: RobustnessReport
     source: str
     skipped: tuple[tuple[str, str], ...]
-    """(path or place, reason) of pictures that cannot be read."""
+    """(path or place, reason) of images that cannot be read."""
 
 
 def evaluate_corruptions(
@@ -71,15 +71,15 @@ def evaluate_corruptions(
     seed: int = 0,
     progress: ProgressWrapper | None = None,
 ) -> RobustnessResult:
-    """Answer pictures as they are and in every disturbance of a suite.
+    """Answer images as they are and in every disturbance of a suite.
 
     Args:
         suite: imagenet-c or films.
-        max_images: of more pictures, so many are drawn, the same for the same seed.
+        max_images: of more images, so many are drawn, the same for the same seed.
 
     Raises:
         UsageError: no such suite, or `max_images` below 1.
-        DataError: a picture cannot be read (unless `skip_bad`) or all of them, the source does not fit the model, or
+        DataError: an image cannot be read (unless `skip_bad`) or all of them, the source does not fit the model, or
             nothing can be measured.
     """
     corruption_kinds(suite)
@@ -112,7 +112,7 @@ def _sample_rows(rows: NDArray[np.int64], max_rows: int, seed: int) -> NDArray[n
 def _preprocess_rows(
     source: Source, rows: NDArray[np.int64], spec: ImageSpec, skip_bad: bool
 ) -> tuple[UInt8[Tensor, "n C H W"], NDArray[np.int64], tuple[tuple[str, str], ...]]:
-    """The pictures as the model reads them, the rows that could be read, and why others could not."""
+    """The images as the model reads them, the rows that could be read, and why others could not."""
     images, kept, skipped = [], [], []
     for row in rows.tolist():
         picture = source.images[row]
@@ -147,7 +147,7 @@ def find_label_errors(
 
     Raises:
         UsageError: the model is not a ViT of ours.
-        DataError: a picture cannot be read (unless `skip_bad`), or there are too few to part into folds.
+        DataError: an image cannot be read (unless `skip_bad`), or there are too few to part into folds.
     """
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
@@ -159,9 +159,9 @@ def find_label_errors(
 
 
 def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same pictures without those that a run has left out, if its data is the same; other models change nothing.
+    """The same images without those that a run has left out, if its data is the same; other models change nothing.
 
-    A note says from how many the model has learnt: what has fitted a wrong label sees the picture as that label says.
+    A note says from how many the model has learnt: what has fitted a wrong label sees the image as that label says.
     """
     folder = RunFolder(run)
     if not folder.splits_file.is_file() or not dataset.is_same_data(folder.data_file, labelled.source):
@@ -193,7 +193,7 @@ def _activate_outputs(source: Source, outputs: np.ndarray) -> np.ndarray:
     return softmax(outputs) if source.task == "classes" else sigmoid(outputs)
 
 
-# Another source beside a run's held-out pictures: does the model notice that it has never seen such pictures?
+# Another source beside a run's held-out images: does the model notice that it has never seen such images?
 
 
 def evaluate_ood(
@@ -203,11 +203,11 @@ def evaluate_ood(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> OodComparison:
-    """Let the model look at both, and compare how far they lie from its training pictures.
+    """Let the model look at both, and compare how far they lie from its training images.
 
     Raises:
-        UsageError: an ensemble, or a model that does not know what its training pictures look like.
-        DataError: a picture cannot be read, unless `skip_bad`.
+        UsageError: an ensemble, or a model that does not know what its training images look like.
+        DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
     if member.feature_stats is None:
@@ -225,15 +225,15 @@ def evaluate_ood(
 
 
 def load_ood_source(other: object, settings: DataSettings | None = None) -> LabelledImages:
-    """All pictures of another source, or those of its published test; what they show does not matter.
+    """All images of another source, or those of its published test; what they show does not matter.
 
     Args:
-        other: as `open_source` takes it; of a folder of pictures, with or without class folders, every picture.
+        other: as `open_source` takes it; of a folder of images, with or without class folders, every image.
         settings: how it is to be read.
 
     Raises:
         DataError: there is nothing, or it cannot be read.
-        UsageError: something is said of a folder whose pictures are all looked at.
+        UsageError: something is said of a folder whose images are all looked at.
     """
     settings = settings or DataSettings()
     if not (isinstance(other, str | Path) and _is_plain_image_folder(other)):
@@ -248,7 +248,7 @@ def load_ood_source(other: object, settings: DataSettings | None = None) -> Labe
 
 
 def _is_plain_image_folder(other: str | Path) -> bool:
-    """Whether it is a folder that holds pictures and nothing that says how to read them."""
+    """Whether it is a folder that holds images and nothing that says how to read them."""
     path = Path(other).expanduser()
     return other not in BUILT_IN and path.is_dir() and find_folder_reader(path) is open_class_folders
 
@@ -264,19 +264,19 @@ def _source_from_folder(folder: Path) -> Source:
     )
 
 
-# What a model's head reads of every picture of a source: the features behind suspects and unlike pictures.
+# What a model's head reads of every image of a source: the features behind suspects and unlike images.
 
 
 def extract_features(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> tuple[Float32[np.ndarray, "n D"], NDArray[np.int64]]:
-    """What the model's head reads of each picture, and the rows of those that could be read.
+    """What the model's head reads of each image, and the rows of those that could be read.
 
     The source may be of another task, or have other classes, than the model.
 
     Raises:
         UsageError: the model is not a ViT of ours, or there are several.
-        DataError: a picture cannot be read, unless `skip_bad`.
+        DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
     if not isinstance(member.model, ViT):

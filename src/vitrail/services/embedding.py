@@ -1,4 +1,4 @@
-"""Features of pictures from any MODEL: into a file, into memory, and as a table of the most similar pictures."""
+"""Features of images from any MODEL: into a file, into memory, and as a table of the most similar images."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SIMILARITY_COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingResult:
-    """What became of some pictures."""
+    """What became of some images."""
 
     count: int
     shape: tuple[int, ...]
-    """Of the features of one picture."""
+    """Of the features of one image."""
     skipped: tuple[tuple[str, str], ...]
     """(path, reason) of those that could not be read."""
     embeddings: Embeddings | None
@@ -82,7 +82,7 @@ def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool)
         to: as `writing`; None writes nothing, and then memory is all that a file would have held.
 
     Raises:
-        DataError: no picture came.
+        DataError: no image came.
         as `writing`.
     """
     kept: list[Embeddings] = []
@@ -105,10 +105,10 @@ def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool)
 
 
 def find_similar_images(queries: Embeddings, count: int, among: Embeddings | None = None) -> list[dict[str, Any]]:
-    """One row per picture and neighbour, nearest first.
+    """One row per image and neighbour, nearest first.
 
     Args:
-        among: the pictures to search; None searches the asked ones, each but itself.
+        among: the images to search; None searches the asked ones, each but itself.
 
     Raises:
         UsageError: as `Embeddings.nearest`.
@@ -156,7 +156,7 @@ class FeatureWriter(Protocol):
     """Where features go."""
 
     def add(self, part: Embeddings) -> None:
-        """Write one batch, of at least one picture."""
+        """Write one batch, of at least one image."""
         ...
 
 
@@ -164,11 +164,11 @@ def open_feature_writer(path: Path) -> AbstractContextManager[FeatureWriter]:
     """A file that takes features batch by batch; it is there when all have come, whole or not at all.
 
     `.npy`: one array [n, ...], and beside it a table of the same name in `.csv`: row, path, id.
-    `.parquet`: path, id and features, one row a picture; features of patches lie flat, and `shape` in the metadata of
+    `.parquet`: path, id and features, one row an image; features of patches lie flat, and `shape` in the metadata of
     the file says their rows, columns and numbers.
 
     Raises:
-        UsageError: as `check_place`, or no picture came.
+        UsageError: as `check_place`, or no image came.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_features_path(path)

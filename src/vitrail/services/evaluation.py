@@ -1,4 +1,4 @@
-"""A trained model's answers to labelled pictures: those it was never shown, or another source with the same classes."""
+"""A trained model's answers to labelled images: those it was never shown, or another source with the same classes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SOURCE_FIELDS = ("task", "path", "targets", "split", "uncertain", "keep_empty", 
 """Fields of [data] that say how another source is read; the others part one, or belong to the model."""
 ALL_IMAGES = "all"
 ProgressCallback = Callable[[Iterator[TaskPredictions], int], Iterator[TaskPredictions]]
-"""Passes parts on while it shows how many of how many pictures have been answered."""
+"""Passes parts on while it shows how many of how many images have been answered."""
 
 
 TASK_DESCRIPTIONS: dict[Task, tuple[str, str]] = {
@@ -48,7 +48,7 @@ TASK_DESCRIPTIONS: dict[Task, tuple[str, str]] = {
     "labels": ("any of {} labels", "a column of zeros and ones for each label, or one of labels joined by |"),
     "number": ("{} columns of numbers", "those numbers"),
 }
-"""What a model answers with, and what pictures must have that it is to be measured on."""
+"""What a model answers with, and what images must have that it is to be measured on."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class LabelledImages:
 
     @property
     def images(self) -> Sequence[ImageInput]:
-        """The pictures of these rows, each made when it is asked for."""
+        """The images of these rows, each made when it is asked for."""
         return SubsetSequence[ImageInput](self.source.images, self.rows)
 
 
 def evaluate_model(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> EvaluationResult:
-    """Answer every picture and measure.
+    """Answer every image and measure.
 
     Raises:
         DataError: as `answer`.
@@ -94,10 +94,10 @@ def evaluate_model(
 def predict_labelled(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> TaskPredictions:
-    """Answer every picture; the answers keep the source's names of its pictures, and what these show.
+    """Answer every image; the answers keep the source's names of its images, and what these show.
 
     Raises:
-        DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
+        DataError: an image cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
             shows something else than the model answers with.
     """
     numbers = match_source_to_model(predictor, labelled)
@@ -129,7 +129,7 @@ def predict_labelled_batches(
     """Batch by batch the rows that could be read, and the answers to them under the source's names, without targets.
 
     Raises:
-        DataError: a picture cannot be read, unless `skip_bad`.
+        DataError: an image cannot be read, unless `skip_bad`.
     """
     source = labelled.source
     starts = range(0, len(labelled.rows), BATCH_SIZE)
@@ -148,13 +148,13 @@ def predict_labelled_batches(
 
 
 def get_prediction_groups(labelled: LabelledImages, predictions: TaskPredictions) -> np.ndarray | None:
-    """The group of each answered picture, such as its patient, where the source says which belong together."""
+    """The group of each answered image, such as its patient, where the source says which belong together."""
     groups = labelled.source.groups
     return None if groups is None else groups[find_predicted_rows(labelled, predictions)]
 
 
 def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) -> NDArray[np.int64]:
-    """The row of each answered picture in the source."""
+    """The row of each answered image in the source."""
     if len(predictions) == len(labelled.rows):
         return labelled.rows
     ids, names = labelled.source.ids, set(predictions.ids)
@@ -162,7 +162,7 @@ def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) 
 
 
 def load_held_out(run: Path, split: str | None, source_object: object | None = None) -> LabelledImages:
-    """A split of the pictures that a run was made from, exactly as the run parted them; its test split by default.
+    """A split of the images that a run was made from, exactly as the run parted them; its test split by default.
 
     Args:
         source_object: the object that the run was trained on, if it was one.
@@ -186,7 +186,7 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
 
 
 def load_other_source(source: object, split: str | None, settings: DataSettings) -> LabelledImages:
-    """Another source: its published test pictures by default, or all where it has published none.
+    """Another source: its published test images by default, or all where it has published none.
 
     Args:
         source: as `open_source` takes it.
@@ -213,7 +213,7 @@ def build_source_settings(
     """How another source is to be read: as the changes say; a manifest, if a run learnt from one, by the same columns.
 
     Args:
-        task: what the model answers; "auto" for pictures of any kind, of which nothing is taken over from the run.
+        task: what the model answers; "auto" for images of any kind, of which nothing is taken over from the run.
 
     Raises:
         UsageError: a change that is no field of [data].
@@ -288,7 +288,7 @@ def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray
     return targets
 
 
-# Two trained models on the same pictures, none of which either has learnt from, as far as their runs can tell.
+# Two trained models on the same images, none of which either has learnt from, as far as their runs can tell.
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def compare_models(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ModelComparison:
-    """Let both answer every picture, and compare.
+    """Let both answer every image, and compare.
 
     Raises:
         as `evaluate`; DataError: they answer different tasks or names.
@@ -319,7 +319,7 @@ def compare_models(
 
 
 def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same pictures without those that a run has learnt from or chosen by, if its data is the same.
+    """The same images without those that a run has learnt from or chosen by, if its data is the same.
 
     A model that is no run folder does not say what it has seen, and neither does one that learnt from other data; a
     note says so.
@@ -348,7 +348,7 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 
 
 def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same pictures, with a note from how many of them a run, or the folds in a folder, have learnt."""
+    """The same images, with a note from how many of them a run, or the folds in a folder, have learnt."""
     runs = [RunFolder(path) for path in cross_validation.fold_folders(run)] or [RunFolder(run)]
     if not all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
         return labelled
@@ -406,7 +406,7 @@ def select_columns(source: Source, columns: str) -> Sequence[str]:
     return names
 
 
-# A model asked again with the centre of every picture covered, and with the border covered.
+# A model asked again with the centre of every image covered, and with the border covered.
 
 
 def measure_shortcuts(
@@ -419,7 +419,7 @@ def measure_shortcuts(
     """Ask again with the centre covered, then with the border covered, and compare.
 
     Args:
-        predictions: the answers to whole pictures.
+        predictions: the answers to whole images.
 
     Raises:
         DataError: as `evaluation.answer`, or nothing can be measured.
@@ -431,7 +431,7 @@ def measure_shortcuts(
 
 
 def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
-    """The same predictor, seeing only some of the pixels; it does not tell unlike pictures, since all of them are."""
+    """The same predictor, seeing only some of the pixels; it does not tell unlike images, since all of them are."""
     members = [
         replace(
             one,
@@ -446,13 +446,13 @@ def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
     return found
 
 
-# A training of several folds, measured on the answers of the models that have not seen the pictures.
+# A training of several folds, measured on the answers of the models that have not seen the images.
 
 
 def evaluate_out_of_fold(
     path: Path, split: str | None = None, source_object: object | None = None
 ) -> tuple[LabelledImages, EvaluationResult]:
-    """All pictures that the folds have held out, and what they are worth; no model is asked again.
+    """All images that the folds have held out, and what they are worth; no model is asked again.
 
     Args:
         path: the folder of all folds.
@@ -475,7 +475,7 @@ def evaluate_out_of_fold(
     return labelled, EvaluationResult(whole.metrics(), answers, source.name)
 
 
-# The pictures that a Python program has a run judged on, and a warning of what should be known of them.
+# The images that a Python program has a run judged on, and a warning of what should be known of them.
 
 
 def select_evaluation_images(
@@ -493,7 +493,7 @@ def select_evaluation_images(
 
 
 def warn_of_notes(labelled: LabelledImages) -> LabelledImages:
-    """The same pictures; each of their notes is a UserWarning, of the line outside of the package that asked."""
+    """The same images; each of their notes is a UserWarning, of the line outside of the package that asked."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("vitrail."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""From a MODEL and pictures to explained pictures: the map, what was answered, and the words around both."""
+"""From a MODEL and images to explained images: the map, what was answered, and the words around both."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ExplainRequest:
     window: int | None = None
     steps: int | None = None
     fill: FillMode | None = None
-    """What stands for an empty picture or a covered patch."""
+    """What stands for an empty image or a covered patch."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,7 +87,7 @@ class Explainer:
     predictor: Predictor | None
     """What answers; None where outputs have no names."""
     views: int = 1
-    """Views of a picture that its answer is the mean over."""
+    """Views of an image that its answer is the mean over."""
 
     def output_index(self, name: str) -> int:
         """The number of an output by its name, or by its number where it has none.
@@ -153,14 +153,14 @@ def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer
 def explain_images(
     explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[Explanation | tuple[str, str]]:
-    """Every picture explained, one after another.
+    """Every image explained, one after another.
 
     Args:
-        skip_bad: give (name, reason) of a picture that cannot be read or has no map, instead of raising.
+        skip_bad: give (name, reason) of an image that cannot be read or has no map, instead of raising.
 
     Raises:
-        DataError: a picture that cannot be read, by name.
-        EmptyMapError: a picture whose map says nothing, by name.
+        DataError: an image that cannot be read, by name.
+        EmptyMapError: an image whose map says nothing, by name.
         UsageError: what was asked for cannot be.
     """
     _check_fill_mode(request, explainer.model)
@@ -183,7 +183,7 @@ def explain_images(
 def explain_with_predictor(
     predictor: Predictor, model_name: str, images: object, request: ExplainRequest
 ) -> list[Explanation]:
-    """One picture or a list of them, as `predicting.several` takes them, explained.
+    """One image or a list of them, as `predicting.several` takes them, explained.
 
     Raises:
         DataError, UsageError: as `explained`, and as `several`.
@@ -241,7 +241,7 @@ def _explain_image(
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
-    """As the methods know them; the empty picture is made from the model's own white and black."""
+    """As the methods know them; the empty image is made from the model's own white and black."""
     plain = MethodOptions(
         layer=request.layer, heads=request.heads, patch=request.patch, window=request.window, steps=request.steps,
         drop=True if request.fill == "drop" else None,
@@ -302,23 +302,23 @@ def _to_channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C
     return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
 
-# One explained picture: its figure, and the files that are kept of it.
+# One explained image: its figure, and the files that are kept of it.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """A picture, its map, and what was answered."""
+    """An image, its map, and what was answered."""
 
     name: str
-    """The path, or the place of an array among the pictures."""
+    """The path, or the place of an array among the images."""
     image: UInt8[np.ndarray, "H W C"]
     """As the model sees it."""
     display_image: UInt8[np.ndarray, "h w C"]
-    """The part of the picture that the model sees, in the picture's own shape and pixels, of large ones in fewer."""
-    """The picture as the model sees it."""
+    """The part of the image that the model sees, in the image's own shape and pixels, of large ones in fewer."""
+    """The image as the model sees it."""
     patch: tuple[int, int]
     heatmap: AttributionMap
-    """The map of this one picture."""
+    """The map of this one image."""
     options: Mapping[str, Any]
     """What was asked of the method."""
     target: str
@@ -329,7 +329,7 @@ class Explanation:
     """The class that was answered; empty where there is none."""
     task: Task
     artefacts: Bool[np.ndarray, "rows columns"]
-    """Patches whose tokens hold notes of the model instead of picture; their heat is not drawn."""
+    """Patches whose tokens hold notes of the model instead of image; their heat is not drawn."""
     remarks: tuple[str, ...] = ()
     """What else a reader should know of the model."""
 
@@ -374,7 +374,7 @@ class Explanation:
         return self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
-        """What the model sees, the picture under its map, the map alone, a scale bar, and the caption.
+        """What the model sees, the image under its map, the map alone, a scale bar, and the caption.
 
         Raises:
             UsageError: opacity outside 0..1.
@@ -440,7 +440,7 @@ class Explanation:
 
 
 def make_unique_stems(names: list[str]) -> list[str]:
-    """A name for each picture's files: its own without the ending, numbered where others are called the same."""
+    """A name for each image's files: its own without the ending, numbered where others are called the same."""
     found, seen = [], set[str]()
     for name in names:
         stem = Path(name).stem or "picture"
@@ -453,7 +453,7 @@ def make_unique_stems(names: list[str]) -> list[str]:
     return found
 
 
-# One picture by all methods: a page, and the files that are kept of it.
+# One image by all methods: a page, and the files that are kept of it.
 
 ALL_METHODS = "all"
 """Stands for every method."""
@@ -461,7 +461,7 @@ ALL_METHODS = "all"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodComparison:
-    """A picture and its maps."""
+    """An image and its maps."""
 
     default_explanation: Explanation
     """By the default method of the model."""
@@ -474,7 +474,7 @@ class MethodComparison:
         return self.default_explanation.title
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
-        """The picture and all maps, each with its name, its numbers and its line.
+        """The image and all maps, each with its name, its numbers and its line.
 
         Raises:
             UsageError: opacity outside 0..1.
@@ -516,7 +516,7 @@ class MethodComparison:
 def explain_by_all_methods(
     explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[MethodComparison | tuple[str, str]]:
-    """Every picture by all methods, one after another. Only a class and a patch can be named.
+    """Every image by all methods, one after another. Only a class and a patch can be named.
 
     Without a patch, similarity is to the one that the default method marks most.
 
@@ -563,7 +563,7 @@ def _explain_other_methods(
     return found
 
 
-# A classic figure of any MODEL and some pictures, in one call: prepared, drawn, saved with its arrays and facts.
+# A classic figure of any MODEL and some images, in one call: prepared, drawn, saved with its arrays and facts.
 
 
 def draw_paper_figure(
@@ -577,11 +577,11 @@ def draw_paper_figure(
     """Write a figure of `book.FIGURES` to a PNG, and beside it its arrays (.npz) and facts (.json).
 
     Args:
-        image_size: (height, width) that the pictures are enlarged or shrunk to, other than the model's own.
+        image_size: (height, width) that the images are enlarged or shrunk to, other than the model's own.
 
     Raises:
-        UsageError: no such figure or option, another number of pictures than it takes, or a size that no patch divides.
-        DataError: a picture cannot be read.
+        UsageError: no such figure or option, another number of images than it takes, or a size that no patch divides.
+        DataError: an image cannot be read.
         ResourceError: the files cannot be written.
     """
     model = model_info.model

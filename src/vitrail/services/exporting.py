@@ -41,7 +41,7 @@ class ExportResult:
     num_images: int
     """That were compared."""
     num_changed: int = 0
-    """Pictures on a threshold that the file decides otherwise."""
+    """Images on a threshold that the file decides otherwise."""
     agreement: PrecisionAgreement | None = None
     """Of a file of fewer bits, how often it decides as float32 does, and how fast."""
     notes: tuple[str, ...]
@@ -53,15 +53,15 @@ class ExportOptions:
     """How a file is to be made.
 
     Raises:
-        UsageError: no such precision, or pictures to calibrate something that is not int8.
+        UsageError: no such precision, or images to calibrate something that is not int8.
     """
 
     resize: bool = False
-    """Let it take pictures of any size."""
+    """Let it take images of any size."""
     precision: ExportPrecision = "float32"
     """In which its matrices are multiplied."""
     calibrate: str | Path | None = None
-    """A picture, folder, pattern or @list.txt that int8 is fitted to; None takes the run's training pictures."""
+    """An image, folder, pattern or @list.txt that int8 is fitted to; None takes the run's training images."""
     force: bool = False
     """Keep a file of fewer bits although too many decisions differ from float32."""
 
@@ -94,7 +94,7 @@ def export_model(
         trained_on: the object that a run was trained on, if it was one.
 
     Raises:
-        UsageError: no such target, `out` exists, the target cannot express a part of the model, or int8 has no pictures
+        UsageError: no such target, `out` exists, the target cannot express a part of the model, or int8 has no images
             to be fitted to.
         DamagedFileError: what was written answers otherwise; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -185,7 +185,7 @@ def _export_reduced_file(
     )
 
 
-# Pictures that an exported file is compared on, and those that int8 is fitted to: the run's own, if they are here.
+# Images that an exported file is compared on, and those that int8 is fitted to: the run's own, if they are here.
 
 NUM_COMPARISON_IMAGES = 100
 """Drawn ones."""
@@ -201,12 +201,12 @@ def load_comparison_images(
     trained_on: object | None,
     max_images: int = NUM_COMPARISON_IMAGES,
 ) -> tuple[list[DecodedArray], str]:
-    """Decoded pictures to compare on, and whose they are: those that a run held out, or drawn ones.
+    """Decoded images to compare on, and whose they are: those that a run held out, or drawn ones.
 
     Args:
         any_size: let drawn ones have another size than the model's.
         trained_on: the object that the run was trained on, if it was one.
-        max_images: pictures of the run, evenly from its split.
+        max_images: images of the run, evenly from its split.
     """
     why = "no run has held out any"
     if (model_path / "plan.toml").is_file():
@@ -225,14 +225,14 @@ def load_comparison_images(
 def load_calibration_images(
     model_path: Path, spec: ImageSpec, source: str | Path | None, trained_on: object | None
 ) -> tuple[list[DecodedArray], str]:
-    """Decoded pictures that int8 is fitted to, and whose they are: what was named, or the run's training pictures.
+    """Decoded images that int8 is fitted to, and whose they are: what was named, or the run's training images.
 
     Args:
-        source: a picture, folder, pattern or @list.txt.
+        source: an image, folder, pattern or @list.txt.
 
     Raises:
-        UsageError: nothing was named and no run has training pictures here; drawn ones would fit nothing.
-        DataError: what was named holds no picture that can be read.
+        UsageError: nothing was named and no run has training images here; drawn ones would fit nothing.
+        DataError: what was named holds no image that can be read.
     """
     if source is not None:
         named = expand_image_paths([str(source)])
@@ -258,7 +258,7 @@ def load_calibration_images(
 def draw_synthetic_images(
     height: int, width: int, channels: int, count: int = NUM_COMPARISON_IMAGES
 ) -> UInt8[np.ndarray, "n H W C"]:
-    """Pictures of soft and sharp edges and noise, the same each time."""
+    """Images of soft and sharp edges and noise, the same each time."""
     generator = np.random.default_rng(derive(0, "pictures to compare an export on"))
     y, x = np.mgrid[:height, :width] / max(height, width)
     waves = np.zeros((count, height, width, channels))

@@ -13,13 +13,13 @@ IMAGE_OPTIONS = ("image.page", "image.max_pixels")
 
 
 def override_image_options(spec: ImageSpec, changes: Mapping[str, str]) -> ImageSpec:
-    """The same pictures from files that are opened in another way.
+    """The same images from files that are opened in another way.
 
     Args:
         changes: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: any other name, for what a picture means to the model was settled by its training.
+        UsageError: any other name, for what an image means to the model was settled by its training.
     """
     for name in changes:
         if name not in IMAGE_OPTIONS:

@@ -1,4 +1,4 @@
-"""How true maps are: methods measured on the labelled pictures of a trained model, planted evidence among them."""
+"""How true maps are: methods measured on the labelled images of a trained model, planted evidence among them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..predict.predictor import Predictor
 from .evaluation import LabelledImages
 
 NUM_IMAGES = 100
-"""Pictures that are measured: each costs some 70 forward passes for every method, and as many for every baseline."""
+"""Images that are measured: each costs some 70 forward passes for every method, and as many for every baseline."""
 NUM_PAIRS = 96
-"""Pictures with two classes, where the evidence is planted."""
+"""Images with two classes, where the evidence is planted."""
 BATCH_SIZE = 64
 
 
@@ -38,18 +38,18 @@ def measure_faithfulness(
     num_randomized: int = NUM_SHUFFLED,
     seed: int = 0,
 ) -> FaithfulnessReport:
-    """Measure methods on the first so many pictures, with the model's own answers as what is explained.
+    """Measure methods on the first so many images, with the model's own answers as what is explained.
 
-    On `planted` pictures the glyph's class is explained instead, and where its map lies is measured as well. Whole
-    groups are drawn for intervals where the source says which pictures belong together.
+    On `planted` images the glyph's class is explained instead, and where its map lies is measured as well. Whole
+    groups are drawn for intervals where the source says which images belong together.
 
     Args:
-        num_randomized: pictures whose maps are made again for every part of the model that loses its weights; 0 for
+        num_randomized: images whose maps are made again for every part of the model that loses its weights; 0 for
             none.
 
     Raises:
         UsageError: several models, another than a plain ViT, no outputs, or as `measure`.
-        DataError: a picture cannot be read.
+        DataError: an image cannot be read.
     """
     member = predictor.single_member()
     model = member.model
@@ -99,14 +99,14 @@ def get_map_function(name: str) -> MapFunction:
 
 
 def _predict_classes(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
-    """The output that is largest for each picture."""
+    """The output that is largest for each image."""
     with inference_mode(model):
         parts = [model(images[start : start + BATCH_SIZE]).argmax(1) for start in range(0, len(images), BATCH_SIZE)]
     return torch.cat(parts)
 
 
 def _find_synthetic_truth(labelled: LabelledImages, rows: NDArray[np.int64]) -> SyntheticImages | None:
-    """The truth about planted pictures, recognised by their pixels; None for any other pictures."""
+    """The truth about planted images, recognised by their pixels; None for any other images."""
     source = labelled.source
     if source.name != "planted" or not isinstance(source.images, np.ndarray):
         return None

@@ -1,4 +1,4 @@
-"""What there is to say of a model's shape: pictures, tokens, parts and their parameters, as values and as text."""
+"""What there is to say of a model's shape: images, tokens, parts and their parameters, as values and as text."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
 
 
 def preview_model_input(model_info: ModelInfo, image_path: Path) -> UInt8[np.ndarray, "H W C"]:
-    """A picture as the model sees it: its channels, its size, and zeros up to whole patches if it pads.
+    """An image as the model sees it: its channels, its size, and zeros up to whole patches if it pads.
 
     Raises:
-        DataError: the picture cannot be read.
+        DataError: the image cannot be read.
     """
     image = fit_array_to_tensor(read_image(image_path, model_info.spec.channels), model_info.spec)[None]
     if model_info.config.pad:

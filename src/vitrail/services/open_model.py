@@ -104,7 +104,7 @@ def locate_model(model_name: str) -> ResolvedModel | None:
 def resize_config(
     shape: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
 ) -> ViTConfig:
-    """A shape with another picture size, channel count or number of outputs, each where it is given."""
+    """A shape with another image size, channel count or number of outputs, each where it is given."""
     return replace(
         shape,
         image_size=shape.image_size if image_size is None else image_size,
@@ -114,7 +114,7 @@ def resize_config(
 
 
 def default_image_spec(shape: ViTConfig) -> ImageSpec:
-    """The pictures that a model reads when nobody has said more: its size, 0..255, mean and deviation one half."""
+    """The images that a model reads when nobody has said more: its size, 0..255, mean and deviation one half."""
     height, width = shape.image_size
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
@@ -184,7 +184,7 @@ def create(
     image_size: ImageSizeArgument | None = None,
     seed: int = 0,
 ) -> ViT:
-    """An untrained model by the name of its size: pictures [B, C, H, W], normalised, to logits [B, outputs].
+    """An untrained model by the name of its size: images [B, C, H, W], normalised, to logits [B, outputs].
 
     Raises:
         UsageError: no such name, or an image size that the patch does not divide.
@@ -215,7 +215,7 @@ def load(
         heads: attention heads, where a file cannot say; a value that contradicts the file is an error.
         image_size: pixels, where a file cannot say; another size than its own stretches its positions once, by the
             rule of its family.
-        channels: of the pictures, where a file cannot say; another count than its own needs `channels_policy`.
+        channels: of the images, where a file cannot say; another count than its own needs `channels_policy`.
         pool: "class", "mean", "attention" or "class+mean", where the file cannot say or another is wanted.
         match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
         outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.

@@ -45,7 +45,7 @@ class ChunkedPredictRequest:
     to: Path
     """The file that the parts become; they lie beside it, in a folder of its name and `.parts`."""
     chunk_size: int = DEFAULT_CHUNK_SIZE
-    """Pictures in a part."""
+    """Images in a part."""
     sets: bool = False
     skip_bad: bool = False
     device: str = "auto"
@@ -71,7 +71,7 @@ class ChunkedPredictResult:
     num_rows: int | None
     """Of the whole file; None while parts are missing."""
     skipped: tuple[tuple[str, str], ...]
-    """(path, reason) of all pictures that were left out, once the file is whole."""
+    """(path, reason) of all images that were left out, once the file is whole."""
     rank: int = 0
     world_size: int = 1
 
@@ -112,14 +112,14 @@ def is_multi_process() -> bool:
 
 
 def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
-    """Answer this process's share of the parts, but for those that are whole, and join all if none is missing then.
+    """Answer this process's fraction of the parts, but for those that are whole, and join all if none is missing then.
 
     Processes say nothing to each other: part n belongs to rank n modulo their number, and the folder tells the rest. So
     whoever is killed loses the part at hand, and any number of processes may go on.
 
     Raises:
         UsageError: the folder holds parts of another prediction; a size that is no multiple of a batch.
-        DataError: a picture of the share cannot be read, unless `skip_bad`; the parts before it are written.
+        DataError: an image of the share cannot be read, unless `skip_bad`; the parts before it are written.
         as `predicting.open_predictor`.
     """
     group = group_from_env()
@@ -171,7 +171,7 @@ def open_request_predictor(request: ChunkedPredictRequest, device: str, num_proc
 def predict_chunk_batches(
     predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
-    """The pictures of a part batch by batch, in the batches of a prediction without parts."""
+    """The images of a part batch by batch, in the batches of a prediction without parts."""
     for batch in predictor.predict_batches(images, BATCH_SIZE, request.skip_bad):
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
@@ -239,12 +239,12 @@ def _local_device(requested: str, group: GroupInfo) -> str:
 # `vitrail predict --engine ray`: the parts of a prediction answered by the workers of a Ray cluster, through Ray
 # Data.
 #
-# The parts are those of `sharing`, written by the process that asked: the workers need the model and the pictures
+# The parts are those of `sharing`, written by the process that asked: the workers need the model and the images
 # under the same names as here, and no place to write to. A worker that dies is started again by Ray, with the part at
 # hand.
 
 PATH_SEPARATOR = b"\0"
-"""Between the paths of a part's pictures, where no path holds it."""
+"""Between the paths of a part's images, where no path holds it."""
 ERROR_CLASSES = {kind.__name__: kind for kind in VitrailError.__subclasses__()}
 
 
@@ -279,7 +279,7 @@ class RayWorker:
     """What Ray makes once on a worker, and then asks for part after part.
 
     Args:
-        asked: the prediction; its pictures come part by part.
+        asked: the prediction; its images come part by part.
         here: the working folder of who asked, so that names mean the same.
         identity: of the model that must answer.
     """

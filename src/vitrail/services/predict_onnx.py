@@ -23,7 +23,7 @@ def open_onnx_predictor(model: str, device: str, changes: Mapping[str, str]) -> 
 
     Args:
         device: auto or cpu; ONNX Runtime computes on the CPU here.
-        changes: how pictures are opened, as `opening.opening` takes it.
+        changes: how images are opened, as `opening.opening` takes it.
 
     Raises:
         UsageError: no such file, a run without one, another device, or ONNX Runtime is not installed.

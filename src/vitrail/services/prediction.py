@@ -19,11 +19,11 @@ from .open_model import find_model, locate_model
 
 
 def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
-    """What a person hands over as pictures, as the predictor takes them; files are read when their turn comes.
+    """What a person hands over as images, as the predictor takes them; files are read when their turn comes.
 
     Raises:
-        UsageError: a single picture, which would be taken for a list of its rows or letters.
-        DataError: something in the list is no picture.
+        UsageError: a single image, which would be taken for a list of its rows or letters.
+        DataError: something in the list is no image.
     """
     axes = getattr(images, "ndim", None)
     if (axes is None and not isinstance(images, Sequence)) or isinstance(images, str | bytes):
@@ -40,13 +40,13 @@ def parse_images(images: object, verb: str = "predict") -> list[ImageInput | byt
 
 
 def apply_image_options(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
-    """The same predictor, opening files in another way: another page of a TIFF or frame of a film, larger pictures.
+    """The same predictor, opening files in another way: another page of a TIFF or frame of a film, larger images.
 
     Args:
         changes: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: any other name, for what a picture means to the model was settled by its training.
+        UsageError: any other name, for what an image means to the model was settled by its training.
     """
     predictor.spec = override_image_options(predictor.spec, changes)
     return predictor

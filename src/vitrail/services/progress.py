@@ -1,4 +1,4 @@
-"""How many pictures have been answered, on standard error, for whatever takes longer than two seconds."""
+"""How many images have been answered, on standard error, for whatever takes longer than two seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ItemT = TypeVar("ItemT")
 
 @runtime_checkable
 class SkippableResult(Protocol):
-    """What was made of some pictures."""
+    """What was made of some images."""
 
     @property
     def skipped(self) -> tuple[tuple[str, str], ...]:
@@ -40,17 +40,17 @@ def track_batches(parts: Iterator[ResultT], total: int) -> Iterator[ResultT]:
 
 
 def track_images(items: Iterator[ItemT], total: int) -> Iterator[ItemT]:
-    """As `answered`, where each thing is one picture."""
+    """As `answered`, where each thing is one image."""
     return track_progress(items, total, lambda _: 1)
 
 
 def track_groups(items: Iterator[ItemT], num_groups: int, size: int) -> Iterator[ItemT]:
-    """As `answered`, where each of so many things is so many pictures."""
+    """As `answered`, where each of so many things is so many images."""
     return track_progress(items, num_groups * size, lambda _: size)
 
 
 def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], int]) -> Iterator[ItemT]:
-    """As `answered`, where `size` says how many pictures a thing is."""
+    """As `answered`, where `size` says how many images a thing is."""
     terminal = sys.stderr.isatty()
     every = SECONDS_BETWEEN_UPDATES if terminal else SECONDS_BETWEEN_LINES
     began, last, done, shown = time.monotonic(), 0.0, 0, False
@@ -74,7 +74,7 @@ def overwrite_progress_line(text: str) -> str:
 
 
 def print_skipped_images(predictions: SkippableResult) -> None:
-    """Name every picture that was left out, on standard error."""
+    """Name every image that was left out, on standard error."""
     print_skipped(predictions.skipped)
 
 

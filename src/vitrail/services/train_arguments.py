@@ -121,7 +121,7 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
 
 
 def check_plan_fields(changes: Mapping[str, str]) -> None:
-    """Refuse a plan field that does not exist, before a picture is read.
+    """Refuse a plan field that does not exist, before an image is read.
 
     Raises:
         UsageError: with the nearest name.

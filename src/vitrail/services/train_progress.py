@@ -345,7 +345,7 @@ def _describe_early_steps(plan: Plan) -> str:
 
 
 def _describe_augmentation(plan: Plan) -> str:
-    """What makes one picture many."""
+    """What makes one image many."""
     recipe = plan.recipe
     flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
     words = [name for name, used in flips.items() if used]

@@ -1,4 +1,4 @@
-"""What a run can be continued from: weights, optimisers, running mean and step, in folders that are whole or absent."""
+"""Training checkpoints: weights, optimiser state, EMA weights and step, in folders that are complete or absent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def save_checkpoint(
 
     Args:
         plan: what the steps so far followed, as TOML; a resume says what has changed since.
-        extra_facts: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
+        extra_facts: further facts that a resume needs, in JSON's kinds, such as the guards' state.
         sharded_save: writes the tensors instead, in parts, where they are split over processes.
 
     Raises:
@@ -84,7 +84,7 @@ def save_checkpoint(
 
 
 def describe_machine() -> dict[str, str | int]:
-    """What the bits of a training depend on, beside its plan."""
+    """What bit-for-bit reproducibility depends on, beside the plan."""
     return {
         "vitrail": version("vitrail"),
         "torch": torch.__version__,
@@ -132,7 +132,7 @@ def find_newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
 
 
 def read_checkpoint_facts(path: Path) -> dict[str, Any]:
-    """What `save` has noted beside the tensors: step, machine, and what it was given."""
+    """Read what `save_checkpoint` stored beside the tensors: step, machine, extra facts."""
     return dict(strict_json.read_json(path / STATE_FILE))
 
 
@@ -178,7 +178,7 @@ def load_checkpoint(
         else:
             optimizer.state.clear()
     if any(path.glob("shard-*")):  # FSDP2 wrote it
-        from .distributed import fsdp
+        from .distributed import fsdp  # a second to import, for sharded runs only
 
         fsdp.read_shards(path, collect_tensors(model, optimizers, average))
     else:
@@ -244,14 +244,14 @@ def _load_file(path: Path, ours: dict[str, Tensor]) -> None:
         if type(tensor) is Tensor:
             tensor.copy_(theirs[name])
         else:  # a share of one
-            from .distributed.fsdp import copy_into_shard
+            from .distributed.fsdp import copy_into_shard  # a second to import, for sharded runs only
 
             copy_into_shard(theirs[name], tensor)
 
 
 def make_sharded_save(train_state: TrainState, group: RankGroup) -> ShardedSave:
-    """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
-    from .distributed.fsdp import ShardedSave
+    """What `save_checkpoint` needs for a train state that is sharded over ranks; one object on each rank."""
+    from .distributed.fsdp import ShardedSave  # a second to import, for sharded runs only
 
     return ShardedSave(group, collect_tensors(train_state.model, train_state.optimizers, train_state.ema))
 
@@ -288,7 +288,7 @@ def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
         group["lr"] = rate
 
 
-# When a running training is saved, and what is said if that fails.
+# -- Periodic saves, and the note for a failed one
 
 SECONDS_BETWEEN_SAVES = 60.0
 
@@ -308,7 +308,7 @@ class CheckpointSaver:
         self._warned = False
 
     def is_due(self, step: int, signal_request: SignalRequest) -> bool:
-        """Whether to save after this many steps: it is time, somebody asked, or it was the last one."""
+        """Whether to save after this many steps: the interval has passed, a signal asked, or it was the last step."""
         every = self._plan.recipe.save_every
         timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
         return timely or signal_request.save or bool(signal_request) or step == self._plan.recipe.steps

@@ -2,7 +2,7 @@
 
 A training calls it once, when its run folder has been made and before the first step:
 
-    sheet.write(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
+    write_contact_sheet(path, dataset.source, images, plan, dataset.custom_functions)
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def report_contamination(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterat
 
 
 def read_contamination(run: RunFolder) -> tuple[str, ...]:
-    """What was said when this run began."""
+    """The contamination notes that were written when this run began."""
     path = run.path / CONTAMINATION_FILE
     return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
 

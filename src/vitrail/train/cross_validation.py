@@ -1,4 +1,4 @@
-"""A model for every fold: answers to all pictures by models that have not seen them, and an ensemble of all models."""
+"""Cross-validation: a model for every fold, out-of-fold predictions, and an ensemble of all models."""
 
 from __future__ import annotations
 
@@ -348,7 +348,7 @@ def _rename_fold_metrics(report_facts: provenance.ReportFacts, fold: int) -> Tas
     return dataclasses.replace(figures, split=f"fold {fold}")
 
 
-# The answers of all folds as one table: every picture answered by the one model that has not seen it.
+# -- Out-of-fold predictions: each image by the one model that was not trained on it
 
 OUT_OF_FOLD = "out-of-fold"
 """What the table of all answers calls its pictures."""

@@ -1,4 +1,4 @@
-"""From a plan's data settings to pictures in memory: open, split, leave out, load, and measure mean and deviation."""
+"""Build the data set of a plan: open, split, exclude, load into memory, and measure mean and deviation."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def open_dataset(
 ) -> Dataset:
     """Open the source and part it; with `previous_run`, as that run has parted it, if it is still the same data.
 
-    What `settings.exclude` lists is taken out after the parting, so that nobody else changes sides.
+    What `settings.exclude` lists is removed after splitting, so that all other images keep their split.
 
     Args:
         source_object: the object that the settings call "memory".
-        custom_functions: functions of the program, which the data set carries to whoever trains on it.
+        custom_functions: functions of the caller's program; the data set carries them to the training.
 
     Raises:
         UsageError: the source cannot be had again, or a setting that it cannot follow.
@@ -270,7 +270,7 @@ def _count_images(splits: Splits) -> int:
     return sum(map(len, splits.values()))
 
 
-# The data doctor's look at the pictures before a training: what it leaves out, what it tells, where it stops.
+# -- Image checks before a training: excluded images, notes, and errors
 
 CHECK_TIME_FRACTION = 0.05  # of the minutes, that the check may take
 
@@ -329,7 +329,7 @@ def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Itera
             yield Note(text)
 
 
-# Which data a run was begun with, kept in its folder: a run goes on with the same, or says how it differs.
+# -- Data record of a run (data.json), compared when the run is resumed
 
 MAX_CLASSES_SHOWN = 10
 

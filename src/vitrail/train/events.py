@@ -1,4 +1,4 @@
-"""What a training tells whoever watches: plain values, yielded one after another."""
+"""Training events: plain values that a training yields one after another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PlanEvent:
 
 @dataclass(frozen=True)
 class RunFolderEvent:
-    """The run folder is there, and nobody else's: everything from here on is kept in it."""
+    """The run folder exists and belongs to this run: everything from here on is kept in it."""
 
     run: Path
 
@@ -86,7 +86,7 @@ class FinishEvent:
 Event = Note | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | FinishEvent
 
 
-# What a run takes, before it and after it: seconds by the clock, and memory at the highest point.
+# -- Cost of a run, predicted and actual: wall-clock seconds and peak memory
 
 COST_FILE = "cost.json"
 
@@ -125,7 +125,7 @@ def write_cost(folder: Path, predicted: RunCost | None, actual: RunCost | None =
 
 
 def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
-    """What `write` kept; nothing of either where there is no such file."""
+    """Read what `write_cost` stored; both are None without a file."""
     path = folder / COST_FILE
     if not path.is_file():
         return {"predicted": None, "actual": None}
@@ -134,8 +134,8 @@ def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
 
 
 def read_step_seconds(folder: Path) -> tuple[float, ...]:
-    """Of a step in each phase of the recipe, as foretold; empty where nobody measured, or the file cannot be read."""
+    """Predicted seconds per step in each phase of the recipe; empty if not measured or the file is unreadable."""
     try:
         return tuple((read_cost(folder)["predicted"] or {}).get("step_seconds", ()))
-    except (ValueError, KeyError):  # nothing but the time that is left is told by it
+    except (ValueError, KeyError):  # only the estimate of the time left needs it
         return ()

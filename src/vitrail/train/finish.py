@@ -1,4 +1,4 @@
-"""After the last step: answers for the held-out pictures, figures, the portable bundle and the report."""
+"""Finish a run after the last step: held-out predictions, metrics, the bundle and the report."""
 
 from __future__ import annotations
 

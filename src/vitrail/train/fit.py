@@ -1,4 +1,4 @@
-"""A whole training from wish to report: check, plan, train, evaluate, keep. It yields events and prints nothing."""
+"""Run a whole training: check, plan, train, evaluate, write the report. Yields events and prints nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a training from poisoning itself: which steps may be applied, and what is said of those that may not.
+"""Guards against non-finite and exploding steps: which updates are applied, and the notes on skipped ones.
 
 Every decision depends on the losses and norms so far and on nothing else, and what it depends on is part of a
 checkpoint: a run that is resumed decides as the unbroken one would have. With several processes each has guards of its
@@ -69,7 +69,7 @@ class Guards:
         self.overflow_steps = 0
         """Steps that were too large for float16 at the scaler's present factor: its business, not a fault."""
         self.is_applying = False
-        """Whether the optimisers are at work: an error now leaves weights that nobody trained."""
+        """Whether the optimisers are at work: an error now leaves half-updated weights."""
         self._folder = folder
         self._names = names
         self._phase_label = phase_label
@@ -240,7 +240,7 @@ def _infinite_rows(targets: Tensor) -> list[int]:
     return torch.nonzero(torch.isinf(targets.view(len(targets), -1)).any(1)).flatten().tolist()
 
 
-# Batches that show one class only teach its frequency and little else: said before the first step.
+# -- Warning before the first step: batches of a single class teach little but its frequency
 
 CHECKED_BATCHES = 50
 MIN_CHECKED_BATCH = 8  # in smaller batches it happens by chance

@@ -1,4 +1,4 @@
-"""What a trained model makes of the held-out pictures, and what they decide: temperature, thresholds, abstaining."""
+"""Predict the held-out images, and fit temperature, thresholds and abstention on validation."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _true_targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
     return class_indices(source, rows) if source.task == "classes" else source.targets[rows]
 
 
-# Where the answers to a few held-out pictures come from: maps that are made once, when a training has ended.
+# -- Explanation maps for a few held-out images, computed once after the training
 
 MAP_TIME_FRACTION = 0.03
 """Of the training's seconds that maps may take: check, evaluation and report have 15 % together."""

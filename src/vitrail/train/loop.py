@@ -1,4 +1,4 @@
-"""The training loop: a page of plain code. It yields what happened, so that whoever called it can show it."""
+"""The training loop: a page of plain code that yields an event for each step to its caller."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def build_train_state(model: ViT, plan: Plan, group: RankGroup = SINGLE_PROCESS)
         == "fsdp"
     )
     if sharded:
-        from .distributed.fsdp import shard_model  # a second to import, for those few who need it
+        from .distributed.fsdp import shard_model  # a second to import, for sharded runs only
 
         shard_model(model, group, compute.device)
     average = ModelEma(model, plan.recipe.ema_decay) if plan.recipe.ema_decay else None
@@ -118,7 +118,7 @@ def train_steps(
         custom_functions: a loss or an augmentation of the program's own.
 
     Raises:
-        PartnerError: another process of the team died.
+        PeerError: another process of the team died.
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
     recipe, device = plan.recipe, plan.compute.device
@@ -193,7 +193,7 @@ def apply_step(
         train_state.loss_scale.unscale(train_state.model.parameters())
     norm = _clip_gradients(train_state.model, recipe.grad_clip_norm)
     if train_state.sharded:
-        from .distributed.fsdp import to_full_tensor
+        from .distributed.fsdp import to_full_tensor  # a second to import, for sharded runs only
 
         norm = to_full_tensor(norm)
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
@@ -210,7 +210,7 @@ def apply_step(
     return float(answer)
 
 
-# One step's gradients: forward and backward over all its pictures, in parts, and shared by all processes.
+# -- Gradients of one step: forward and backward in micro-batches, summed over ranks
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LossFunction = Callable[[Tensor, Tensor], Loss]
@@ -265,7 +265,7 @@ def accumulate_gradients(
         num_outputs: how many the model has.
         num_parts: in how many the pictures go through the model, one after another.
         scale: what the gradients are multiplied with, for float16.
-        teacher: the teacher who has `said` something; its term is divided by the pictures of all.
+        teacher: the distillation teacher; its loss term is divided by the images of all ranks.
     """
     targets = step_input.targets
     nothing = torch.zeros(len(targets), num_outputs, device=targets.device)
@@ -292,7 +292,7 @@ def accumulate_gradients(
     return average, said[0] if num_parts == 1 else torch.cat(said)
 
 
-# When the memory is full: which batch would have fitted, found by trying.
+# -- Out of memory: find by trial the batch size that would have fitted
 
 
 def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
@@ -350,7 +350,7 @@ def advise_smaller_batch(train_state: TrainState, plan: Plan, command: str, worl
     )
 
 
-# float16 ends at 6e-8: losses are multiplied before the backward pass so that small gradients are not lost.
+# -- Loss scaling: float16 ends at 6e-8, so losses are scaled up to keep small gradients
 
 INITIAL_SCALE, MAX_SCALE = 2.0**16, 2.0**24
 GROWTH_INTERVAL = 2000
@@ -389,15 +389,15 @@ class LossScale:
         self.factor, self._good = float(facts["factor"]), int(facts["good"])
 
 
-# A learner whose weights are split over processes, put together again to be evaluated or kept.
+# -- Gathering a sharded train state for evaluation or export
 
 
 @torch.no_grad()
 def gather_train_state(train_state: TrainState, plan: Plan, group: RankGroup) -> TrainState:
-    """The same weights and running mean in a plain model; every process must ask at once. A plain learner as it is."""
+    """Gather the weights and EMA into a plain model, on all ranks at once; a plain train state is returned as it is."""
     if not train_state.sharded:
         return train_state
-    from .distributed.fsdp import to_full_tensor
+    from .distributed.fsdp import to_full_tensor  # a second to import, for sharded runs only
 
     with group.translate_errors():
         model = create_model(plan.model, plan.seed).to(plan.compute.device).train()

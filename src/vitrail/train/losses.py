@@ -1,7 +1,7 @@
 """What training minimises, per task. Losses are computed in float32, whatever the products were.
 
 Each loss is a pair (total, weight): the sum of weighted losses and the sum of their weights, both float32 scalars. So
-the parts of a batch, in micro-batches or on ranks, are added before anybody divides, and the gradient is that of
+the parts of a batch, in micro-batches or on ranks, are added before the division, and the gradient is that of
 sum(total) / sum(weight), however the batch was cut.
 """
 
@@ -193,7 +193,7 @@ def _sum_known(losses: Float[Tensor, "B K"], known: Tensor, weights: Float[Tenso
     return total, known.sum().float() if weights is None else torch.where(known, weights, 0.0).sum()
 
 
-# Rare classes and labels: how much more each of their pictures weighs in the loss, and when that pays.
+# -- Class weights: larger loss weights for rare classes and labels
 
 IMBALANCE_THRESHOLD = 10.0
 """So many pictures of the commonest class for one of the rarest, and weights are worth their price."""
@@ -211,7 +211,7 @@ def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[s
 
     Measured on Fashion-MNIST made imbalanced (EXPERIMENTS.md): where the commonest class has ten times the pictures of
     the rarest, the root of the balanced weights found seven of a hundred pictures more of the average class, at no cost
-    to the accuracy of all that could be told; fully balanced weights found two more and cost four of all (eleven at a
+    to overall accuracy that could be measured; fully balanced weights found two more and cost four of all (eleven at a
     hundred times). Labels are ranked, which needs no weights.
     """
     if task == "labels":

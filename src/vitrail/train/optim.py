@@ -1,4 +1,4 @@
-"""Which parameter learns how: groups for Muon and AdamW, their rates at a step, and the running mean of the weights."""
+"""Optimisers: parameter groups for Muon and AdamW, learning-rate schedules, and the EMA of the weights."""
 
 from __future__ import annotations
 
@@ -141,12 +141,11 @@ def _copy_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
         parameter.copy_(weights[name])
 
 
-# Muon for the matrices of the blocks: momentum, then the nearest orthogonal matrix, in stacks of one shape.
+# -- Muon (Jordan 2024) for the matrices of the blocks: momentum, then the nearest orthogonal matrix
 #
-# torch.optim.Muon does the same one matrix at a time and in bfloat16, which a CPU without bfloat16 instructions does
-# ten times slower than float32 (EXPERIMENTS.md has the figures); ours works in the number format that the machine is
-# good at, takes all matrices of one shape in one batched product, and treats queries, keys and values as three
-# matrices.
+# torch.optim.Muon works one matrix at a time and in bfloat16, which is ten times slower than float32 on a CPU without
+# bfloat16 instructions (EXPERIMENTS.md has the measurements). This one uses the precision that the machine is fast in,
+# batches all matrices of one shape, and treats queries, keys and values as three matrices.
 
 # The quintic polynomial of Keller Jordan's Muon: steep at 0, so that five rounds bring all singular values near 1.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
@@ -188,10 +187,7 @@ class Muon(torch.optim.Optimizer):
         """One update of every matrix that has a gradient."""
         assert closure is None
         if self.sharded:
-            from .distributed.fsdp import (
-                shard_like,
-                to_full_tensor,  # a second to import, for those few who need it
-            )
+            from .distributed.fsdp import shard_like, to_full_tensor  # a second to import, for sharded runs only
         stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
         shares: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
@@ -247,7 +243,7 @@ def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Te
     return x
 
 
-# Which weights of a model learn after the probe, and how fast each of them: freezing, adapters, decay by depth.
+# -- Fine-tuning parameter groups: freezing, LoRA adapters, layer-wise learning-rate decay
 
 
 def set_trainable(model: ViT, settings: FinetuneSettings, seed: int) -> None:

@@ -1,8 +1,8 @@
-"""A short training before the training: something learns for a fixed number of steps, and can be resumed in the middle.
+"""Run a resumable phase before the training: a module learns for a fixed number of steps.
 
-Pre-training and a teacher that is trained first are such preludes. Each has its own checkpoints, which are gone when
+Pre-training and a teacher that is trained first are such phases. Each has its own checkpoints, which are gone when
 its outcome lies in the run folder, and its own rows in metrics.jsonl: they stand at step 0 of the training, and their
-figures bear the prelude's name.
+figures bear the phase's name.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class PhaseStep:
 
 
 def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
-    """Train the prelude's module from its newest checkpoint, or from its first step, to its last.
+    """Train the phase's module from its newest checkpoint, or from its first step, to its last.
 
     The caller keeps the outcome and then calls `forget`.
 
@@ -247,7 +247,7 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 
 
 def measure_phase_step(phase: TrainingPhase) -> float:
-    """Mean wall clock of a few real steps, after two that warm up. They move the prelude's module: give a copy."""
+    """Mean wall clock of a few real steps, after two that warm up. They move the phase's module: give a copy."""
     optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
     walk = iterate_phase_steps(phase, optimizers)
     times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
@@ -257,18 +257,18 @@ def measure_phase_step(phase: TrainingPhase) -> float:
 
 
 def has_phase_checkpoint(run: RunFolder) -> bool:
-    """Whether a prelude of this run has checkpoints to go on from."""
+    """Whether a phase of this run has checkpoints to go on from."""
     return any((phase_checkpoint_folder(run, name) / "LATEST").is_file() for name in PHASE_NAMES)
 
 
 def phase_checkpoint_folder(run: RunFolder, name: str) -> Path:
-    """Where the checkpoints of a prelude lie while it is not over."""
+    """Where the checkpoints of a phase lie while it is not over."""
     return run.checkpoints / name
 
 
 @torch.no_grad()
 def load_module(path: Path, module: nn.Module) -> None:
-    """Put the outcome of a prelude back into a module.
+    """Put the outcome of a phase back into a module.
 
     Raises:
         DamagedFileError: the file is damaged, or not of a module of this shape.
@@ -281,12 +281,12 @@ def load_module(path: Path, module: nn.Module) -> None:
 
 
 def remove_phase_checkpoints(run: RunFolder, name: str) -> None:
-    """Remove the checkpoints of a prelude whose outcome is kept."""
+    """Remove the checkpoints of a phase whose outcome is kept."""
     shutil.rmtree(phase_checkpoint_folder(run, name), ignore_errors=True)
 
 
 def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
-    """Drop the rows of steps of a prelude that will be done again."""
+    """Drop the rows of steps of a phase that will be done again."""
     rows = run.read_rows()
     kept = [row for row in rows if row.get(f"{name}_step", 0) <= step]
     if len(kept) < len(rows):
@@ -294,7 +294,7 @@ def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
 
 
 def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
-    """Seconds and pictures of a prelude from the rows of metrics.jsonl, each of which stands for several steps."""
+    """Seconds and pictures of a phase from the rows of metrics.jsonl, each of which stands for several steps."""
     seconds, images, before = 0.0, 0.0, 0.0
     for row in rows:
         if f"{name}_step" in row:
@@ -327,7 +327,7 @@ def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
     }
 
 
-# What lies in the run folder when everything before the training is done: the weights that it begins with.
+# -- Initial weights of the training, kept in the run folder when all phases before it are done
 
 START_WEIGHTS_FILE = "start.safetensors"
 PRETRAINED_FOLDER = "pretrained"
@@ -338,16 +338,16 @@ AFTER_KEY, PLAN_KEY = "vitrail_after", "vitrail_plan"
 
 
 def is_phase_done(run: RunFolder, name: str) -> bool:
-    """Whether the weights in the run folder are those after a prelude, or after one that follows it."""
+    """Whether the weights in the run folder are those after a phase, or after one that follows it."""
     path = run.path / START_WEIGHTS_FILE
     after = safetensors_file.read_metadata(path).get(AFTER_KEY, "") if path.is_file() else ""
     return after in PHASE_NAMES and PHASE_NAMES.index(after) >= PHASE_NAMES.index(name)
 
 
 def save_start_weights(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) -> None:
-    """Write a model's weights after a prelude, in one step; the bundle comes first, for a resume asks for the other."""
+    """Write a model's weights after a phase, in one step; the bundle comes first, for a resume asks for the other."""
     folder, source = run.path / PRETRAINED_FOLDER, dataset.source
-    if folder.exists():  # of the prelude before this one, or of this one before a kill
+    if folder.exists():  # of the phase before this one, or of this one before a kill
         atomic.remove_folder(folder)
     info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
     bundle.save_bundle(folder, model, plan.image, source.task, source.classes, info)

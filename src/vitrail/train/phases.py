@@ -1,4 +1,4 @@
-"""What comes before the training: pre-training, then a teacher; and how much of the budget they take."""
+"""The phases before the training, pre-training and then distillation, and their fraction of the budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_phases(
 
     Raises:
         UsageError: the plan's teacher cannot teach this.
-        InterruptedRun, DivergedError: see `prelude.pursue`.
+        InterruptedRun, DivergedError: see `phase.run_phase`.
     """
     yield from contamination.report_contamination(run, plan, dataset)
     yield from pretraining.pretrain(run, plan, model, dataset, images)
@@ -98,8 +98,8 @@ def resolve_phase_steps(
     """The plan with a number of steps in place of a fraction of its budget, new reasons, and the seconds of the steps.
 
     Args:
-        total_steps: what `all_steps` said before any share was replaced; not looked at where the budget is minutes.
-        seconds_per_step: as measured; 0 where nobody measured, which a budget of steps allows.
+        total_steps: from `count_total_steps`, before any fraction was replaced; unused with a budget of minutes.
+        seconds_per_step: as measured; 0 if not measured, which a budget of steps allows.
     """
     share, steps = (plan.pretrain if name == "pretrain" else plan.distill).budget_fraction, _phase_steps(plan, name)
     reasons: Reasons = {}

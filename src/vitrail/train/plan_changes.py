@@ -1,4 +1,4 @@
-"""What is not as it was when a run was saved: each difference is told, and what would break the run is refused.
+"""Compare a plan with the one of a saved run: report each difference, and refuse those that break the run.
 
 A run's plan is a file that people can edit, and a run may go on another machine or with another version. Rates, batch,
 augmentation and what computes may change, at the price of the run's exactness. What has had its effect already (the

@@ -1,4 +1,4 @@
-"""Why the lines of a plan that no rule has looked at are as they are, so that every line of plan.toml has a reason."""
+"""Reasons of the plan lines that no rule has set, so that every line of plan.toml has one."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ DEFAULT_REASONS = {
     "recipe.evaluate_every": "ten looks at the validation pictures",
     "recipe.save_every": "about once a minute",
 }
-"""What stands behind a value that nobody has asked for."""
+"""The reasons of default values."""
 UNUSED_REASONS = {
     "finetune": "begins from random values",
     "pretrain": "no --pretrain",
@@ -109,15 +109,15 @@ USED_REASONS = {"finetune": "as usual after a probe", "pretrain": "as published"
 
 
 def complete_reasons(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
-    """A reason for every line: the rule's that chose it, else what stands behind its default.
+    """A reason for every line: that of the rule that chose it, else that of its default.
 
-    A plan without any reasons, one that somebody has written, is left without.
+    A plan without any reasons, such as a hand-written one, stays without.
     """
     return _default_reasons(plan) | dict(reasons) if reasons else {}
 
 
 def make_override_reasons(overrides: Mapping[str, str]) -> Reasons:
-    """Why the lines are as they are that somebody has set by name, or by bringing a loss or an augmentation."""
+    """The reasons of explicit settings, a custom loss and a custom augmentation among them."""
     found = dict.fromkeys(overrides, "asked for")
     if "recipe.custom_loss" in overrides:
         resting = (name for name in CUSTOM_LOSS_FIELDS if overrides.get(name) in ("0.0", "none"))

@@ -1,4 +1,4 @@
-"""What a plan is made from: what the user asked for, and what was seen of the training pictures."""
+"""Inputs of a plan: the user's request and the fingerprint of the training images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..data.source import Task
 from ..spec import DicomWindowMode
 
 FEW_IMAGES = 5000
-"""Below this, a training of minutes sees each picture so often that it could learn them by heart."""
+"""Below this, a training of minutes sees each image so often that it could overfit."""
 
 
 @dataclass(frozen=True, kw_only=True)

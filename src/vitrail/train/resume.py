@@ -5,8 +5,8 @@ only the rate, which has fallen below that, rises to it first over the recipe's 
 what every coming step does, and an extended run can be stopped and resumed like any other.
 
 The old end, if there was one, is moved to `earlier/step-00000060/` with its plan; what is done is written down in
-`extension.toml` first, so that a crash in between is made good by the next resume. Whoever then types the same
---extend again gets no more steps than he asked for.
+`extension.toml` first, so that a crash in between is made good by the next resume. The same
+--extend given again then adds no further steps.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _count_training_images(splits_file: Path) -> int:
         return sum(row["split"] == "train" for row in csv.DictReader(file))
 
 
-# What stands between a run that stopped and its next step: leftovers, changes, and the newest whole checkpoint.
+# -- Resuming a stopped run: leftover files, plan changes, newest complete checkpoint
 
 
 def reopen_run(

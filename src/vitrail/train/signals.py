@@ -54,7 +54,7 @@ def listen_for_signals() -> Iterator[SignalRequest]:
 
 
 def forward_signal(signal_number: int) -> None:
-    """Let a signal that another process got become a wish here, if somebody listens and has no such wish yet."""
+    """Turn a signal of another process into a request here, if a handler is installed and has none yet."""
     handlers = map(signal.getsignal, SAVE_SIGNALS if signal_number in SAVE_SIGNALS else STOP_SIGNALS)
     ours = next((found for found in handlers if isinstance(found, _StopHandler | _SaveHandler)), None)
     if ours is not None:
@@ -134,7 +134,7 @@ def _install_handlers(handlers: dict[signal.Signals, SignalHandler]) -> Iterator
         for number, handler in handlers.items():
             if before[number] is not signal.SIG_IGN:  # nohup and background jobs ignore some on purpose
                 signal.signal(number, handler)
-    except ValueError:  # not the main thread: somebody else owns the signals
+    except ValueError:  # not the main thread: the program owns the signals
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""A teacher that somebody has trained: found, judged by its outputs, and kept in the run folder."""
+"""Distillation from a trained teacher: open it, check its outputs, and keep it in the run folder."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _join_names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")
 
 
-# What a teacher says of a batch, and the loss of not agreeing with it.
+# -- Teacher predictions for a batch, and the distillation loss
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class DistillationTeacher:
         return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
 
     def compute_loss(self, outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"]) -> Loss:
-        """(total, weight) of not agreeing with what it has said; see `disagreement`."""
+        """(total, weight) of the distillation loss; see `distillation_loss`."""
         return distillation_loss(outputs, teacher_outputs, self.task, self.temperature)
 
     def blend_losses(self, label_loss: Float[Tensor, ""], teacher_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
@@ -194,9 +194,9 @@ def distillation_loss(
 ) -> Loss:
     """(total, weight): how far the model is from its teacher, summed over pictures, each of which weighs 1.
 
-    classes  T^2 KL(softmax(said / T) || softmax(outputs / T)): the gradient keeps its size for any temperature T
+    classes  T^2 KL(softmax(teacher / T) || softmax(outputs / T)): the gradient keeps its size for any temperature T
     labels   T^2 times the mean over labels of the same, for the two answers yes and no
-    number   the mean over columns of (outputs - said)^2, without a temperature
+    number   the mean over columns of (outputs - teacher)^2, without a temperature
 
     Source: Hinton, Vinyals and Dean 2015, "Distilling the Knowledge in a Neural Network".
     """

@@ -1,4 +1,4 @@
-"""All trackers of a run, fed by one thread, so that no step waits for a network and none can end a training."""
+"""Experiment trackers of a run: one thread feeds them, so no step waits for a network and no error ends a training."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-# What every tracker can do, and under what it files a run.
+# -- Tracker interface, and the name under which a run is filed
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is told when it is opened."""
+    """What a tracker receives when it is opened."""
 
     folder: Path
     """The run folder."""
@@ -68,7 +68,7 @@ class Tracker(ABC):
         """
 
 
-# TensorBoard: event files in RUN/tensorboard; `tensorboard --logdir runs` shows all runs side by side.
+# -- TensorBoard: event files in RUN/tensorboard; `tensorboard --logdir runs` shows all runs side by side.
 
 TENSORBOARD_FOLDER = "tensorboard"
 
@@ -117,7 +117,7 @@ class TensorBoardTracker(Tracker):
             writer.close()
 
 
-# MLflow: one run of an experiment, resumed under its id; MLFLOW_TRACKING_URI says where.
+# -- MLflow: one run of an experiment, resumed under its id; MLFLOW_TRACKING_URI says where.
 
 MAX_PARAM_LENGTH = 6000
 """Signs of a parameter that MLflow takes."""
@@ -162,7 +162,7 @@ class MLflowTracker(Tracker):
         self._client.set_terminated(self.run_id, self._end_status[completed])
 
 
-# Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
+# -- Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
 
 
 class WandbTracker(Tracker):
@@ -200,7 +200,7 @@ class WandbTracker(Tracker):
         self._run.finish(exit_code=0 if completed else 1)
 
 
-# trackio: a local database with a page, or a Space if its environment variables say so.
+# -- trackio: a local database with a page, or a Space if its environment variables say so.
 
 
 class TrackioTracker(Tracker):
@@ -262,7 +262,7 @@ class Trackers:
         self._completed = False
 
     def open(self, names: tuple[str, ...], tracked_run: TrackedRun) -> None:
-        """Begin, or go on, with these trackers; one that cannot be opened is told of and left out."""
+        """Open or resume these trackers; one that cannot be opened is reported and left out."""
         known = _read_run_ids(tracked_run.folder)
         for name in names:
             with self._drop_on_error(name):
@@ -324,7 +324,7 @@ class Trackers:
 
     @contextmanager
     def _drop_on_error(self, name: str) -> Iterator[None]:
-        """A tracker is a program of others: whatever it raises is told, and it gets no more rows."""
+        """A tracker is third-party code: any error of it is reported, and it gets no more rows."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Follow a plan step by step: record, evaluate now and then, save, and stop cleanly when asked to."""
+"""Run the loop of a plan: record metrics, evaluate, save checkpoints, and stop cleanly on request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run_trainer(
         DataError: too many pictures were lost on the way, or one of the val split was; the run is saved here too.
         DivergedError: see `guards`; the newest checkpoint is from before.
         ResourceError: the disk or the memory is full; the message says what is saved and what would fit.
-        PartnerError: another process of the team died; the run is saved if all its weights are here.
+        PeerError: another process of the team died; the run is saved if all its weights are here.
     """
     steps = plan.recipe.steps
     record_every = max(1, steps // MAX_RECORDED_ROWS)
@@ -101,7 +101,7 @@ def run_trainer(
 
 
 def _batch_warnings(plan: Plan, dataset: Dataset, images: ImageStore, start: int) -> Iterator[Note]:
-    """What can be said against the batches before the first of them."""
+    """Warnings about the batches, before the first of them."""
     if start == 0 and dataset.source.task == "classes":
         targets, blocks = dataset.loss_targets("train"), dataset.shard_ids("train")
         if text := guards.warn_of_single_class_batches(targets, images.indices, plan.recipe, plan.seed, blocks):
@@ -241,7 +241,7 @@ def _make_progress(
 
 
 def estimate_seconds_left(step: int, plan: Plan, now: float, stage_seconds: Sequence[float] = ()) -> float:
-    """Steps to come times the present pace; those of another phase are dearer or cheaper by as much as was foretold.
+    """Remaining steps times the present throughput; steps of another phase are scaled by their predicted cost.
 
     Args:
         stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they
@@ -307,17 +307,17 @@ def _raise_interrupted(run: RunFolder, signal_number: int, step: int, steps: int
     )
 
 
-# What every process but the first does in a training: the same steps, and nothing for anybody to see.
+# -- Training on ranks other than 0: the same steps, without events or files
 
 
 def train_worker_rank(
     run: RunFolder, plan: Plan, train_state: TrainState, dataset: Dataset, images: ImageStore, group: RankGroup
 ) -> None:
-    """Train beside `follow.follow` on rank 0, from where it begins to the last step or until somebody shall stop.
+    """Train beside rank 0, from its first step to the last step or until a stop is requested.
 
     Raises:
         InterruptedRun: this or another process got a signal, and rank 0 has saved the run.
-        PartnerError: another process died.
+        PeerError: another process died.
         DataError: too many pictures of this process's part were lost on the way.
         DivergedError: as on rank 0.
     """

@@ -1,8 +1,9 @@
-"""Filters along rows and columns as two matrix products an image, with bits that depend on nothing but the image.
+"""Separable filters (crop and resize, blur), colour and tone operations on batches of uint8 images.
 
-Weights are whole multiples of 2**-15 and grey levels whole numbers below 256, so that every sum of their products is
-a whole number below 2**24, which float32 holds exactly: order of summation, batch, device and threads change nothing.
-Sums are rounded to grey levels after the columns and again after the rows, as Pillow and torch do for uint8.
+An image's result is the same bits in any batch, on any device, with any number of threads. For filters, weights are
+multiples of 2**-15 and grey levels integers below 256, so every sum of products is an integer below 2**24, which
+float32 holds exactly. Sums are rounded to grey levels after the columns and again after the rows, as Pillow and torch
+do for uint8.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ UNIT = 2.0**15
 def separable_filter(
     images: UInt8[Tensor, "n C H W"], down: Float32[Tensor, "n h H"], across: Float32[Tensor, "n w W"]
 ) -> UInt8[Tensor, "n C h w"]:
-    """Each image's columns mixed by its `across`, then its rows by its `down`; each row of weights sums to 1.
+    """Filter each image's columns by its `across`, then its rows by its `down`; each row of weights sums to 1.
 
-    The sum of a row's weights without their signs must stay below 2, which every resize and blur keeps.
+    The sum of the absolute weights of a row must stay below 2, which holds for every resize and blur.
     """
     n, C, H, W = images.shape
     h, w = down.shape[1], across.shape[1]
@@ -37,7 +38,7 @@ def separable_filter(
 def crop_and_resize(
     images: UInt8[Tensor, "n C H W"], boxes: Int64[Tensor, "n 4"], size: tuple[int, int], interpolation: Interpolation
 ) -> UInt8[Tensor, "n C h w"]:
-    """Each image's box (top, left, height, width), antialiased, as (height, width) pixels."""
+    """Crop each image's box (top, left, height, width) and resize it, antialiased, to (height, width) pixels."""
     tops, lefts, heights, widths = boxes.unbind(1)
     down = _resize_weights(tops, heights, images.shape[2], size[0], interpolation)
     return separable_filter(images, down, _resize_weights(lefts, widths, images.shape[3], size[1], interpolation))
@@ -46,9 +47,9 @@ def crop_and_resize(
 def gaussian_blur_radius(
     images: UInt8[Tensor, "n C H W"], sigmas: Float64[np.ndarray, " n"], radius: int
 ) -> UInt8[Tensor, "n C H W"]:
-    """Each image blurred by a normal curve cut off `radius` pixels away, and mirrored at its edge.
+    """Gaussian blur with a kernel cut off at `radius` pixels; the image is mirrored at its edge.
 
-    On a CPU by convolutions, which are faster there; the bits are those of the products.
+    On a CPU by convolutions, which are faster there and give the same bits.
     """
     H, W = images.shape[2:]
     if images.device.type != "cpu":
@@ -64,7 +65,7 @@ def gaussian_blur_radius(
 def gaussian_blur_weights(
     sigmas: Float64[np.ndarray, " n"], side: int, radius: int, device: torch.device
 ) -> Float32[Tensor, "n side side"]:
-    """Weights that blur a side; its edge pixels are not repeated, and a radius without room is cut to side - 1."""
+    """Weights that blur a side, reflecting without repeating the edge; the radius is at most side - 1."""
     radius = min(radius, side - 1)
     curves = _gaussian_kernels(sigmas, radius)
     places = np.abs(np.arange(side)[:, None] + np.arange(-radius, radius + 1))  # [side, taps]
@@ -77,16 +78,16 @@ def gaussian_blur_weights(
 def _resize_weights(
     starts: Int64[Tensor, " n"], lengths: Int64[Tensor, " n"], inputs: int, outputs: int, interpolation: Interpolation
 ) -> Float32[Tensor, "n outputs inputs"]:
-    """Weights that stretch the pixels start .. start + length of a side of `inputs` pixels to `outputs` pixels.
+    """Weights that resize the pixels start .. start + length of a side of `inputs` pixels to `outputs` pixels.
 
-    Antialiased: where the side shrinks, the kernel widens with it. Pixels outside the cut have no part in it.
+    Antialiased: where the side shrinks, the kernel widens with it. Pixels outside the crop have weight 0.
 
     Source: the triangle and the cubic kernel (a = -0.5) of Pillow, and of torch with antialias=True.
     """
     scale = lengths.float() / outputs  # [n] input pixels per output pixel
     wide = scale.clamp(min=1)[:, None, None]
-    middles = scale[:, None] * (torch.arange(outputs, device=starts.device) + 0.5)  # [n, outputs], from the cut's edge
-    pixels = torch.arange(inputs, device=starts.device) - starts[:, None]  # [n, inputs], from the cut's edge
+    middles = scale[:, None] * (torch.arange(outputs, device=starts.device) + 0.5)  # [n, outputs], from the crop's edge
+    pixels = torch.arange(inputs, device=starts.device) - starts[:, None]  # [n, inputs], from the crop's edge
     inside = (pixels >= 0) & (pixels < lengths[:, None])
     kernel = _cubic_kernel if interpolation == "bicubic" else _triangle_kernel
     weights = kernel((pixels[:, None] + 0.5 - middles[:, :, None]) / wide) * inside[:, None]
@@ -94,7 +95,7 @@ def _resize_weights(
 
 
 def _gaussian_kernels(sigmas: Float64[np.ndarray, " n"], radius: int) -> Float64[np.ndarray, "n taps"]:
-    """Normal curves that sum to 1, of whole multiples of 2**-15, so that what the mirror adds to them stays whole."""
+    """Gaussian kernels that sum to 1, in multiples of 2**-15, so that reflected sums stay such multiples."""
     curves = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigmas[:, None]) ** 2)
     return np.rint(curves / curves.sum(1, keepdims=True) * UNIT) / UNIT
 
@@ -102,7 +103,7 @@ def _gaussian_kernels(sigmas: Float64[np.ndarray, " n"], radius: int) -> Float64
 def _convolve_1d(
     values: Float32[Tensor, "1 channels H W"], curves: Float32[Tensor, "channels taps"], dimension: int
 ) -> Float32[Tensor, "1 channels H W"]:
-    """Grey levels of each channel weighed by its own curve along rows (3) or columns (2)."""
+    """Convolve each channel with its own kernel along rows (3) or columns (2)."""
     radius = curves.shape[1] // 2
     border = (radius, radius, 0, 0) if dimension == 3 else (0, 0, radius, radius)
     kernels = curves[:, None, None, :] if dimension == 3 else curves[:, None, :, None]
@@ -110,12 +111,12 @@ def _convolve_1d(
 
 
 def _to_integer_weights(weights: Tensor) -> Tensor:
-    """The weights as whole numbers of 2**-15."""
+    """Round weights to multiples of 2**-15."""
     return (weights * UNIT).round_()
 
 
 def _to_grey_levels(sums: Tensor) -> Tensor:
-    """Grey levels of sums of 2**-15, halves rounded up."""
+    """Round sums in units of 2**-15 to grey levels, halves up."""
     return sums.add_(UNIT / 2).mul_(1 / UNIT).floor_().clamp_(0, 255)
 
 
@@ -130,49 +131,47 @@ def _cubic_kernel(x: Tensor, a: float = -0.5) -> Tensor:
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
-# Other grey levels for the same ones: every change that sees no neighbours is a table of 256 entries per channel.
-#
-# Tables are made of whole numbers or of single float32 products and sums, whose bits are the same in any batch.
-# Values are cut off, not rounded, where a formula leaves a fraction, as Pillow and torchvision do.
+# -- Point operations: lookup tables of 256 entries per image or channel, made of integers or single float32 products
+# and sums, whose bits are the same in any batch. Fractions are truncated, as Pillow and torchvision do.
 
 
 def adjust_brightness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Levels times `amounts`."""
+    """Brightness: levels times `amounts`."""
     return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * _per_image(amounts, images)))
 
 
 def adjust_contrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Levels away from the image's mean grey (0), as they are (1), twice as far from it (2).
+    """Contrast: 0 gives the image's mean grey, 1 the image, 2 twice the distance from the mean grey.
 
     The mean is that of the grey image; with any number of channels but three, that of all values.
     """
     values = rgb_to_grayscale(images) if images.shape[1] == 3 else images
-    total = values.sum(dim=(1, 2, 3), dtype=torch.int64)  # whole, so that the order of summation does not matter
+    total = values.sum(dim=(1, 2, 3), dtype=torch.int64)  # integer, so that the order of summation does not matter
     mean = (total.float() / values[0].numel())[:, None, None]
     amount = _per_image(amounts, images)
     return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * amount + mean * (1 - amount)))
 
 
 def posterize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """The first `amounts` bits (0..8) of every level; the others become 0."""
+    """Posterise: keep the first `amounts` bits (0..8) of every level."""
     masks = 256 - 2 ** (8 - amounts.astype(np.int64))
     return images & to_device(masks.astype(np.uint8), images.device)[:, None, None, None]
 
 
 def solarize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Levels of at least `amounts` are inverted."""
+    """Solarise: invert levels of at least `amounts`."""
     levels = _all_levels(images)
     inverted = torch.where(levels >= _per_image(amounts, images), 255 - levels, levels)
     return _apply_tables(images, inverted.to(torch.uint8))
 
 
 def invert(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """255 minus every level; there is no amount of it."""
+    """Invert every level; the amount is ignored."""
     return ~images
 
 
 def autocontrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Each channel stretched so that its darkest pixel is 0 and its brightest 255; a flat channel stays."""
+    """Autocontrast: stretch each channel so that its darkest pixel is 0 and its brightest 255; a flat channel stays."""
     flat = images.flatten(2)
     low, high = flat.amin(2, keepdim=True).int(), flat.amax(2, keepdim=True).int()  # [n, C, 1]
     levels = torch.arange(256, device=images.device)
@@ -181,7 +180,7 @@ def autocontrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, 
 
 
 def equalize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Each channel's levels spread so that all are about as frequent, by Pillow's whole-number formula."""
+    """Histogram equalisation of each channel, by Pillow's integer formula."""
     flat = images.flatten(2).long()  # [n, C, H * W]
     counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int64, device=images.device)
     counts.scatter_add_(2, flat, torch.ones_like(flat[:1, :1, :1]).expand_as(flat))
@@ -194,7 +193,7 @@ def equalize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"
 
 
 def rgb_to_grayscale(images: UInt8[Tensor, "n 3 H W"]) -> UInt8[Tensor, "n 1 H W"]:
-    """0.299 red + 0.587 green + 0.114 blue in 65536ths, rounded: Pillow's grey, in whole numbers."""
+    """Luma 0.299 red + 0.587 green + 0.114 blue, in 16-bit fixed point, rounded, as in Pillow."""
     red, green, blue = images.to(torch.int32).unbind(1)
     weighted = red * 19595 + green * 38470 + blue * 7471 + 0x8000
     return (weighted >> 16).to(torch.uint8)[:, None]
@@ -213,20 +212,20 @@ def _clamp_to_uint8(values: Tensor) -> Tensor:
 
 
 def _apply_tables(images: UInt8[Tensor, "n C H W"], tables: UInt8[Tensor, "n c 256"]) -> UInt8[Tensor, "n C H W"]:
-    """Every level by its image's table; one table serves all channels, or each has its own."""
+    """Look up every level in its image's table; one table serves all channels, or each has its own."""
     n, C, H, W = images.shape
     tables = tables.expand(n, C, 256)
     return tables.gather(2, images.reshape(n, C, H * W).long()).view(n, C, H, W)
 
 
-# Changes that look at a pixel's other channels or at its neighbours: saturation, grey, sharpness, blur.
+# -- Operations on a pixel's channels or neighbours: saturation, grey, sharpness, blur.
 
 BLUR_RADIUS = 6
-"""Pixels that a blur reaches to each side: three deviations of the strongest, 2."""
+"""Radius of the blur kernel in pixels: three standard deviations of the strongest blur, 2."""
 
 
 def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Grey (0), as it is (1), twice as far from grey (2). Any number of channels but three has no colour and stays."""
+    """Saturation: 0 is grey, 1 the image, 2 twice as far from grey. Images without three channels stay."""
     if images.shape[1] != 3:
         return images
     amount = to_device(amounts, images.device)[:, None, None, None]
@@ -235,14 +234,14 @@ def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndar
 
 
 def to_grayscale(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """The grey image in all three channels; any other number of channels stays. There is no amount of it."""
+    """Replace all three channels by grey; the amount is ignored. Images without three channels stay."""
     return rgb_to_grayscale(images).expand_as(images) if images.shape[1] == 3 else images
 
 
 def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Softened (0), as it is (1), twice as far from soft (2); the outermost pixels stay.
+    """Sharpness: 0 is smoothed, 1 the image, 2 twice as far from the smoothed one; the outermost pixels stay.
 
-    Soft is the mean of a pixel's 3 x 3 neighbourhood in which it counts five times itself, as in Pillow.
+    The smoothing filter is the mean of a 3 x 3 neighbourhood whose centre counts five times, as in Pillow.
     """
     if min(images.shape[-2:]) < 3:
         return images
@@ -250,7 +249,7 @@ def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarr
     rows = whole[..., :-2] + whole[..., 1:-1] + whole[..., 2:]
     around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]  # at most 9 * 255
     inner = whole[..., 1:-1, 1:-1]
-    soft = ((around + 4 * inner).float() / 13).round_()  # a whole number over 13 is never a half
+    soft = ((around + 4 * inner).float() / 13).round_()  # an integer over 13 is never a half
     amount = to_device(amounts, images.device)[:, None, None, None]
     changed = inner.float().add_((soft - inner) * (1 - amount)).clamp_(0, 255).to(torch.uint8)
     kept = images.clone()
@@ -259,5 +258,5 @@ def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarr
 
 
 def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """A Gaussian blur of `amounts` pixels' deviation, above 0 and up to 2; the image is mirrored at its edge."""
+    """Gaussian blur with a standard deviation of `amounts` pixels, above 0 and up to 2, mirrored at the edge."""
     return gaussian_blur_radius(images, amounts, BLUR_RADIUS)

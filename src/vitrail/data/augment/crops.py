@@ -1,7 +1,7 @@
-"""Random moves of a whole batch of images at once, on the device where the images lie.
+"""Random shifts, flips and resized crops of a batch of images, on the images' device.
 
-The random numbers come from outside, a few per image, so that an image's move depends on the seed, the epoch and
-the image alone, never on its batch. Changes of form and colour lie in `augmenting/`.
+The random numbers are passed in, a few per image, so that an image's augmentation depends on the seed, the epoch and
+the image alone, never on its batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def crop_and_flip(
     flip_vertical: bool = False,
     border: Border = "edge",
 ) -> UInt8[Tensor, "B C H W"]:
-    """Shift every image by up to `padding` pixels each way and mirror half of them.
+    """Shift every image by up to `padding` pixels in each direction and flip half of them.
 
-    Equals padding by the border, cutting out a random window of the old size, and mirroring it. Keys lie in [0, 1):
-    mirror left to right if the first is below 0.5 and `flip` is set; the second chooses the row, the third the
-    column; the fourth, which only `flip_vertical` needs, mirrors top to bottom.
+    Equals padding by the border, a random crop of the original size, and a random flip. Keys lie in [0, 1): flip left
+    to right if the first is below 0.5 and `flip` is set; the second chooses the row, the third the column; the
+    fourth, which only `flip_vertical` needs, flips top to bottom.
 
     Args:
         border: edge repeats the nearest pixel, zero is black, reflect mirrors without repeating the edge.
@@ -70,12 +70,12 @@ def resized_crop(
     interpolation: Interpolation = "bicubic",
     antialias: bool = True,
 ) -> UInt8[Tensor, "B C h w"]:
-    """Cut each image's box (top, left, height, width) out of it and resize all to one size (height, width).
+    """Crop each image's box (top, left, height, width) and resize all crops to one size (height, width).
 
-    Antialiased wherever a box is larger than the size, unless told not to. On a CPU by the one resize of the package,
-    image by image, which is several times as fast there; elsewhere all at once by matrix products, within one grey
-    level of it, of two where bicubic overshoots at hard edges; without antialiasing image by image everywhere.
-    An image's result is the same bits in any batch.
+    Antialiased where a box is larger than the size, if `antialias` is set. On a CPU each image goes through
+    `resize_batch`, which is several times as fast there; elsewhere all are resized at once by matrix products, within
+    one grey level of that, or two where bicubic overshoots at hard edges. Without antialiasing images are resized one
+    by one everywhere. An image's result is the same bits in any batch.
 
     Raises:
         UsageError: a box is empty or reaches beyond its image.
@@ -97,7 +97,7 @@ def resized_crop(
 def resize_images(
     images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
 ) -> UInt8[Tensor, "B C h w"]:
-    """Whole images at another size (height, width), wherever they lie: torch's resize takes bytes on a CPU only."""
+    """Resize whole images to (height, width) on any device: torch resizes uint8 on a CPU only."""
     if images.device.type == "cpu":
         return resize_batch(images, size, interpolation, antialias)
     whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))

@@ -1,8 +1,7 @@
-"""Sheared, moved and turned images: for every pixel of the result, the place in the image that it is taken from.
+"""Affine operations on batches of images (shear, translate, rotate, scale), and gathering pixels by row and column.
 
-Places between pixels are bilinear, places outside the image are black unless said otherwise, results are rounded to
-grey levels. An image's result is the same bits in any batch: places are worked out number by number, never by matrix
-products.
+Sampling is bilinear, pixels outside the image are black by default, results are rounded to grey levels. An image's
+result is the same bits in any batch: coordinates are computed element by element, never by matrix products.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from torch import Tensor
 
 
 def shear_x(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Rows slide to the left by `amounts` pixels a row, more and more downwards; the top edge stays."""
+    """Shear rows to the left by `amounts` pixels per row; the top edge stays."""
     H = images.shape[-2]
     one, zero = np.ones_like(amounts), np.zeros_like(amounts)
     return affine_transform(images, np.stack([one, amounts, amounts * H / 2, zero, one, zero], axis=1))
 
 
 def shear_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Columns slide upwards by `amounts` pixels a column, more and more to the right; the left edge stays."""
+    """Shear columns upwards by `amounts` pixels per column; the left edge stays."""
     W = images.shape[-1]
     one, zero = np.ones_like(amounts), np.zeros_like(amounts)
     return affine_transform(images, np.stack([one, zero, zero, amounts, one, amounts * W / 2], axis=1))
 
 
 def translate_x(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Images move to the right by `amounts` pixels, of which the fraction is dropped."""
+    """Translate to the right by `amounts` pixels, truncated."""
     return _translate(images, np.zeros_like(amounts), amounts)
 
 
 def translate_y(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Images move down by `amounts` pixels, of which the fraction is dropped."""
+    """Translate down by `amounts` pixels, truncated."""
     return _translate(images, amounts, np.zeros_like(amounts))
 
 
 def rotate(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Images turn counter-clockwise about their middle by `amounts` degrees."""
+    """Rotate counter-clockwise about the centre by `amounts` degrees."""
     cosines, sines = np.cos(np.radians(amounts)), np.sin(np.radians(amounts))
     zero = np.zeros_like(amounts)
     return affine_transform(images, np.stack([cosines, -sines, zero, sines, cosines, zero], axis=1))
@@ -60,11 +59,11 @@ def _translate(
 def affine_transform(
     images: UInt8[Tensor, "n C H W"], matrices: Float64[np.ndarray, "n 6"], border: Literal["zeros", "border"] = "zeros"
 ) -> UInt8[Tensor, "n C H W"]:
-    """For the pixel at (x, y) from the middle, the image at (a x + b y + c, d x + e y + f) from the middle.
+    """Affine transform: output pixel (x, y) is sampled at (a x + b y + c, d x + e y + f), both from the centre.
 
     Args:
         matrices: a, b, c, d, e, f of each image.
-        border: what lies outside: zeros is black, border the nearest pixel.
+        border: padding outside the image: zeros is black, border the nearest pixel.
     """
     H, W = images.shape[-2:]
     x = _centered_coordinates(W, images.device)[None, None]  # [1, 1, W]
@@ -81,7 +80,7 @@ def _centered_coordinates(length: int, device: torch.device) -> Tensor:
     return torch.arange(length, device=device) - (length - 1) / 2
 
 
-# Small changes of place that most subjects survive: turned, stretched and moved a little, in one resampling.
+# -- Random affine augmentation: rotation, scale and translation in one resampling.
 
 AFFINE_DRAWS = 5
 
@@ -89,12 +88,12 @@ AFFINE_DRAWS = 5
 def random_affine(
     images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B 5"], rotate: float, scale: float, translate: float
 ) -> UInt8[Tensor, "B C H W"]:
-    """Every image turned, made larger or smaller, and moved, each to either side; beyond its edge the edge goes on.
+    """Rotate, scale and translate every image at random; outside the image the edge pixels are repeated.
 
-    Keys lie in [0, 1) and choose the angle, the height, the width, the way down and the way right; 0.5 changes nothing.
+    Keys lie in [0, 1) and choose angle, height, width, vertical and horizontal translation; 0.5 changes nothing.
 
     Args:
-        rotate: most degrees.
+        rotate: largest angle in degrees.
         scale: a side becomes at most 1 + stretch times as long, at least 1 / (1 + stretch) times; height and width
             each by their own key.
         translate: most, as a fraction of the side; images move between pixels too.
@@ -111,13 +110,13 @@ def random_affine(
     return affine_transform(images, np.stack(places, axis=1), border="border")
 
 
-# Images made of their own pixels at other places: what shifts, mirrors and paddings all come down to.
+# -- Gathering pixels by row and column: shifts, flips and padding.
 
 
 def gather_pixels(
     images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
 ) -> UInt8[Tensor, "B C H W"]:
-    """Each image made of the pixels at its own rows and columns, all of which must be its own."""
+    """Gather the pixels at each image's rows and columns, all of which must lie inside the image."""
     B, C, H, W = images.shape
     places = rows[:, :, None] * W + columns[:, None, :]  # [B, H, W]
     places = places.view(B, 1, H * W).expand(B, C, H * W)
@@ -127,21 +126,18 @@ def gather_pixels(
 def gather_pixels_or_black(
     images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
 ) -> UInt8[Tensor, "B C H W"]:
-    """As `picked`, but black where a row or a column lies outside the image."""
+    """As `gather_pixels`, but black where a row or a column lies outside the image."""
     H, W = images.shape[-2:]
     inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None]
     return gather_pixels(images, rows.clamp(0, H - 1), columns.clamp(0, W - 1)) * inside
 
 
 def arange_batch(length: int, device: torch.device) -> Int64[Tensor, "1 length"]:
-    """0, 1, 2 ... length - 1, for images of one batch."""
+    """0, 1, 2 ... length - 1, with a batch axis."""
     return torch.arange(length, device=device)[None]
 
 
-# Numbers that were drawn on the processor, brought to where the images lie without waiting for anything.
-
-
 def to_device(values: np.ndarray, device: torch.device) -> Tensor:
-    """The values on a device; float64 becomes float32. A GPU goes on working while they travel."""
+    """Copy values to a device without synchronising with it; float64 becomes float32."""
     tensor = torch.from_numpy(np.ascontiguousarray(values.astype(np.float32) if values.dtype == np.float64 else values))
     return tensor.to(device, non_blocking=device.type == "cuda")

@@ -1,8 +1,8 @@
-"""Two images in one: mixup shows both through each other, cutmix a rectangle of one in the other; targets follow.
+"""Mixup (Zhang et al. 2018), CutMix (Yun et al. 2019) and random erasing (Zhong et al. 2020) of a batch.
 
-A batch's images stand in a ring, in the order of their keys, and each is mixed with the next: how much and where
-depends on the image alone, with whom on who else is in the batch. Images stay uint8: mixup's shares are whole
-256ths, so that images and targets are mixed by exactly the same numbers.
+Each image of a batch is mixed with the next one in the cyclic order of their keys: weight and rectangle depend on the
+image alone, the partner on the batch. Images stay uint8: mixup weights are multiples of 1/256, so that images and
+targets are mixed by exactly the same weights.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..random_crop import CROP_DRAWS, draw_positions, first_fitting_size
 from .geometry import to_device
 
 MIXING_DRAWS = 5
-"""Numbers that an image takes: its place in the ring, which way, its share, and the middle of its rectangle."""
+"""Random numbers per image: its place in the order, mixup or cutmix, its weight, and the centre of its rectangle."""
 
 
 def mix_batch(
@@ -30,12 +30,12 @@ def mix_batch(
     cutmix: float,
     outputs: int,
 ) -> tuple[UInt8[Tensor, "B C H W"], Float[Tensor, "B K"]]:
-    """Every image mixed with another one of the batch, and the targets of both in the same shares.
+    """Mix every image with another one of the batch, and their targets by the same weights.
 
     Args:
-        targets: class numbers [B], or float [B, K], in which NaN is unknown and makes the mixture unknown.
-        mixup, cutmix: parameters of the Beta distributions that shares are drawn from; 0 leaves that way out, and
-            with both each image goes either way with equal chance.
+        targets: class indices [B], or float [B, K], in which NaN is unknown and makes the mixture unknown.
+        mixup, cutmix: alpha of the Beta(alpha, alpha) distributions of the weights; 0 turns one off, and with both
+            each image gets either with equal probability.
         outputs: number of classes, K.
 
     Source: Zhang et al. 2018, "mixup"; Yun et al. 2019, "CutMix", whose rectangle is cut off at the image's edge
@@ -60,7 +60,7 @@ def mix_batch(
 def _blend_images(
     images: UInt8[Tensor, "n C H W"], others: UInt8[Tensor, "n C H W"], shares: Float64[np.ndarray, " n"]
 ) -> UInt8[Tensor, "n C H W"]:
-    """`shares` of the images and the rest of the others, rounded; all sums are whole, so float32 makes no error."""
+    """Weighted sum of images and partners, rounded; all sums are integers, so float32 is exact."""
     weights = to_device(shares * 256, images.device).round_()[:, None, None, None]
     sums = images.float().mul_(weights).add_(others.float().mul_(256 - weights))
     return sums.add_(128).mul_(1 / 256).to(torch.uint8)
@@ -69,7 +69,7 @@ def _blend_images(
 def _mix_targets(
     targets: Shaped[Tensor, " B *K"], partner: np.ndarray, own_weights: np.ndarray, outputs: int
 ) -> Float[Tensor, "B K"]:
-    """The targets' own share `own_weights` and the partner's rest, in float32."""
+    """Targets times `own_weights` plus the partners' targets times the rest, in float32."""
     soft = F.one_hot(targets, outputs).float() if targets.ndim == 1 else targets.float()
     share = to_device(own_weights, targets.device)[:, None]
     other = soft[to_device(partner, targets.device)]
@@ -77,7 +77,7 @@ def _mix_targets(
 
 
 def _pair_in_ring(keys: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
-    """For each image the one that follows it in the order of the keys; after the last comes the first."""
+    """The partner of each image: the next one in the cyclic order of the keys."""
     order = np.argsort(keys, kind="stable")
     following = np.empty_like(order)
     following[order] = np.roll(order, -1)
@@ -85,7 +85,7 @@ def _pair_in_ring(keys: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
 
 
 def _beta(keys: Float64[np.ndarray, " n"], alpha: float) -> Float64[np.ndarray, " n"]:
-    """Numbers distributed as Beta(alpha, alpha): its quantiles at the keys; 1 where alpha is 0."""
+    """Draws from Beta(alpha, alpha): its quantiles at the keys; 1 where alpha is 0."""
     from scipy.special import betaincinv
 
     return np.asarray(betaincinv(alpha, alpha, keys)) if alpha else np.ones_like(keys)
@@ -102,12 +102,10 @@ def _cutmix_boxes(
     return np.concatenate([corner, end - corner], axis=1)
 
 
-# Random erasing: a rectangle of some images is covered, so that no single part of an object is all there is to it.
-#
-# Source: Zhong et al. 2020, "Random Erasing Data Augmentation".
+# -- Random erasing.
 
 ERASING_DRAWS = CROP_DRAWS + 2
-"""Numbers that an image takes: those of its rectangle, whether it is erased, and its noise."""
+"""Random numbers per image: those of its rectangle, whether it is erased, and the seed of its noise."""
 AREAS = (0.02, 0.33)
 RATIOS = (1 / 3.3, 1 / 0.3)  # width over height; torchvision counts height over width, 0.3 to 3.3
 Fill = Literal["noise", "zero", "mean"]
@@ -116,14 +114,14 @@ Fill = Literal["noise", "zero", "mean"]
 def random_erasing(
     images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float, fill: Fill = "noise"
 ) -> UInt8[Tensor, "B C H W"]:
-    """Cover a rectangle of 2 to 33 % of the area in each image with this probability.
+    """Random erasing (Zhong et al. 2020): cover a rectangle of 2 to 33 % of the area with a probability.
 
-    Ten tries for a rectangle smaller than the image, as torchvision's RandomErasing; an image too small for any
-    stays whole.
+    Ten tries for a rectangle smaller than the image, as in torchvision's RandomErasing; an image too small for any
+    is not erased.
 
     Args:
         keys: in [0, 1), ERASING_DRAWS for each image.
-        fill: noise, each value 0..255 as likely; zero, black; mean, each image's own mean per channel, rounded.
+        fill: noise is uniform in 0..255; zero is black; mean is each image's own mean per channel, rounded.
     """
     B, _, H, W = images.shape
     size = np.broadcast_to(np.array([H, W]), (B, 2))
@@ -160,9 +158,9 @@ def _make_fill(images: UInt8[Tensor, "n C H W"], keys: Float64[np.ndarray, " n"]
 
 
 def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> UInt8[Tensor, "n C H W"]:
-    """A byte for every pixel out of its image's start and its place; the same on every device.
+    """A pseudo-random byte for every pixel, from its image's seed and its position; the same on every device.
 
-    Source: the 32-bit mixing function "lowbias32" of C. Wellons, in 64-bit whole numbers cut to 32 bits.
+    Source: the 32-bit mixing function "lowbias32" of C. Wellons, in 64-bit integers masked to 32 bits.
     """
     pixels = torch.arange(shape.numel(), device=starts.device).view(1, *shape)
     bits = starts[:, None, None, None] + pixels * 0x9E3779B9 & _MASK_32_BITS

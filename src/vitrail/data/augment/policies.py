@@ -1,7 +1,7 @@
-"""Which operation, how strongly, for which image: RandAugment, TrivialAugment, 3-Augment, and their operations.
+"""Augmentation policies: RandAugment, TrivialAugment and 3-Augment, and their operations.
 
-A policy turns the numbers drawn for each image into `Moves`: rounds of one operation per image. `apply` carries
-them out, the images of one operation together.
+A policy turns the random numbers of each image into rounds of one operation per image. They are applied to all images
+with the same operation at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .geometry import to_device
 
 
 class Operation(IntEnum):
-    """What can be done to an image. Amounts are what the functions of geometry, tones and colours say."""
+    """Operations on an image; the unit of their amounts is documented in `geometry` and `color`."""
 
     IDENTITY = auto()
     SHEAR_X = auto()
@@ -62,16 +62,16 @@ OPERATION_FUNCTIONS: dict[Operation, Callable[[Tensor, np.ndarray], Tensor]] = {
 
 @dataclass(frozen=True)
 class AugmentationOps:
-    """What happens to each image, round after round."""
+    """The operations of each image, round after round."""
 
     operations: Int64[np.ndarray, "B rounds"]
     """Values of `Operation`."""
     amounts: Float64[np.ndarray, "B rounds"]
-    """How much of it, in the operation's own unit."""
+    """Amounts in the operations' own units."""
 
 
 def apply_operations(images: UInt8[Tensor, "B C H W"], ops: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
-    """Carry out the moves. An image's result depends on its own pixels and moves alone."""
+    """Apply the operations. An image's result depends on its own pixels and operations alone."""
     for operations, amounts in zip(ops.operations.T, ops.amounts.T, strict=True):
         changed = images.clone()
         for operation, function in OPERATION_FUNCTIONS.items():
@@ -84,19 +84,19 @@ def apply_operations(images: UInt8[Tensor, "B C H W"], ops: AugmentationOps) -> 
 
 
 RANDAUGMENT_OPERATIONS = tuple(Operation)[: Operation.EQUALIZE]
-"""The fourteen that RandAugment and TrivialAugment choose from."""
+"""The fourteen operations of RandAugment and TrivialAugment."""
 TRIVIAL_LEVELS = 31
-"""Strengths that TrivialAugment chooses from, from none to full."""
+"""Number of strengths of TrivialAugment, from none to full."""
 RAND_DRAWS = 2
-"""Numbers that RandAugment takes for each operation; TrivialAugment and 3-Augment take theirs once an image."""
+"""Random numbers per operation of RandAugment, and per image of TrivialAugment and 3-Augment."""
 TRIVIAL_DRAWS = 3
 THREE_DRAWS = 6
 THREE_JITTER = 0.3
-"""How far 3-Augment's brightness, contrast and saturation stray from 1."""
+"""Largest distance from 1 of the factors of brightness, contrast and saturation in 3-Augment."""
 
 
 def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, size: tuple[int, int]) -> AugmentationOps:
-    """As many operations as pairs of keys, each any of the fourteen, all of one strength, to either side.
+    """RandAugment (Cubuk et al. 2020): one of fourteen operations per pair of keys, all of one magnitude.
 
     Args:
         magnitude: 0..10, the paper's scale: at 10 turns by 30 degrees, shears by 0.3, moves by 45 % of the side,
@@ -114,10 +114,10 @@ def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, si
 
 
 def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]) -> AugmentationOps:
-    """One operation, any of the fourteen, of any strength, to either side.
+    """TrivialAugment (Müller and Hutter 2021): one of fourteen operations, of any strength.
 
-    Moves reach 32 pixels, but never beyond the side: a smaller image is treated as the paper's of 32 x 32, or
-    more than a third of all moves would leave nothing of one of 20 pixels.
+    Translations reach 32 pixels, but never beyond the side: a smaller image is treated as the paper's of 32 x 32, or
+    more than a third of all translations would leave nothing of an image of 20 pixels.
 
     Source: Müller and Hutter 2021, "TrivialAugment", its wide space.
     """
@@ -131,7 +131,7 @@ def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]
 
 
 def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
-    """Grey, solarised (from 128) or blurred (deviation 0.1 to 2), then brightness, contrast, saturation, in any order.
+    """3-Augment (Touvron et al. 2022): grey, solarise (from 128) or blur (0.1 to 2 pixels), then colour jitter.
 
     Source: Touvron et al. 2022, "DeiT III", section 3.1, with its colour jitter of 0.3.
     """
@@ -159,7 +159,7 @@ class _MagnitudeRanges:
     turn: float
     factor: float
     bits: int
-    """How many of the eight are lost."""
+    """Number of the eight bits that posterising drops."""
 
 
 def _operation_amounts(
@@ -168,7 +168,7 @@ def _operation_amounts(
     signs: Float64[np.ndarray, "B rounds"],
     ranges: _MagnitudeRanges,
 ) -> Float64[np.ndarray, "B rounds"]:
-    """What a strength in 0..1 means for each operation; half of those with two sides go the other way."""
+    """The amount of each operation for a strength in 0..1; half of those with a sign are negative."""
     signed = np.where(signs < 0.5, -strengths, strengths)
     by_operation = {
         Operation.SHEAR_X: signed * ranges.shear,

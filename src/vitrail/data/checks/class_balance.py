@@ -1,4 +1,4 @@
-"""What there is to learn: how many images of each class, which labels are unknown, which values cannot be right."""
+"""Check the targets: images per class, unknown labels, constant or implausible values, misspelt class names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..source import Source
 from .findings import MAX_SHOWN, DataIssue, join_names
 
 MIN_TRAIN_IMAGES = 10
-"""Training images of a class below which it is mentioned."""
+"""Training images below which a class is reported as small."""
 OUTLIER_DEVIATIONS = 12.0
-"""Distance from the median, in robust deviations, from which a number is an outlier."""
+"""Distance from the median, in robust standard deviations, from which a number is an outlier."""
 MAX_IMBALANCE_RATIO = 100
-"""Times by which the largest class exceeds the smallest before that is mentioned."""
+"""Ratio of the largest class to the smallest from which imbalance is reported."""
 MIN_TYPO_LENGTH = 6
-"""Letters from which a name that differs in one letter is taken for a slip of the pen."""
+"""Length of names from which a difference of one letter counts as a spelling mistake."""
 
 Splits = Mapping[str, NDArray[np.int64]]
 Counts = dict[str, dict[str, int]]
 
 
 def class_counts(source: Source, splits: Splits) -> Counts:
-    """Images of each class, or with each label, in each split; nothing for numbers. Soft labels count by their
-    likeliest class."""
+    """Images of each class, or with each label, in each split; empty for regression. Soft labels count by their
+    most probable class."""
     if source.task == "number":
         return {}
     found = {}
@@ -41,7 +41,7 @@ def class_counts(source: Source, splits: Splits) -> Counts:
 
 
 def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) -> list[DataIssue]:
-    """Scarce and absent classes, unknown labels, constant and impossible values, names that differ by a slip."""
+    """Report small and absent classes, unknown labels, constant and implausible values, and misspelt names."""
     train = splits.get("train", np.zeros(0, np.int64))
     found = [*_check_scarce_classes(counts), *_check_imbalance(counts)]
     if source.task == "classes":
@@ -55,7 +55,7 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
 
 
 def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
-    """Classes that will be hard to learn, or that a split cannot judge."""
+    """Report classes with few images, and classes that a split lacks."""
     for split, found in counts.items():
         if not any(found.values()):
             continue
@@ -98,7 +98,7 @@ def _check_single_class(counts: Counts) -> Iterator[DataIssue]:
 
 
 def _check_unknown_labels(source: Source, splits: Splits) -> Iterator[DataIssue]:
-    """How many values are unknown, column by column."""
+    """Report the number of unknown values per column."""
     rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
     if not len(rows):
         return
@@ -113,7 +113,7 @@ def _check_unknown_labels(source: Source, splits: Splits) -> Iterator[DataIssue]
 
 
 def _check_constant_targets(source: Source, train: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """Columns in which all known training values are the same, or none is known."""
+    """Report columns in which all known training values are equal, or none is known."""
     values = source.targets[train]
     if not len(train):
         return
@@ -144,7 +144,7 @@ def _check_constant_targets(source: Source, train: NDArray[np.int64]) -> Iterato
 
 
 def _check_outliers(source: Source, splits: Splits) -> Iterator[DataIssue]:
-    """The range of each number, and values so far out that they may be slips of the pen."""
+    """Report the range of each number, and outliers that may be typing errors."""
     rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
     for column, name in enumerate(source.classes):
         values = source.targets[rows, column].astype(np.float64)
@@ -171,7 +171,7 @@ def _check_outliers(source: Source, splits: Splits) -> Iterator[DataIssue]:
 
 
 def _check_similar_names(names: tuple[str, ...]) -> Iterator[DataIssue]:
-    """Names that differ in spelling only."""
+    """Report names that differ in spelling only."""
     pairs = find_similar_names(names)
     if pairs:
         yield DataIssue(

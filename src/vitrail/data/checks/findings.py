@@ -1,4 +1,4 @@
-"""What the dataset check found, for people (a table) and for machines (JSON)."""
+"""Findings of the dataset check as text and JSON, and the exclude list (CSV) that `--exclude` reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..csv_injection import escape_cell, format_csv_lines, unescape_cell
 from ..source import Source
 
 MAX_SHOWN = 20
-"""Names in a list before it is cut short; the JSON holds all."""
+"""Names printed per list; the JSON holds all."""
 MAX_SHOWN_GROUPS = 6
 Severity = Literal["stop", "warning", "hint"]
 
@@ -36,33 +36,33 @@ class ImageSize:
 
 @dataclass(frozen=True, kw_only=True)
 class DataIssue:
-    """One thing that is wrong, suspicious or worth knowing."""
+    """One finding: an error, a warning or a hint."""
 
     code: str
     """A fixed name, for scripts."""
     severity: Severity
-    """stop: no training begins; warning: the result will be worse or too good; hint: to be known."""
+    """stop: training is refused; warning: the result will be worse or too good; hint: for information."""
     text: str
-    """What was found, in a sentence with its count."""
+    """The finding, in a sentence with its count."""
     advice: str = ""
     """What to do about it."""
     rows: tuple[int, ...] = ()
-    """The images in question."""
+    """The images concerned."""
     groups: tuple[tuple[int, ...], ...] = ()
     """Rows of images that belong together, such as copies."""
     rows_to_exclude: tuple[tuple[int, str], ...] = ()
-    """(row, reason) of images that are better left out, for exclude.csv."""
+    """(row, reason) of images to exclude, for exclude.csv."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataCheckReport:
-    """What the check found; `bad` and `stops` keep a training from beginning, the rest is to be known."""
+    """All findings of a check; `bad` and `stops` prevent training, the rest is information."""
 
     name: str
     image_count: int
     """In all splits."""
     checked_count: int
-    """Images that there was time to look at."""
+    """Images read within the time limit."""
     bad_images: list[tuple[str, str]]
     """(id, reason) of every image that cannot be used."""
     bad_indices: NDArray[np.int64]
@@ -76,7 +76,7 @@ class DataCheckReport:
     kinds: dict[str, int]
     """Images per file format."""
     remark_counts: dict[str, int]
-    """What the decoder noticed, and how often."""
+    """Remarks of the decoder, with their counts."""
     issues: tuple[DataIssue, ...]
     """Worst first."""
     notes: tuple[str, ...]
@@ -86,12 +86,12 @@ class DataCheckReport:
 
     @property
     def blocking_reasons(self) -> tuple[str, ...]:
-        """Why a training would not begin although its images can be read, with the way out."""
+        """Why training is refused although all images can be read, with advice."""
         return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
     def rows_to_exclude(self) -> list[tuple[int, str]]:
-        """(row, reason) of all that is better left out, by row: what is unreadable, contradicts itself, or is also in a
-        split that is held out. Each row once, with its first reason."""
+        """(row, reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split. Each row
+        once, with its first reason."""
         found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
         for concern in self.issues:
             for row, reason in concern.rows_to_exclude:
@@ -99,7 +99,7 @@ class DataCheckReport:
         return sorted(found.items())
 
     def table(self) -> str:
-        """All of it as plain text, every bad image named."""
+        """All findings as plain text, with the name of every bad image."""
         return "\n".join(
             [
                 *self._header_lines(),
@@ -111,7 +111,7 @@ class DataCheckReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The same for machines; `bad` as objects with id and reason."""
+        """All findings as JSON; `bad` as objects with id and reason."""
         return {
             "name": self.name,
             "pictures": self.image_count,
@@ -176,7 +176,7 @@ class DataCheckReport:
         return lines
 
     def _class_count_lines(self) -> list[str]:
-        """One line a class, one column a split."""
+        """A table with one line per class and one column per split."""
         if not self.class_counts:
             return []
         splits = list(self.class_counts)
@@ -206,20 +206,20 @@ def join_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
-# The list of images to leave out: a CSV that the dataset check writes, a person may edit, and `--exclude` takes.
+# -- The exclude list: a CSV that the dataset check writes, a user may edit, and `--exclude` reads.
 
 EXCLUDE_COLUMNS = ("id", "path", "reason")
 MAX_NAMED_MISSING = 5
 
 
 def write_exclude_list(path: Path, source: Source, rows: Iterable[tuple[int, str]]) -> None:
-    """Replace a CSV of id, path and reason, one line per (row, reason); `path` is empty where there is no file."""
+    """Write a CSV of id, path and reason, one line per (row, reason); `path` is empty where there is no file."""
     text = "".join(format_csv_lines([EXCLUDE_COLUMNS, *(_exclude_row(source, row, reason) for row, reason in rows)]))
     write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
 def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
-    """The rows that a list names, ascending, by `id` or, where that is empty or absent, by `path`.
+    """Read the rows of an exclude list, ascending, by `id` or, where that is empty or absent, by `path`.
 
     Raises:
         DataError: no such file, neither column, or an image that the source does not have.
@@ -239,17 +239,16 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
     if missing:
         names = ", ".join(sorted(missing)[:MAX_NAMED_MISSING])
         raise DataError(
-            f"{path} leaves out {format_count(len(missing), 'picture')} that {source.name} does not have: {names}"
-            f"{' and more' if len(missing) > MAX_NAMED_MISSING else ''}. Is it the list of another source? Take "
-            f"these lines out of "
-            "it, or write it again with vitrail check SOURCE --out DIR."
+            f"{path} leaves out {format_count(len(missing), 'picture')} that {source.name} does not have: "
+            f"{names}{' and more' if len(missing) > MAX_NAMED_MISSING else ''}. Is it the list of another source? Take "
+            "these lines out of it, or write it again with vitrail check SOURCE --out DIR."
         )
     return np.unique(np.array(found, dtype=np.int64))
 
 
 def _exclude_row(source: Source, row: int, reason: str) -> list[str]:
-    picture = source.images[row]
-    place = str(picture) if isinstance(picture, Path) else ""
+    image = source.images[row]
+    place = str(image) if isinstance(image, Path) else ""
     return [escape_cell(cell) for cell in (source.ids[row], place, reason)]
 
 
@@ -264,7 +263,7 @@ def _read_ids_and_paths(path: Path) -> tuple[set[str], set[str]]:
             f"{path}: the list to exclude cannot be read ({(error.strerror or str(error)).lower()})."
         ) from error
     first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)  # a spreadsheet may have saved it with another one than ours
+    delimiter = max(",;\t", key=first.count)  # a spreadsheet may have changed the delimiter
     table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     columns = [(name or "").strip() for name in table.fieldnames or ()]
     if not {"id", "path"} & set(columns):

@@ -1,4 +1,4 @@
-"""What images are like: too small, odd, flat, dark, of mixed depth or format, grey in colour."""
+"""Check image quality: size, aspect ratio, flat or dark images, mixed bit depths and formats, grey stored as colour."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ from .findings import DataIssue, join_counts
 from .image_stats import ImageStatsTable
 
 CONSTANT_STD = 1.5
-"""Deviation in grey levels below which an image shows nothing."""
+"""Standard deviation in grey levels below which an image is flat."""
 PLAIN_FRACTION = 0.99
-"""Fraction of black or white pixels from which an image is called black or white."""
+"""Fraction of black or white pixels from which an image counts as black or white."""
 LONG_ASPECT_RATIO = 4.0
-"""Ratio of the longer side to the shorter one from which a shape is odd, if most images are not like that."""
+"""Aspect ratio (longer side to shorter) from which a shape is unusual, if most images are not like that."""
 USUAL_SIZE_FRACTION = 0.9
-"""Fraction of images of one size from which the others are odd."""
+"""Fraction of images of one size from which other sizes are unusual."""
 MAX_ENLARGEMENT = 4
-"""Times by which an image is enlarged before that is mentioned."""
+"""Factor of enlargement from which it is reported."""
 NARROW_STD = 0.02
-"""Deviation, as a fraction of the value range, below which the range does not fit a set."""
+"""Standard deviation, as a fraction of the value range, below which the range does not fit a dataset."""
 
 Mask = NDArray[np.bool_]
 
 
 def find_image_quality_issues(
-    source: Source, looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
+    source: Source, stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
 ) -> list[DataIssue]:
-    """All that the measures of single images tell."""
-    if not len(looks):
+    """Run all checks on the statistics of single images."""
+    if not len(stats):
         return []
-    narrow = _has_narrow_range(looks)
-    flat = looks.stds == 0 if narrow else looks.stds < CONSTANT_STD
-    in_flat_class = _in_constant_class(source, looks, flat)
+    narrow = _has_narrow_range(stats)
+    flat = stats.stds == 0 if narrow else stats.stds < CONSTANT_STD
+    in_flat_class = _in_constant_class(source, stats, flat)
     return [
-        *_check_constant_classes(source, looks, in_flat_class),
-        *_check_constant_images(looks, flat, in_flat_class),
-        *_check_sizes(looks, spec, patch),
-        *_check_dtypes(looks),
-        *(_check_narrow_range(looks, spec) if narrow else ()),
-        *_check_grey_images(looks, spec),
-        *_check_formats(looks),
-        *_check_remarks(looks),
+        *_check_constant_classes(source, stats, in_flat_class),
+        *_check_constant_images(stats, flat, in_flat_class),
+        *_check_sizes(stats, spec, patch),
+        *_check_dtypes(stats),
+        *(_check_narrow_range(stats, spec) if narrow else ()),
+        *_check_grey_images(stats, spec),
+        *_check_formats(stats),
+        *_check_remarks(stats),
     ]
 
 
-def _masked_rows(looks: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
-    return tuple(looks.rows[mask].tolist())
+def _masked_rows(stats: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
+    return tuple(stats.rows[mask].tolist())
 
 
-def _in_constant_class(source: Source, looks: ImageStatsTable, flat: Mask) -> Mask:
-    """Images of classes that show nothing in any image."""
+def _in_constant_class(source: Source, stats: ImageStatsTable, flat: Mask) -> Mask:
+    """Images of classes all of whose images are flat."""
     if source.task != "classes" or source.has_soft_labels:
-        return np.zeros(len(looks), np.bool_)
-    numbers, classes = source.targets[looks.rows], len(source.classes)
+        return np.zeros(len(stats), np.bool_)
+    numbers, classes = source.targets[stats.rows], len(source.classes)
     whole = np.bincount(numbers, minlength=classes) == np.bincount(numbers[flat], minlength=classes)
     return np.asarray(whole[numbers])
 
 
-def _check_constant_classes(source: Source, looks: ImageStatsTable, in_flat_class: Mask) -> Iterator[DataIssue]:
-    """Classes that are recognised by showing nothing."""
-    rows = looks.rows[in_flat_class]
+def _check_constant_classes(source: Source, stats: ImageStatsTable, in_flat_class: Mask) -> Iterator[DataIssue]:
+    """Classes all of whose images are flat."""
+    rows = stats.rows[in_flat_class]
     for number in np.unique(source.targets[rows]).tolist() if len(rows) else []:
         mine = rows[source.targets[rows] == number]
         yield DataIssue(
@@ -79,8 +79,8 @@ def _check_constant_classes(source: Source, looks: ImageStatsTable, in_flat_clas
         )
 
 
-def _check_constant_images(looks: ImageStatsTable, flat: Mask, in_flat_class: Mask) -> Iterator[DataIssue]:
-    black, white = looks.dark >= PLAIN_FRACTION, looks.bright >= PLAIN_FRACTION
+def _check_constant_images(stats: ImageStatsTable, flat: Mask, in_flat_class: Mask) -> Iterator[DataIssue]:
+    black, white = stats.dark >= PLAIN_FRACTION, stats.bright >= PLAIN_FRACTION
     kinds = {
         "black-pictures": (black, "black all over", "Failed exposure, or a range of values that does not fit?"),
         "white-pictures": (white, "white all over", "Failed exposure, or a range of values that does not fit?"),
@@ -93,18 +93,18 @@ def _check_constant_images(looks: ImageStatsTable, flat: Mask, in_flat_class: Ma
     for code, (mask, words, advice) in kinds.items():
         if mask.any():
             count = int(mask.sum())
-            everything = " That is every picture that was looked at." if count == len(looks) else ""
+            everything = " That is every picture that was looked at." if count == len(stats) else ""
             yield DataIssue(
                 code=code,
                 severity="warning",
                 text=f"{format_count(count, 'picture')} {_is_or_are(count)} {words}.{everything}",
                 advice=advice,
-                rows=_masked_rows(looks, mask),
+                rows=_masked_rows(stats, mask),
             )
 
 
-def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[DataIssue]:
-    heights, widths = looks.heights, looks.widths
+def _check_sizes(stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[DataIssue]:
+    heights, widths = stats.heights, stats.widths
     small = (heights < patch[0]) | (widths < patch[1])
     if small.any():
         yield DataIssue(
@@ -113,7 +113,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
             text=f"{format_count(int(small.sum()), 'picture')} {_is_or_are(small.sum())} smaller than one patch of the "
             f"model "
             f"({patch[0]} x {patch[1]} pixels).",
-            rows=_masked_rows(looks, small),
+            rows=_masked_rows(stats, small),
         )
     tiny = ~small & ((heights * MAX_ENLARGEMENT < spec.height) | (widths * MAX_ENLARGEMENT < spec.width))
     if tiny.any():
@@ -123,7 +123,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
             text=f"{format_count(int(tiny.sum()), 'picture')} {_is_or_are(tiny.sum())} enlarged more than "
             f"{MAX_ENLARGEMENT} times to the "
             f"{spec.height} x {spec.width} pixels that the model reads.",
-            rows=_masked_rows(looks, tiny),
+            rows=_masked_rows(stats, tiny),
         )
     long = np.maximum(heights, widths) >= LONG_ASPECT_RATIO * np.minimum(heights, widths)
     if long.any() and long.mean() < 0.5:
@@ -133,45 +133,45 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
             text=f"{format_count(int(long.sum()), 'picture')} {_is_or_are(long.sum())} {LONG_ASPECT_RATIO:g} or more "
             f"times as long as wide, or "
             "as wide as long; most are not.",
-            rows=_masked_rows(looks, long),
+            rows=_masked_rows(stats, long),
         )
     sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
     usual = int(counts.argmax())
     odd = (heights != sizes[usual][0]) | (widths != sizes[usual][1])
-    if odd.any() and counts[usual] >= USUAL_SIZE_FRACTION * len(looks):
+    if odd.any() and counts[usual] >= USUAL_SIZE_FRACTION * len(stats):
         yield DataIssue(
             code="odd-sizes",
             severity="hint",
             text=f"{format_count(int(odd.sum()), 'picture')} {_is_or_are(odd.sum())} not {sizes[usual][0]} x "
             f"{sizes[usual][1]} "
             "as the others.",
-            rows=_masked_rows(looks, odd),
+            rows=_masked_rows(stats, odd),
         )
 
 
-def _check_dtypes(looks: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(looks.depths, return_counts=True)
+def _check_dtypes(stats: ImageStatsTable) -> Iterator[DataIssue]:
+    names, counts = np.unique(stats.depths, return_counts=True)
     if len(names) < 2:
         return
-    rare = looks.depths != names[counts.argmax()]
+    rare = stats.depths != names[counts.argmax()]
     kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
     yield DataIssue(
         code="mixed-depths",
         severity="warning",
         text=f"Pictures of different depth: {kinds}.",
         advice="The 8-bit ones are taken as scaled already. Were all exported by the same way?",
-        rows=_masked_rows(looks, rare),
+        rows=_masked_rows(stats, rare),
     )
 
 
-def _has_narrow_range(looks: ImageStatsTable) -> bool:
-    """A whole set that uses little of black to white: the range was decided wrongly, or by a few outliers."""
-    shows = looks.stds > 0
-    return bool(shows.any() and np.median(looks.stds[shows]) < NARROW_STD * 255)
+def _has_narrow_range(stats: ImageStatsTable) -> bool:
+    """Report a dataset that uses little of the value range: the range is wrong, or decided by a few outliers."""
+    shows = stats.stds > 0
+    return bool(shows.any() and np.median(stats.stds[shows]) < NARROW_STD * 255)
 
 
-def _check_narrow_range(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
-    spread = float(np.median(looks.stds[looks.stds > 0])) / 255
+def _check_narrow_range(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
+    spread = float(np.median(stats.stds[stats.stds > 0])) / 255
     yield DataIssue(
         code="narrow-range",
         severity="warning",
@@ -181,12 +181,12 @@ def _check_narrow_range(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[Dat
     )
 
 
-def _check_grey_images(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
-    colour = looks.channels == 3
-    grey = colour & looks.is_grey
+def _check_grey_images(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
+    colour = stats.channels == 3
+    grey = colour & stats.is_grey
     if not grey.any():
         return
-    if grey.sum() == colour.sum() and spec.channels == 3 and looks.is_grey.all():
+    if grey.sum() == colour.sum() and spec.channels == 3 and stats.is_grey.all():
         yield DataIssue(
             code="grey-in-colour",
             severity="hint",
@@ -199,24 +199,24 @@ def _check_grey_images(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[Data
             severity="hint",
             text=f"{format_count(int(grey.sum()), 'picture')} of {int(colour.sum()):,} in colour "
             f"{_is_or_are(grey.sum())} grey.",
-            rows=_masked_rows(looks, grey),
+            rows=_masked_rows(stats, grey),
         )
 
 
-def _check_formats(looks: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(looks.kinds, return_counts=True)
+def _check_formats(stats: ImageStatsTable) -> Iterator[DataIssue]:
+    names, counts = np.unique(stats.kinds, return_counts=True)
     if len(names) > 1:
         kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
         yield DataIssue(
             code="mixed-formats",
             severity="hint",
             text=f"Pictures of different formats: {kinds}.",
-            rows=_masked_rows(looks, looks.kinds != names[counts.argmax()]),
+            rows=_masked_rows(stats, stats.kinds != names[counts.argmax()]),
         )
 
 
-def _check_remarks(looks: ImageStatsTable) -> Iterator[DataIssue]:
-    for remark, rows in looks.remarks.items():
+def _check_remarks(stats: ImageStatsTable) -> Iterator[DataIssue]:
+    for remark, rows in stats.remarks.items():
         yield DataIssue(
             code=remark.lower().replace(" ", "-"),
             severity="warning" if remark in DAMAGE_REMARKS else "hint",
@@ -226,7 +226,7 @@ def _check_remarks(looks: ImageStatsTable) -> Iterator[DataIssue]:
 
 
 DAMAGE_REMARKS = (END_MISSING, DAMAGE_OUTSIDE_PIXELS, DAMAGE_IN_PIXELS)
-"""Remarks of the decoder that mean a file lost something."""
+"""Remarks of the decoder that mean a file lost data."""
 
 
 def _is_or_are(count: int | np.integer) -> str:

@@ -1,7 +1,7 @@
-"""One look at one image, and columns of many looks: all that the dataset check knows of pixels.
+"""Statistics of single images for the dataset check, and tables of them.
 
-An image is decoded once; what stays of it is its size, a hash of its values, a few measures, and of larger images a
-sketch of 40 x 40 grey pixels, in which copies are recognised.
+Each image is decoded once; kept are its size, a hash of its values, a few measures, and for larger images a sketch of
+40 x 40 grey pixels, by which copies are recognised.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..source import ImageInput, Source
 SKETCH_SIDE = 40
 """Rows and columns of a sketch."""
 MIN_SKETCHED_SIDE = 64
-"""Shorter side in pixels from which an image is sketched; smaller ones of one set resemble each other too much."""
+"""Shorter side in pixels from which an image gets a sketch; smaller ones of one dataset are too similar."""
 BLACK_LEVEL, WHITE_LEVEL = 5, 250
 """Grey levels up to which a pixel is black, and from which it is white."""
 CHUNK = 4096
@@ -40,7 +40,7 @@ BLOCK_BYTES = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStats:
-    """What one image is."""
+    """Statistics of one image."""
 
     height: int
     width: int
@@ -51,29 +51,29 @@ class ImageStats:
     kind: str
     """Format of the file, or "array"."""
     remarks: tuple[str, ...]
-    """What the decoder noticed."""
+    """Remarks of the decoder."""
     is_grey: bool
     """One channel, or three that are equal."""
     digest: int
     """64-bit hash of the upright stored values; grey hashes the same as one channel or three."""
     mean: float
-    """Of the grey levels, 0..255, as the model's range shows them."""
+    """Of the grey levels, 0..255, after scaling by the model's value range."""
     std: float
     dark: float
     """Fraction of pixels that are black."""
     bright: float
     """Fraction of pixels that are white."""
     sketch: UInt8[np.ndarray, "40 40"] | None
-    """None where the image is small or no sketch was asked for."""
+    """None where the image is small or no sketch was requested."""
 
 
 ProgressWrapper = Callable[[Iterator[ImageStats | str], int], Iterator[ImageStats | str]]
-"""Sees looks pass, of which there will be so many."""
+"""Wraps an iterator of statistics with a known total, to show progress."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageStatsTable:
-    """Many looks, column by column, ordered by row; what could not be read is in `bad` instead."""
+    """Statistics of many images as columns, ordered by row; unreadable images are in `bad` instead."""
 
     rows: Int64[np.ndarray, " n"]
     """Their rows in the source."""
@@ -92,9 +92,9 @@ class ImageStatsTable:
     """Rows of the images that have a sketch."""
     sketches: UInt8[np.ndarray, "s 40 40"]
     remarks: dict[str, list[int]]
-    """What the decoder noticed, and the rows where it did."""
+    """Remarks of the decoder, with the rows that they concern."""
     bad_images: list[tuple[int, str]]
-    """(row, reason) of what cannot be read."""
+    """(row, reason) of images that cannot be read."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -108,26 +108,26 @@ def measure_images(
     until: float | None = None,
     progress: ProgressWrapper | None = None,
 ) -> ImageStatsTable:
-    """Look at images by as many threads as there are cores; uint8 arrays are looked at as a block, not one by one.
+    """Compute statistics of images, in one thread per core; uint8 arrays are processed in blocks.
 
     Args:
-        rows: which, in the order in which they are looked at.
-        max_sketches: of more images than this, so many drawn by chance are sketched.
-        until: a value of `time.monotonic` at which no further image is begun.
-        progress: passes single looks on, and may count them; not asked for a block.
+        rows: the images, in the order of processing.
+        max_sketches: largest number of sketches; of more images, a random sample gets one.
+        until: a value of `time.monotonic` after which no further image is started.
+        progress: wraps the iterator of single images; not used for blocks.
     """
     sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < max_sketches
     stack = source.images
     if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
         return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
     work = ((source.images[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
-    looks = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
-    looks = progress(looks, len(rows)) if progress else looks
-    return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), looks, strict=False))])
+    stats = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
+    stats = progress(stats, len(rows)) if progress else stats
+    return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), stats, strict=False))])
 
 
 def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) -> ImageStats | str:
-    """One image, decoded as a training would; or the reason why it cannot be used."""
+    """Statistics of one image, decoded as in training; or the reason why it cannot be used."""
     try:
         stored = read_image(image, spec)
         pixels = convert_image(stored, spec)
@@ -154,7 +154,7 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
 
 
 def hash_image(stored: DecodedImage) -> int:
-    """64-bit hash of type, shape, values and opacity. Full opacity is none, and grey has one channel."""
+    """64-bit hash of dtype, shape, values and opacity; full opacity counts as none, and grey as one channel."""
     values = stored.values[..., 0] if stored.values.ndim == 3 and _is_grey(stored.values) else stored.values
     found = hashlib.blake2b(f"{values.dtype.name} {values.shape}".encode(), digest_size=8)
     found.update(_as_bytes(values).data)
@@ -190,7 +190,7 @@ def _is_grey(values: np.ndarray) -> bool:
 
 
 def _as_bytes(values: np.ndarray) -> NDArray[np.uint8]:
-    """Values as one row of bytes, in this machine's order."""
+    """Values as one row of bytes, in native byte order."""
     native = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
     return native.reshape(-1).view(np.uint8)
 
@@ -204,7 +204,7 @@ def _to_grey_image(pixels: UInt8[np.ndarray, "H W C"]) -> Image.Image:
 
 
 def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
-    """Mean, deviation, fraction of black and of white, from the 256 counts of grey levels."""
+    """Mean, standard deviation, fraction of black and of white, from the histogram of 256 grey levels."""
     shares = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
     levels = np.arange(256)
     mean = float(shares @ levels)
@@ -213,8 +213,8 @@ def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
 
 
 def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
-    """Squashed to a square by the filter that leaves least of what is too fine for it, so that copies of another size
-    are alike, and stretched from black to white, so that pale images keep their detail."""
+    """Resize to a square with an antialiasing filter, so that copies of another size match, and stretch the contrast,
+    so that pale images keep their detail."""
     levels = np.asarray(grey.convert("F").resize((SKETCH_SIDE, SKETCH_SIDE), Image.Resampling.LANCZOS))
     low, high = float(levels.min()), float(levels.max())
     return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
@@ -223,7 +223,7 @@ def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
 def _measure_stack(
     stack: np.ndarray, rows: NDArray[np.int64], sketch: NDArray[np.bool_], spec: ImageSpec, until: float | None
 ) -> Iterator[ImageStatsTable]:
-    """Block by block. Nothing can be wrong with one image of a stack that is not wrong with all."""
+    """Statistics block by block; images of one array are all valid or all invalid."""
     first = measure_image(stack[rows[0]], spec) if len(rows) else "no pictures"
     if isinstance(first, str):
         yield _stack_stats([(row, first) for row in rows.tolist()])
@@ -266,7 +266,7 @@ def _measure_block(
 
 
 def _to_luma(block: UInt8[np.ndarray, "b ..."]) -> UInt8[np.ndarray, "b H W"]:
-    """Grey levels of a block [b, H, W] or [b, H, W, C]; of three channels by the weights that Pillow uses."""
+    """Grey levels of a block [b, H, W] or [b, H, W, C]; of three channels by Pillow's luma weights."""
     if block.ndim == 3:
         return block
     if block.shape[-1] == 3:
@@ -275,16 +275,16 @@ def _to_luma(block: UInt8[np.ndarray, "b ..."]) -> UInt8[np.ndarray, "b H W"]:
     return block[..., 0] if block.shape[-1] == 1 else block.mean(axis=-1).astype(np.uint8)
 
 
-def _iter_chunks(looks: Iterable[tuple[int, ImageStats | str]]) -> Iterator[list[tuple[int, ImageStats | str]]]:
-    looks = iter(looks)
-    while chunk := list(islice(looks, CHUNK)):
+def _iter_chunks(stats: Iterable[tuple[int, ImageStats | str]]) -> Iterator[list[tuple[int, ImageStats | str]]]:
+    stats = iter(stats)
+    while chunk := list(islice(stats, CHUNK)):
         yield chunk
 
 
 def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTable:
-    """Single looks to columns."""
+    """Collect single statistics into columns."""
     good = [(row, each) for row, each in chunk if isinstance(each, ImageStats)]
-    looks = [each for _, each in good]
+    stats = [each for _, each in good]
     drawn = [(row, each.sketch) for row, each in good if each.sketch is not None]
     remarks: dict[str, list[int]] = {}
     for row, each in good:
@@ -292,17 +292,17 @@ def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTab
             remarks.setdefault(remark, []).append(row)
     return ImageStatsTable(
         rows=np.array([row for row, _ in good], dtype=np.int64),
-        heights=np.array([each.height for each in looks], dtype=np.int32),
-        widths=np.array([each.width for each in looks], dtype=np.int32),
-        channels=np.array([each.channels for each in looks], dtype=np.int32),
-        depths=np.array([each.depth for each in looks], dtype=np.str_),
-        kinds=np.array([each.kind for each in looks], dtype=np.str_),
-        is_grey=np.array([each.is_grey for each in looks], dtype=np.bool_),
-        digests=np.array([each.digest for each in looks], dtype=np.uint64),
-        means=np.array([each.mean for each in looks], dtype=np.float32),
-        stds=np.array([each.std for each in looks], dtype=np.float32),
-        dark=np.array([each.dark for each in looks], dtype=np.float32),
-        bright=np.array([each.bright for each in looks], dtype=np.float32),
+        heights=np.array([each.height for each in stats], dtype=np.int32),
+        widths=np.array([each.width for each in stats], dtype=np.int32),
+        channels=np.array([each.channels for each in stats], dtype=np.int32),
+        depths=np.array([each.depth for each in stats], dtype=np.str_),
+        kinds=np.array([each.kind for each in stats], dtype=np.str_),
+        is_grey=np.array([each.is_grey for each in stats], dtype=np.bool_),
+        digests=np.array([each.digest for each in stats], dtype=np.uint64),
+        means=np.array([each.mean for each in stats], dtype=np.float32),
+        stds=np.array([each.std for each in stats], dtype=np.float32),
+        dark=np.array([each.dark for each in stats], dtype=np.float32),
+        bright=np.array([each.bright for each in stats], dtype=np.float32),
         sketch_rows=np.array([row for row, _ in drawn], dtype=np.int64),
         sketches=np.array([sketch for _, sketch in drawn], dtype=np.uint8).reshape(-1, SKETCH_SIDE, SKETCH_SIDE),
         remarks=remarks,
@@ -311,7 +311,7 @@ def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTab
 
 
 def _concat_stats(parts: list[ImageStatsTable]) -> ImageStatsTable:
-    """Parts put together and ordered by row."""
+    """Concatenate parts, ordered by row."""
     parts = parts or [_stack_stats([])]
     order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
     drawn = np.argsort(np.concatenate([part.sketch_rows for part in parts]), kind="stable")

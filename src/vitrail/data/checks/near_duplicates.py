@@ -1,9 +1,9 @@
-"""Which images are copies of each other: the same values, or nearly (resized, compressed, cropped a little).
+"""Find exact and near duplicates (resized, compressed, slightly cropped copies) among images.
 
-Near copies are found in two steps. A description of 63 numbers per image, compared all with all by products of
-matrices, names the pairs that may be copies; each of them is then laid on its partner (`alignment`) and compared in
-all that makes it different from the other images of the set (`whitening`), so that look-alikes are left in peace.
-benchmarks/near_duplicates.py measures both steps and is where the thresholds come from.
+Near duplicates are found in two steps. Descriptors of 63 numbers per image, compared all with all by matrix products,
+give candidate pairs. Each pair is then aligned and compared after whitening, which removes what the images of the
+dataset share, so that images of similar scenes are not reported. The thresholds were measured by
+benchmarks/near_duplicates.py.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from jaxtyping import Bool, Float, Float32, Int64, UInt8
 from numpy.typing import NDArray
 
 DCT_FREQUENCIES = 8
-"""Frequencies in each direction, of which the description is made."""
+"""Frequencies of the cosine transform per direction in a descriptor."""
 MIN_CANDIDATE_COSINE = 0.55
-"""Least cosine of two descriptions that are looked at closely."""
+"""Least cosine similarity of two descriptors of a candidate pair."""
 MIN_ROUGH_SIMILARITY = 0.15
-"""Least likeness before the fine alignment that is worth its time."""
+"""Least similarity before the fine alignment for a pair to be aligned."""
 MIN_SIMILARITY = 0.8
-"""Least likeness of two copies, once laid on each other."""
+"""Least similarity of two aligned copies."""
 SURE_SIMILARITY = 0.95
-"""Likeness from which two images are copies whatever else resembles them."""
+"""Similarity from which two images are copies regardless of their neighbours."""
 NEIGHBOUR_RANK = 4
-"""Below that, their distance must be small beside that of each from its fourth nearest neighbour: an image with four
-such neighbours is one of a kind of which the set has many. Up to three copies of an image do not hide each other."""
+"""Below that, their distance must be small compared to that of each from its fourth nearest neighbour: an image with
+four equally close neighbours belongs to a cluster of similar images. Up to three copies do not hide each other."""
 MAX_DISTANCE_RATIO = 0.6
-"""Largest part of the distance from the fourth neighbour, where distance is 1 - likeness."""
+"""Largest ratio of a pair's distance to that of the fourth neighbour, where distance is 1 - similarity."""
 DEFAULT_NEIGHBOUR_SIMILARITY = 0.2
-"""Likeness of neighbours that were not looked at."""
+"""Similarity assumed for neighbours that were not compared."""
 MIN_CORRELATION = 0.9
 """Least plain correlation of two copies."""
 BLUR_SIGMA = 0.85
-"""Deviation of a slight blur, in pixels of a sketch; what is finer differs between copies."""
+"""Standard deviation of a slight blur, in pixels of a sketch; finer detail differs between copies."""
 TILE = (1024, 8192)
 MAX_PAIRS_PER_TILE = 16 * TILE[0]
-"""Most pairs that one tile of the table of cosines may name: the best ones."""
+"""Most candidate pairs per tile of the cosine matrix: the best ones."""
 PAIRS_PER_CHUNK = 2048
-"""Laid on each other at once, to bound memory."""
+"""Pairs aligned at once, to bound memory."""
 
 BlurredSketches = Float32[np.ndarray, "n S S"]
 
 
 class DuplicatePairs(NamedTuple):
-    """Places of two images each, the first before the second."""
+    """Positions of two images each, the first before the second."""
 
     indices: Int64[np.ndarray, "P 2"]
     similarity: Float32[np.ndarray, " P"]
-    """Correlation of what is their own, 1 for the same."""
+    """Correlation of the whitened images, 1 for identical ones."""
     is_complete: bool = True
-    """Whether there was time for all that may be copies."""
+    """Whether the time sufficed for all candidate pairs."""
 
 
 def find_exact_duplicates(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
-    """Places with the same hash, for every hash that stands more than once, in the order of their first places."""
+    """Groups of positions with the same hash, for every repeated hash, in the order of their first positions."""
     order = np.argsort(digests, kind="stable")
     starts = np.flatnonzero(np.diff(digests[order])) + 1
     groups = [group for group in np.split(order, starts) if len(group) > 1]
@@ -87,20 +87,19 @@ def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | No
 
 
 def classify_pairs(pairs: Int64[np.ndarray, "P 2"], alike: Float32[np.ndarray, " P"], n: int) -> Bool[np.ndarray, " P"]:
-    """Which pairs of n images are copies, judged by their likeness and by how much others resemble either one."""
+    """Which pairs of n images are copies, by their similarity and that of the neighbours of either one."""
     places, values = pairs.T.ravel(), np.tile(alike, 2)
     order = np.lexsort((-values, places))
     first = np.searchsorted(places[order], np.arange(n))
     many = np.bincount(places, minlength=n) >= NEIGHBOUR_RANK
-    crowd = np.full(n, DEFAULT_NEIGHBOUR_SIMILARITY, np.float32)  # likeness of each image's fourth nearest neighbour
+    crowd = np.full(n, DEFAULT_NEIGHBOUR_SIMILARITY, np.float32)  # similarity of each image's fourth nearest neighbour
     crowd[many] = np.maximum(DEFAULT_NEIGHBOUR_SIMILARITY, values[order][first[many] + NEIGHBOUR_RANK - 1])
     apart = 1 - crowd[pairs].max(1)
     return (alike >= SURE_SIMILARITY) | ((alike >= MIN_SIMILARITY) & (1 - alike <= MAX_DISTANCE_RATIO * apart))
 
 
 def find_candidate_pairs(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarray, "P 2"]:
-    """Pairs whose descriptions point nearly the same way, the likeliest first, found tile by tile of the table of all
-    cosines."""
+    """Pairs whose descriptors have a high cosine similarity, the most similar first, computed tile by tile."""
     if len(sketches) < 2:
         return np.zeros((0, 2), np.int64)
     described = compute_descriptors(sketches)
@@ -137,14 +136,14 @@ def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndar
 
 
 def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTransform:
-    """What makes images of this set different from each other, pixel by pixel of a sketch's inside."""
+    """Fit the whitening of sketches, over the pixels inside their margin."""
     few = crop_and_standardize(_blur_sketches(sketches[:: -(-len(sketches) // 4000)]))
     side = sketches.shape[1] - 2 * MARGIN
     basis = _cosine_basis(side, side).astype(np.float64)
     basis /= np.sqrt((basis**2).sum(1, keepdims=True))
     turned = np.kron(basis, basis)  # [side², side²]
     expected = natural_image_spectrum(*np.divmod(np.arange(side * side), side))
-    expected[0] = 0  # the mean is gone
+    expected[0] = 0  # the mean has been removed
     rows = few.reshape(len(few), -1)
     return fit_whitening(
         rows, turned.T @ (expected[:, None] * turned), prior_strength=rows.shape[1] / 4, noise_floor=0.01
@@ -154,8 +153,8 @@ def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTrans
 def compare_pairs(
     sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
-    """Correlation of what is each image's own, and of the whole images, once they are laid on each other; where
-    a rough look shows nothing in common, that of the rough look."""
+    """Correlations of the whitened and of the plain images of each pair, after alignment; pairs with a low similarity
+    before the fine alignment keep that one."""
     first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
     moves = choose_initial_transforms(first, second)
     alike, whole = _correlate_pairs(first, second, moves, whiten)
@@ -178,7 +177,7 @@ def _correlate_pairs(
 
 
 def _blur_sketches(sketches: UInt8[np.ndarray, "n S S"]) -> BlurredSketches:
-    """Blurred slightly, as numbers."""
+    """Blur sketches slightly, as floats."""
     apart = np.arange(sketches.shape[1])[:, None] - np.arange(sketches.shape[1])
     blur = np.exp(-0.5 * (apart / BLUR_SIGMA) ** 2).astype(np.float32)
     blur /= blur.sum(1, keepdims=True)
@@ -186,20 +185,18 @@ def _blur_sketches(sketches: UInt8[np.ndarray, "n S S"]) -> BlurredSketches:
 
 
 def _cosine_basis(count: int, side: int) -> Float32[np.ndarray, "count side"]:
-    """Cosine waves, from the constant upwards."""
+    """The basis of the discrete cosine transform, from the constant upwards."""
     return np.cos(np.pi / side * np.arange(count)[:, None] * (np.arange(side) + 0.5)).astype(np.float32)
 
 
-# Sketches laid on each other: shifted and stretched a little until they fit best.
-#
-# A copy that was resized, compressed or cropped by a few per cent fits its original almost exactly once it is laid on
-# it right; before that, thin lines miss each other and prove nothing.
+# -- Alignment of sketches by shift and scale: a copy that was resized, compressed or cropped by a few per cent matches
+# its original almost exactly once aligned; before that, thin lines do not overlap.
 
 MARGIN = 2
-"""Rows and columns at each border that are not compared, because a crop has moved them out of sight."""
+"""Rows and columns at each border that are not compared, because a crop may have removed them."""
 ROUNDS = 6
 MAX_SHIFT = 0.12
-"""Largest shift and stretch, as a fraction of half an image's side."""
+"""Largest shift and change of scale, as a fraction of half an image's side."""
 INITIAL_TRANSFORMS = (
     (0.0, 0.0, 0.0, 0.0),
     (0.0, 0.04, 0.0, 0.04),
@@ -211,30 +208,30 @@ INITIAL_TRANSFORMS = (
         for more in (1, -1)
     ),
 )
-"""Tried before the first round, whichever fits best: as it is, 2 % less or more at each end, or at two that meet."""
+"""Initial guesses, of which the best is used: unchanged, or 2 % less or more at each end, or at two adjacent ones."""
 INITIAL_DAMPING = 0.01
-"""Keeps a round from leaping where an image has no detail to hold on to; it grows when a round made things worse."""
+"""Damping of the Gauss-Newton steps where an image has little detail; it grows when a step made the fit worse."""
 
 Sketches = Float32[np.ndarray, "P S S"]
 Transforms = Float32[np.ndarray, "P 4"]
-"""Shift and stretch down, shift and stretch across; an image is 2 high and 2 wide."""
+"""Vertical shift and scale, horizontal shift and scale; an image is 2 high and 2 wide."""
 
 
 def crop_and_standardize(sketches: Sketches) -> Float32[np.ndarray, "P s s"]:
-    """What is compared: mean 0 and deviation 1 inside the margin."""
+    """Crop the margin and standardise: mean 0 and standard deviation 1."""
     kept = slice(MARGIN, sketches.shape[1] - MARGIN)
     return standardize(sketches[:, kept, kept])
 
 
 def standardize(sketches: Sketches) -> Sketches:
-    """Mean 0 and deviation 1 each; flat ones become 0."""
+    """Standardise each row to mean 0 and standard deviation 1; flat ones become 0."""
     centred = sketches - sketches.mean((1, 2), keepdims=True)
     deviation = np.sqrt((centred**2).mean((1, 2), keepdims=True))
     return np.asarray(centred / np.maximum(deviation, 1e-6), dtype=np.float32)
 
 
 def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
-    """Of a few guesses the one for each pair that lays the second image best on the first."""
+    """The initial guess for each pair that aligns the second image best with the first."""
     target = crop_and_standardize(first)
     fits = []
     for start in INITIAL_TRANSFORMS:
@@ -244,7 +241,7 @@ def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
 
 
 def refine_transforms(first: Sketches, second: Sketches, transforms: Transforms) -> Transforms:
-    """Moves that lay each second image on its first one, bettered round by round; never worse than those given.
+    """Refine the alignment of each second image with its first one; never worse than the initial one.
 
     Source: Gauss-Newton with the gradients of the first image and a damping that adapts (Baker and Matthews 2004,
     "Lucas-Kanade 20 years on", sections 3.2 and 4.5), for a shift and a stretch in each direction.
@@ -273,8 +270,7 @@ def refine_transforms(first: Sketches, second: Sketches, transforms: Transforms)
 
 
 def warp_sketches(images: Sketches, transforms: Float32[np.ndarray, "Q 4"]) -> Sketches:
-    """Images as seen at moved places, one move for each or one for all; both directions are apart, so two products
-    with narrow matrices do it."""
+    """Resample images by one alignment for each or one for all; separable, so two products of narrow matrices."""
     side = images.shape[1]
     down = _cubic_warp_weights(side, transforms[:, 0], transforms[:, 1])
     across = _cubic_warp_weights(side, transforms[:, 2], transforms[:, 3])
@@ -282,7 +278,7 @@ def warp_sketches(images: Sketches, transforms: Float32[np.ndarray, "Q 4"]) -> S
 
 
 def _transform_gradients(images: Sketches) -> Float32[np.ndarray, "P M 4"]:
-    """How an image changes with each of the four moves, inside the margin."""
+    """Gradients of an image by each of the four alignment parameters, inside the margin."""
     side = images.shape[1]
     kept = slice(MARGIN, side - MARGIN)
     down, across = np.gradient(standardize(images), 2 / side, axis=(1, 2))
@@ -298,7 +294,7 @@ def _pixel_coordinates(side: int) -> Float32[np.ndarray, " S"]:
 
 
 def _cubic_warp_weights(side: int, shift: Float32[np.ndarray, " P"], stretch: Float32[np.ndarray, " P"]) -> Sketches:
-    """Weights [P, S, S] of Catmull-Rom interpolation; beyond the border the outermost pixels go on."""
+    """Weights [P, S, S] of Catmull-Rom interpolation; beyond the border the edge is repeated."""
     places = _pixel_coordinates(side) * (1 + stretch[:, None]) + shift[:, None]
     exact = np.clip((places + 1) * side / 2 - 0.5, 0, side - 1)
     apart = np.abs(exact[:, :, None] - np.arange(side, dtype=np.float32))
@@ -308,24 +304,21 @@ def _cubic_warp_weights(side: int, shift: Float32[np.ndarray, " P"], stretch: Fl
     return np.asarray(weights / weights.sum(2, keepdims=True), dtype=np.float32)
 
 
-# What makes an image different from the others of its set: the rest when what they share has lost its weight.
-#
-# All solar cells have bars, all chest films ribs; that two of them correlate says nothing. After whitening, each
-# independent way in which images of the set differ weighs the same, and two different images correlate hardly at
-# all while two copies still do.
+# -- Whitening: all solar cells have bars and all chest films ribs, so their plain correlation is high. After whitening
+# every independent component of a dataset has equal weight; different images hardly correlate, copies still do.
 
 MAX_WHITENING_ROWS = 4000
-"""Images from which the differences of a set are learnt."""
+"""Images from which the whitening is fitted."""
 
 
 class WhiteningTransform(NamedTuple):
-    """Mean of a set, and the matrix that whitens it."""
+    """Mean of a dataset, and the matrix that whitens it."""
 
     mean: Float32[np.ndarray, " D"]
     matrix: Float32[np.ndarray, "D D"]
 
     def __call__(self, rows: Float32[np.ndarray, "n D"]) -> Float32[np.ndarray, "n D"]:
-        """Whitened rows, each of length 1 (or 0)."""
+        """Whiten rows and scale each to length 1 (or 0)."""
         white = (rows - self.mean) @ self.matrix
         length = np.sqrt((white**2).sum(1, keepdims=True))
         return np.asarray(white / np.maximum(length, 1e-6), dtype=np.float32)
@@ -337,13 +330,12 @@ def fit_whitening(
     prior_strength: float,
     noise_floor: float,
 ) -> WhiteningTransform:
-    """Learn what the rows of a set share.
+    """Fit the whitening of a dataset, with its covariance shrunk towards a prior.
 
     Args:
-        prior_covariance: covariance of images in general, but for a factor; what is believed of a set of few
-            images.
-        prior_strength: number of rows by which the set's own covariance counts as much as the expected one.
-        noise_floor: fraction of the mean variance below which a difference is taken for noise and not magnified.
+        prior_covariance: covariance of images in general, up to a factor.
+        prior_strength: number of rows from which the dataset's own covariance counts as much as the prior.
+        noise_floor: fraction of the mean variance below which a component counts as noise and is not amplified.
     """
     few = rows[:: -(-len(rows) // MAX_WHITENING_ROWS)]
     share = len(few) / (len(few) + prior_strength)
@@ -360,5 +352,5 @@ def fit_whitening(
 
 
 def natural_image_spectrum(down: NDArray[np.int64], across: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How photographs share their energy among cosine waves: falling with the square of the frequency."""
+    """Prior variances of cosine components of photographs: falling with the square of the frequency."""
     return 1 / np.maximum(down**2 + across**2, 1)

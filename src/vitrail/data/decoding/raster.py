@@ -246,7 +246,7 @@ class GifFrame(NamedTuple):
 
 
 def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
-    """The first frame on its canvas, with its transparency; of later frames only the sizes are looked at."""
+    """The first frame on its canvas, with its transparency; of later frames only the sizes are checked."""
     check_first_page("GIF", spec.page)
     if len(data) < 13:
         raise truncated_error("GIF", len(data))

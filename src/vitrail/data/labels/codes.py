@@ -40,11 +40,11 @@ class CategoricalColumn(Sequence[Value]):
         return self.values[self.codes[index]]
 
     def counts(self) -> NDArray[np.int64]:
-        """How many rows hold each value."""
+        """Number of rows of each value."""
         return np.bincount(self.codes, minlength=len(self.values)).astype(np.int64)
 
     def first_row(self, value_index: int) -> int:
-        """The first row that holds the value of this number."""
+        """The first row with the value of this index."""
         return int((self.codes == value_index).argmax())
 
 
@@ -80,9 +80,10 @@ def format_cell(cell: Cell) -> str:
 
 
 class ColumnBuilder:
-    """A column that is read piece by piece, all pieces but the last of equal length.
+    """Build a column from chunks of equal length (the last may be shorter).
 
-    Coded as long as values come again; a column of texts that hardly do, such as names of files, becomes plain letters.
+    The column stays categorical while values repeat; a column of mostly distinct texts, such as file names, becomes
+    `CompactStrings`.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class ColumnBuilder:
         self._rows = 0
 
     def append_cells(self, cells: Sequence[object]) -> None:
-        """The next piece."""
+        """Append the next chunk."""
         self._rows += len(cells)
         if self._texts:
             self._texts.append(CompactStrings(format_cell(normalize_cell(cell)) for cell in cells))
@@ -112,7 +113,7 @@ class ColumnBuilder:
         return CategoricalColumn(self._numbers.values(), codes)
 
 
-MAX_CODED_VALUES = 20_000  # distinct values that any column may have
+MAX_CODED_VALUES = 20_000  # distinct values up to which any column stays categorical
 
 
 class _CellEncoder:
@@ -148,7 +149,7 @@ def _cell_key(cell: object) -> _Key:
 
 
 class ChunkedStrings(Sequence[str]):
-    """Texts one after another, all but the last equally many."""
+    """Chunks of texts as one sequence; all chunks but the last have equal length."""
 
     def __init__(self, pieces: Sequence[CompactStrings]):
         self._pieces = tuple(pieces)
@@ -174,7 +175,7 @@ class ChunkedStrings(Sequence[str]):
 
 
 def format_column(column: Sequence[Cell]) -> Sequence[str]:
-    """A column as text, without spaces around it where it is coded."""
+    """A column as text; the values of a categorical column are stripped."""
     if isinstance(column, CategoricalColumn):
         return CategoricalColumn([format_cell(value).strip() for value in column.values], column.codes)
     if isinstance(column, ChunkedStrings):
@@ -183,7 +184,7 @@ def format_column(column: Sequence[Cell]) -> Sequence[str]:
 
 
 def take_rows(column: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
-    """Some rows of a column of texts, rising; all of them are the column itself."""
+    """Select rows, ascending, of a column of texts; all rows give the column itself."""
     if len(rows) == len(column):
         return column
     if isinstance(column, CategoricalColumn):

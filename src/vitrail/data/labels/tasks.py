@@ -94,14 +94,14 @@ def _infer_from_column(
         _guess_column_task(name, column) if settings.task == "auto" else (settings.task, _task_setting_reason(settings))
     )
     if task == "number":
-        made = encode_numbers({name: column}, where)
+        encoded = encode_numbers({name: column}, where)
     elif task == "classes":
-        made = encode_classes(name, column, settings, where)
+        encoded = encode_classes(name, column, settings, where)
     elif all(parse_flag(value) is not None for value in column.values):
-        made = encode_flags({name: column}, settings, where)
+        encoded = encode_flags({name: column}, settings, where)
     else:
-        made = encode_multilabel(name, column, find_separator(column) or _first_separator(column), where)
-    return InferredTask(task, made.classes, made.targets, reason, made.notes, made.kept_rows)
+        encoded = encode_multilabel(name, column, find_separator(column) or _first_separator(column), where)
+    return InferredTask(task, encoded.classes, encoded.targets, reason, encoded.notes, encoded.kept_rows)
 
 
 def _task_setting_reason(settings: DataSettings) -> str:
@@ -169,9 +169,11 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Ca
     if settings.task == "labels" or (settings.task != "number" and min(flags) == 1):
         return _encode_flag_columns(columns, settings, where)
     if settings.task == "classes" or (settings.task == "auto" and _look_like_probabilities(columns)):
-        made = encode_probabilities(columns, where)
+        encoded = encode_probabilities(columns, where)
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
-        return InferredTask("classes", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
+        return InferredTask(
+            "classes", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes
+        )
     if (
         settings.task == "auto"
         and max(flags) == 1
@@ -180,28 +182,28 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Ca
     ):
         return _encode_flag_columns(columns, settings, where)  # raises for the cell that is no flag
     _check_no_word_columns(columns)
-    made = encode_numbers(columns, where)
+    encoded = encode_numbers(columns, where)
     reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
-    return InferredTask("number", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
+    return InferredTask("number", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes)
 
 
 def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
     """Encode columns of zeros and ones: classification where each row has a single one, else multilabel."""
     names = quote_names(list(columns))
-    made = encode_flags(columns, settings, where)
-    not_one = np.flatnonzero(made.targets.sum(1) != 1)
+    encoded = encode_flags(columns, settings, where)
+    not_one = np.flatnonzero(encoded.targets.sum(1) != 1)
     if settings.task == "labels" or (settings.task == "auto" and len(not_one)):
         reason = f"Columns {names} hold zeros and ones, so a picture may have several: labels"
-        return InferredTask("labels", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
+        return InferredTask("labels", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes)
     if len(not_one):
         raise DataError(
-            f"{where(int(not_one[0]))}: {int(np.nansum(made.targets[not_one[0]]))} of the {len(columns):,} classes "
+            f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the {len(columns):,} classes "
             f"{names} are marked 1, expected exactly one; {len(not_one):,} such rows in all. If a picture may have "
             "several, say --task labels."
         )
     once = f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes"
     reason = _choose_reason(f"{once}; --task labels would let it have several", settings)
-    return InferredTask("classes", made.classes, made.targets.argmax(1).astype(np.int64), reason, made.notes)
+    return InferredTask("classes", encoded.classes, encoded.targets.argmax(1).astype(np.int64), reason, encoded.notes)
 
 
 def _choose_reason(reason: str, settings: DataSettings) -> str:
@@ -293,9 +295,8 @@ def _check_no_empty_cells(name: str, column: CategoricalColumn[Cell], empty: Seq
     if any(empty):
         rows = np.flatnonzero(np.array(empty)[column.codes])
         raise DataError(
-            f"{where(int(rows[0]))}: {name!r} is empty, in {format_count(len(rows), 'row')} in all. A picture "
-            f"without a "
-            "class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
+            f"{where(int(rows[0]))}: {name!r} is empty, in {format_count(len(rows), 'row')} in all. A picture without "
+            "a class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
         )
 
 
@@ -321,17 +322,15 @@ def _resolve_minus_one(
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
         f"{where(column.first_row(value_index))}: {name!r} is {column.values[value_index]!r}, in "
-        f"{format_count(int(column.counts()[value_index]), 'row')} in all, which often means uncertain or not "
-        f"known. Say "
-        f"which "
-        f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
+        f"{format_count(int(column.counts()[value_index]), 'row')} in all, which often means uncertain or not known. "
+        f"Say which with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
     )
 
 
 def _collect_class_names(
     name: str, column: CategoricalColumn[Cell], rows: Sequence[Sequence[str]], where: Where
 ) -> tuple[str, ...]:
-    """Distinct words in natural order, none of which might be meant to be another.
+    """Distinct words in natural order; words that differ only in case or spacing are refused.
 
     Args:
         rows: the words of each value of the column.
@@ -346,15 +345,14 @@ def _collect_class_names(
         if other != word:
             raise DataError(
                 f"Column {name!r} holds {other!r} ({where(column.first_row(first[other]))}) and {word!r} "
-                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if "
-                f"they are "
-                "one class, or rename one."
+                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if they "
+                "are one class, or rename one."
             )
     return tuple(sorted(first, key=natural_sort_key))
 
 
 def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str, where: Where) -> EncodedTargets:
-    """Labels, float32 [n, K]: a cell holds any number of words; an empty one is not known, an empty list is none.
+    """Encode lists of words as multilabel targets, float32 [n, K]; an empty cell is unknown, an empty list is no label.
 
     Raises:
         DataError: no words at all, or words that differ only in case or spacing.
@@ -388,10 +386,10 @@ def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str
 
 
 def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> EncodedTargets:
-    """Labels, float32 [n, K]: a column for each, holding 1, 0, nothing (not known), or -1 (uncertain).
+    """Encode one column per label as targets float32 [n, K]: 1, 0, empty (unknown) or -1 (uncertain).
 
     Raises:
-        DataError: any other cell; one that is uncertain while the settings do not say what to make of it.
+        DataError: any other cell, or an uncertain one where the settings do not give it a meaning.
     """
     wrong: list[tuple[int, str, Cell]] = []
     found, uncertain = [], 0
@@ -429,13 +427,13 @@ def _flag_error(row: int, name: str, cell: Cell, where: Where) -> str:
 
 
 def encode_probabilities(columns: CodedColumns, where: Where) -> EncodedTargets:
-    """Soft classes, float32 [n, K] whose rows sum to 1.
+    """Encode soft labels, float32 [n, K] whose rows sum to 1.
 
     Raises:
-        DataError: a cell that is no number in 0..1, or a row that does not sum to 1.
+        DataError: a cell that is not a number in 0..1, or a row that does not sum to 1.
     """
-    made = encode_numbers(columns, where)
-    targets = made.targets
+    encoded = encode_numbers(columns, where)
+    targets = encoded.targets
     wrong = ~((targets >= 0) & (targets <= 1)).all(1) | ~(np.abs(targets.sum(1) - 1) < PROBABILITY_TOLERANCE)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -444,14 +442,14 @@ def encode_probabilities(columns: CodedColumns, where: Where) -> EncodedTargets:
             f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; {int(wrong.sum()):,} such rows in all. Mend "
             "them, or say --task number."
         )
-    return EncodedTargets(made.classes, (targets / targets.sum(1, keepdims=True)).astype(np.float32), made.notes)
+    return EncodedTargets(encoded.classes, (targets / targets.sum(1, keepdims=True)).astype(np.float32), encoded.notes)
 
 
 def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
-    """Numbers, float32 [n, K], NaN where not known.
+    """Encode regression targets, float32 [n, K], NaN where unknown.
 
     Raises:
-        DataError: a cell that is no finite number, or a column without any.
+        DataError: a cell that is not a finite number, or a column without any.
     """
     found = []
     for name, column in columns.items():
@@ -459,9 +457,8 @@ def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
         if None in values:
             number = values.index(None)
             raise DataError(
-                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite "
-                f"number or "
-                "nothing. Mend that cell, or name other columns with --data.targets."
+                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite number "
+                "or nothing. Mend that cell, or name other columns with --data.targets."
             )
         table = np.array(values, dtype=np.float64)[column.codes]
         if np.isnan(table).all():

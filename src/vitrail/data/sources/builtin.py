@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 as they were published for Python: pickled batches in a folder, or still in their archive."""
+"""Open well-known datasets by name: CIFAR-10 and CIFAR-100, MNIST and Fashion-MNIST, and scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from ..source import Source
 from .lazy_sequences import ConcatSequence, NumberedNames
 
 MAX_BATCH_BYTES = 256 * 2**20
-"""Bytes of the largest batch; CIFAR-100's 50,000 images take 155 million."""
+"""Largest batch file in bytes; CIFAR-100's 50,000 images take 155 million."""
 MAX_UNPACKED_BYTES = 2**29
-"""Bytes that an archive may unpack to."""
+"""Largest unpacked size of an archive in bytes."""
 SIDE = 32
 
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """What one of the two sets is called inside its files."""
+    """Names of the files of CIFAR-10 or CIFAR-100, and of the entries in them."""
 
     name: str
     folder: str
     archive: str
     md5: str
-    """Of the archive, as its publisher gives it."""
+    """Of the archive, as published."""
     train: tuple[str, ...]
     test: str
     meta: str
@@ -69,21 +69,21 @@ CIFAR100 = CifarLayout(
 
 
 def open_cifar10(data_root: Path | None) -> Source:
-    """50,000 training and 10,000 test images of ten kinds of things, 32 x 32 RGB (Krizhevsky 2009).
+    """CIFAR-10 (Krizhevsky 2009): 50,000 training and 10,000 test images of ten classes, 32 x 32 RGB.
 
     Raises:
-        DataError: the files are not there, or do not hold what they should.
-        DamagedFileError: a file is not whole, or asks to run something.
+        DataError: the files are missing, or have unexpected contents.
+        DamagedFileError: a file is incomplete, or its pickle calls something.
     """
     return _open_cifar(CIFAR10, data_root)
 
 
 def open_cifar100(data_root: Path | None) -> Source:
-    """As `open_cifar10`, of a hundred kinds of things, by their fine labels (Krizhevsky 2009).
+    """CIFAR-100 (Krizhevsky 2009) with its hundred fine labels; see `open_cifar10`.
 
     Raises:
-        DataError: the files are not there, or do not hold what they should.
-        DamagedFileError: a file is not whole, or asks to run something.
+        DataError: the files are missing, or have unexpected contents.
+        DamagedFileError: a file is incomplete, or its pickle calls something.
     """
     return _open_cifar(CIFAR100, data_root)
 
@@ -93,11 +93,11 @@ def _open_cifar(layout: CifarLayout, data_root: Path | None) -> Source:
     names = [_to_str(name) for name in _read_text_list(files, layout.meta, layout.class_names)]
     batches = [_read_cifar_batch(files, layout, name) for name in (*layout.train, layout.test)]
     test = len(batches[-1][0])
-    train = sum(len(pictures) for pictures, _ in batches) - test
+    train = sum(len(images) for images, _ in batches) - test
     return Source(
         name=layout.name,
         classes=tuple(names),
-        images=np.concatenate([pictures for pictures, _ in batches]),
+        images=np.concatenate([images for images, _ in batches]),
         targets=np.concatenate([targets for _, targets in batches]),
         ids=ConcatSequence([NumberedNames("train", train), NumberedNames("test", test)]),
         splits={"train": np.arange(train), "test": np.arange(train, train + test)},
@@ -107,7 +107,7 @@ def _open_cifar(layout: CifarLayout, data_root: Path | None) -> Source:
 
 @dataclass(frozen=True)
 class _CifarFiles:
-    """The pickles of a set by name, read, and where they lie."""
+    """The contents of a dataset's pickles by name, and their location."""
 
     where: Path
     contents: dict[str, bytes]
@@ -119,7 +119,7 @@ class _CifarFiles:
 
 
 def _find_cifar_files(layout: CifarLayout, data_root: Path | None) -> tuple[_CifarFiles, tuple[str, ...]]:
-    """Every file of the set, from its folder or, without one, from its archive."""
+    """Read the files of a dataset, from its folder or else from its archive."""
     roots = [] if data_root is None else [data_root, data_root / layout.name]
     wanted = (*layout.train, layout.test, layout.meta)
     for folder in [*(root / layout.folder for root in roots), *roots]:
@@ -146,7 +146,7 @@ def _read_batch_file(path: Path) -> bytes:
 
 
 def _read_archive(path: Path, layout: CifarLayout, wanted: Sequence[str]) -> tuple[_CifarFiles, tuple[str, ...]]:
-    """The files of an archive, read without anything being written."""
+    """Read the files of an archive without unpacking it to disk."""
     contents: dict[str, bytes] = {}
     try:
         with path.open("rb") as file:
@@ -164,7 +164,7 @@ def _read_archive(path: Path, layout: CifarLayout, wanted: Sequence[str]) -> tup
 
 
 class _LimitedReader(io.RawIOBase):
-    """A packed file that stops unpacking where no honest one would go on."""
+    """A gzip file with a limit on its unpacked size, against decompression bombs."""
 
     def __init__(self, file: gzip.GzipFile, path: Path):
         self._file = file
@@ -183,7 +183,7 @@ class _LimitedReader(io.RawIOBase):
 
 
 def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 32, 32, 3] and targets [n]; in the file each is a row: all of red, all of green, all of blue."""
+    """Images [n, 32, 32, 3] and targets [n]; in the file an image is a row of all red, all green, then all blue."""
     content = files.load(name)
     rows = content.get("data")
     if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * SIDE**2:
@@ -195,8 +195,8 @@ def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tup
         raise DataError(f"{files.where}/{name}: {layout.labels} must be a list of whole numbers.")
     if len(values) != len(rows):
         raise DataError(f"{files.where}/{name} holds {len(rows):,} pictures but {len(values):,} labels.")
-    pictures = rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
-    return np.ascontiguousarray(pictures), np.array(values, dtype=np.int64)
+    images = rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), np.array(values, dtype=np.int64)
 
 
 def _read_text_list(files: _CifarFiles, name: str, key: str) -> list[object]:
@@ -210,7 +210,7 @@ def _to_str(name: object) -> str:
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
-# MNIST's file format, IDX, packed with gzip or not: Fashion-MNIST and MNIST as they were published.
+# -- MNIST and Fashion-MNIST: IDX files, with or without gzip.
 
 DEBIAN_FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 MAX_IDX_BYTES = 2**31  # bytes of values in one file
@@ -225,10 +225,10 @@ IDX_FILES = {  # split   images         labels
 
 
 def open_fashion_mnist(data_root: Path | None) -> Source:
-    """60,000 training and 10,000 test images of clothes, 28 x 28 grey (Xiao, Rasul and Vollgraf 2017).
+    """Fashion-MNIST (Xiao, Rasul and Vollgraf 2017): 60,000 training and 10,000 test images, 28 x 28 grey.
 
     Raises:
-        DataError: the four files are not there, or one of them is damaged.
+        DataError: one of the four files is missing or damaged.
     """
     places = [*_candidate_folders(data_root, "fashion-mnist", "FashionMNIST/raw"), DEBIAN_FASHION_FOLDER]
     advice = "Type `sudo apt install dataset-fashion-mnist` (Debian, Ubuntu), or name their folder with --data-root."
@@ -236,10 +236,10 @@ def open_fashion_mnist(data_root: Path | None) -> Source:
 
 
 def open_mnist(data_root: Path | None) -> Source:
-    """60,000 training and 10,000 test images of handwritten digits, 28 x 28 grey (LeCun et al. 1998).
+    """MNIST (LeCun et al. 1998): 60,000 training and 10,000 test images of handwritten digits, 28 x 28 grey.
 
     Raises:
-        DataError: the four files are not there, or one of them is damaged.
+        DataError: one of the four files is missing or damaged.
     """
     places = _candidate_folders(data_root, "mnist", "MNIST/raw")
     return _open_idx("mnist", tuple("0123456789"), places, "Name their folder with --data-root.")
@@ -292,12 +292,12 @@ def _read_named_idx(folder: Path, stem: str, axes: int) -> np.ndarray:
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
-    """The bytes of an IDX file, uint8 with the given number of axes.
+    """Read an IDX file of uint8 with the given number of axes.
 
-    The format: two zero bytes, 8 for bytes, the number of axes; each length as 4 bytes, highest first; the values.
+    The format: two zero bytes, 8 for uint8, the number of axes; each length as 4 bytes, big-endian; the values.
 
     Raises:
-        DataError: not such a file, or more or fewer values than its header says.
+        DataError: not such a file, or more or fewer values than its header states.
     """
     try:
         if path.suffix == ".gz":
@@ -328,13 +328,13 @@ def _parse_idx(path: Path, file: gzip.GzipFile | BinaryIO, axes: int) -> np.ndar
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 
-# The handwritten digits that come with scikit-learn: 1,797 images of 8 x 8, there without any download.
+# -- The digits that come with scikit-learn.
 
 WHITE = 16  # the largest value stored
 
 
 def open_digits() -> Source:
-    """All digits, without an official split; the stored values 0..16 are scaled to 0..255 and rounded.
+    """scikit-learn's 1,797 digits of 8 x 8 pixels, without an official split; values 0..16 are scaled to 0..255.
 
     Source: E. Alpaydin and C. Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
     """

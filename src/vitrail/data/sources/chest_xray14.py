@@ -1,4 +1,4 @@
-"""ChestX-ray14 as the NIH published it: 112,120 chest films, 14 findings of which a film may show any number.
+"""Read ChestX-ray14 (Wang et al. 2017) as published by the NIH: 112,120 chest X-rays, 14 findings (multilabel).
 
 The folder holds Data_Entry_2017.csv (or Data_Entry_2017_v2020.csv), train_val_list.txt, test_list.txt, and the images
 in images/, or in images_001/images/ to images_012/images/.
@@ -34,13 +34,13 @@ LISTS = {"train": "train_val_list.txt", "test": "test_list.txt"}
 
 
 def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
-    """The films with their findings, the official test list, and patients as groups.
+    """Open the images with their findings, the official test list, and patients as groups.
 
-    "No Finding" is none of the fourteen. The published list is for training and validation together, of which
-    validation is parted later, by patients. Age, sex, view and follow-up become metadata.
+    "No Finding" is none of the fourteen. The published list is for training and validation together; validation is
+    split off later, by patients. Age, sex, view and follow-up become metadata.
 
     Raises:
-        UsageError: settings that this layout has no use for.
+        UsageError: settings that do not apply to this layout.
         DataError: a file is not as published, a finding is none of the fourteen, or no image is there.
     """
     _check_layout(settings)
@@ -90,7 +90,7 @@ def _find_entry_table(folder: Path) -> Path:
     found = sorted(folder.glob("Data_Entry_2017*.csv"))
     if not found:
         raise DataError(f"{folder} has no Data_Entry_2017.csv, the table of ChestX-ray14.")
-    return found[-1]  # the corrected release of 2020, where both are there
+    return found[-1]  # the corrected release of 2020, where both exist
 
 
 def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[str, CategoricalColumn[Cell]]:
@@ -106,8 +106,7 @@ def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[st
         if wrong or not words:
             raise DataError(
                 f"{table.where(labels.first_row(number))}: {LABELS!r} is {labels.values[number]!r}, expected "
-                f"{NO_FINDING!r} or "
-                f"some of {', '.join(FINDINGS)}, joined by |."
+                f"{NO_FINDING!r} or some of {', '.join(FINDINGS)}, joined by |."
             )
     marks = {}
     for finding in findings:
@@ -117,7 +116,7 @@ def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[st
 
 
 def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, list[str]]:
-    """The rows of each official list, and what a person should know about the lists."""
+    """The rows of each official list, and notes on the lists."""
     rows = {name: row for row, name in enumerate(format_column(table.columns[IMAGE_COLUMN]))}
     splits: Splits = {}
     notes = []

@@ -1,4 +1,4 @@
-"""A folder with one folder per class, with or without train/, val/ and test/ above them."""
+"""Read a folder with one folder per class, with or without train/, val/ and test/ above them."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ SYSTEM_FILES = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"
 
 
 def open_class_folders(root: Path, settings: DataSettings) -> Source:
-    """Every image one level below a class folder; the class is the folder's name, kept as text.
+    """Open every image one level below a class folder; the class is the folder's name, kept as text.
 
     Where there is a train/ folder, it and val/ (valid/, validation/, dev/) and test/ are official splits, and the
-    classes are those of train. Classes and files are in natural order: 1, 2, 10. Hidden files and the litter of file
-    managers are left out and counted in the notes. Contents are not looked at, except of files without an ending.
-    Links inside the root are followed, those that lead out of it only where `settings.allow_outside_root` says so.
+    classes are those of train. Classes and files are in natural order: 1, 2, 10. Hidden files and system files of file
+    managers are left out and counted in the notes. Contents are not read, except of files without an extension. Links
+    inside the root are followed, those that lead out of it only with `settings.allow_outside_root`.
 
     Raises:
-        UsageError: columns were named, which folders do not have.
+        UsageError: the settings name columns, which folders do not have.
         DataError: no images, no class folders, a class that train does not have, class names that differ only in
-            case or spacing, two folders that are one by a link, or links that lead out of the root.
+            case or spacing, two folders that are the same by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
     left_out = _SkippedFiles(root, keep_empty=settings.keep_empty, manifests=_find_manifests(root))
-    pictures = _list_splits(root, left_out)
+    images = _list_splits(root, left_out)
     if not settings.allow_outside_root:
         _check_links_inside_root(root, left_out.links)
-    main = "train" if "train" in pictures else NO_SPLIT
-    classes = tuple(pictures[main])
-    _check_split_classes(root, classes, pictures, left_out)
+    main = "train" if "train" in images else NO_SPLIT
+    classes = tuple(images[main])
+    _check_split_classes(root, classes, images, left_out)
     numbers = {name: number for number, name in enumerate(classes)}
     names: list[str] = []
     targets: list[np.ndarray] = []
     splits = {}
-    for split, folders in pictures.items():
+    for split, folders in images.items():
         start = len(names)
         for name, files in folders.items():
             names += files
@@ -64,13 +64,13 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     )
 
 
-Folders = dict[str, list[str]]  # class name -> its images, by their names below the root
+Folders = dict[str, list[str]]  # class name -> paths of its images relative to the root
 NO_SPLIT = "whole"  # the key of images that belong to no official split
 
 
 @dataclass
 class _SkippedFiles:
-    """What is no image in a class folder, counted for the notes."""
+    """Entries of class folders that are not images, counted for the notes."""
 
     root: Path
     keep_empty: bool = False
@@ -79,10 +79,10 @@ class _SkippedFiles:
     nested_folders: int = 0
     extension_counts: Counter[str] = field(default_factory=Counter)
     extension_examples: dict[str, str] = field(default_factory=dict)
-    """The first file with each of these endings, by its name below the root."""
+    """The first file with each of these extensions, by its path relative to the root."""
     sentences: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
-    """What is used, not left out, and is a link: names below the root."""
+    """Links that are used, by their paths relative to the root."""
 
     def to_notes(self) -> tuple[str, ...]:
         notes = list(self.sentences)
@@ -106,7 +106,7 @@ class _SkippedFiles:
         return tuple(notes)
 
     def manifest_command(self) -> str:
-        """The command that would read a manifest that lies in the folder."""
+        """A hint with the command that reads a manifest in the folder."""
         commands = " or ".join(f"vitrail train {shlex.quote(str(path))}" for path in self.manifests[:3])
         return f"To learn from that file: {commands}"
 
@@ -124,7 +124,7 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
 
 
 def _find_manifests(root: Path) -> tuple[Path, ...]:
-    """Files with labels, as they lie beside images, the likely ones first: metadata.csv, labels.csv, any other."""
+    """Manifests in a folder, the likely ones first: metadata.csv, labels.csv, any other."""
     try:
         found = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
     except OSError:
@@ -136,7 +136,7 @@ def _find_manifests(root: Path) -> tuple[Path, ...]:
 
 
 def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
-    """Images per class, under their official splits in the order train, val, test; or all under WHOLE."""
+    """Images per class, by official split in the order train, val, test; or all under WHOLE."""
     folders, _, links = _list_folder(root, _SkippedFiles(root))
     splits: dict[str, str] = {}
     for folder in folders:
@@ -162,7 +162,7 @@ def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
 
 
 def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
-    """Class folders below root/inside with their images; empty ones, and images beside them, go to the notes."""
+    """Class folders below root/inside with their images; empty ones, and images outside them, go to the notes."""
     folder = root / inside
     folders, files, links = _list_folder(folder, left_out)
     loose = len(_select_images(folder, files, left_out))
@@ -171,13 +171,13 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
     for each in folders:
         nested, within, linked = _list_folder(folder / each, left_out)
         left_out.nested_folders += len(nested)
-        pictures = _select_images(folder / each, within, left_out)
+        images = _select_images(folder / each, within, left_out)
         name = unicodedata.normalize("NFC", _to_printable_name(each))
         _check_name_collision(folder, name, classes)
-        if pictures or left_out.keep_empty:
-            classes[name] = [f"{inside}{each}/{picture}" for picture in pictures]
+        if images or left_out.keep_empty:
+            classes[name] = [f"{inside}{each}/{image}" for image in images]
             left_out.links += [f"{inside}{each}"] * (each in links)
-            left_out.links += [f"{inside}{each}/{picture}" for picture in pictures if picture in linked]
+            left_out.links += [f"{inside}{each}/{image}" for image in images if image in linked]
         else:
             left_out.sentences.append(
                 f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
@@ -201,15 +201,13 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
             f"{folder} holds {format_count(loose, 'picture')} but no class folders; their labels seem to stand in "
-            f"{files}. "
-            f"{left_out.manifest_command()}"
+            f"{files}. {left_out.manifest_command()}"
         )
     if loose:
         return (
             f"{folder} holds {format_count(loose, 'picture')} but no class folders. Put the pictures of each class "
-            f"into a "
-            "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
-            f"{_parent_folder_hint(folder)}"
+            "into a folder with the name of the class, or write a manifest: a CSV file with the columns path and "
+            f"label.{_parent_folder_hint(folder)}"
         )
     down = len(folders) == 1 and left_out.nested_folders
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
@@ -217,12 +215,12 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
 
 
 def _parent_folder_hint(folder: Path) -> str:
-    """A hint where the folder seems to be one class of several; else nothing."""
+    """A hint where the folder seems to be one class of several; else empty."""
     try:
         beside = [path for path in folder.resolve().parent.iterdir() if path.is_dir() and not path.samefile(folder)]
         if not any(file.suffix.lower() in IMAGE_EXTENSIONS for path in beside for file in path.iterdir()):
             return ""
-    except OSError:  # what cannot be listed gives no hint
+    except OSError:  # a folder that cannot be listed gives no hint
         return ""
     return f" If it is one class of several, give the folder above it: {folder.resolve().parent}"
 
@@ -237,7 +235,7 @@ def _check_name_collision(folder: Path, name: str, classes: Folders) -> None:
 
 
 def _check_linked_folders(folder: Path, names: list[str], consequence: str) -> None:
-    """Refuse two names of one folder, of which one must be a link."""
+    """Refuse two names for one folder, of which one must be a link."""
     seen = {os.path.realpath(folder): "."}
     for name in names:
         place = os.path.realpath(folder / name)
@@ -281,7 +279,7 @@ def _check_split_classes(
 
 
 def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list[str], set[str]]:
-    """Names of folders and of other entries in natural order, without litter, and those of either that are links."""
+    """Names of folders and of other entries in natural order, without system files, and the links among them."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -300,19 +298,19 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
-    """Files with an image's ending, whatever they hold (the check names bad ones), or without one but with a
-    image's first bytes."""
-    pictures = []
+    """Files with an image extension, whatever their contents (the dataset check reports bad ones), or without an
+    extension but with the signature of an image."""
+    images = []
     for file in files:
         ending = os.path.splitext(file)[1].lower()
         if ending in IMAGE_EXTENSIONS or (not ending and _has_image_signature(folder / file)):
-            pictures.append(file)
+            images.append(file)
         else:
             left_out.extension_counts[ending or "no ending"] += 1
             left_out.extension_examples.setdefault(
                 ending or "no ending", (folder / file).relative_to(left_out.root).as_posix()
             )
-    return pictures
+    return images
 
 
 def _has_image_signature(file: Path) -> bool:
@@ -320,11 +318,11 @@ def _has_image_signature(file: Path) -> bool:
         return False
     try:
         with file.open("rb") as opened:
-            return sniff_format(opened.read(132)) is not None  # DICOM names itself after 128 bytes
+            return sniff_format(opened.read(132)) is not None  # DICOM has its signature after 128 bytes
     except OSError:
         return False
 
 
 def _to_printable_name(name: str) -> str:
-    """A file name as text that any file can hold; bytes that are no UTF-8 become escapes."""
+    """A file name as valid UTF-8; other bytes become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""What the columns of a table in memory are for, read into the parts of a source: answers, splits, groups, the rest."""
+"""Infer the column roles of a table in memory, and read its labels, splits, groups and metadata."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..settings import DataSettings
 from .label_input import infer_labels
 
 MAX_SAMPLE_CELLS = 10_000
-"""Rows that tell what a column is for."""
+"""Rows from which column roles are inferred."""
 Cells = Callable[[str], Sequence[object]]
 """All cells of a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableAnnotations:
-    """A table but for its images; rows are still all there."""
+    """A table without its images; all rows are kept."""
 
     image_column: str
     """The column of the images."""
@@ -42,13 +42,13 @@ def read_memory_table(
     labels: InferredTask | None = None,
     has_official_splits: bool = False,
 ) -> TableAnnotations:
-    """Find the roles of columns and read them.
+    """Infer the roles of columns and read them.
 
     Args:
         names: columns of plain cells, and that of the images.
-        image: the column of the images, where it is known by what it holds; "" to find it.
-        where: what messages call the table.
-        labels: where the labels are known already, and so is their column.
+        image: the column of the images, where it is known from its type; "" to infer it.
+        where: the name of the table in messages.
+        labels: the labels, where they are known already, and so is their column.
         has_official_splits: the splits are known already, unless the settings name their column.
 
     Raises:

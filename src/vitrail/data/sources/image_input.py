@@ -1,7 +1,7 @@
-"""What a person may hand over as one image in Python, brought to one form: channels last, values as they are.
+"""Convert any Python object for one image (path, bytes, array, tensor, Pillow image) to channels last or bytes.
 
-The encoded bytes of a file stay bytes, so that the one decoder reads them; Pillow images that are more than plain
-grey or colour (palettes, opacity) are handed to it as PNG, which keeps every value.
+The encoded bytes of a file stay bytes, so that the common decoder reads them; Pillow images with palettes or opacity
+are re-encoded as PNG, which keeps every value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..decoding.decode import read_file_bytes
 from ..decoding.raster import ALPHA_MODES, decode_pillow, is_deep
 
 MAX_USUAL_CHANNELS = 4
-"""Channels of ordinary images: grey, grey with opacity, RGB, RGB with opacity."""
+"""Usual numbers of channels: grey, grey with opacity, RGB, RGB with opacity."""
 MAX_16BIT = 65535
 
 
@@ -31,7 +31,7 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
 
     Args:
         image: a path, encoded bytes, an array, a tensor, a Pillow image, or a row {"bytes", "path"} of `datasets`.
-        name: what messages call it.
+        name: the name in messages.
 
     Raises:
         DataError: none of these, or of a shape that no image has; the message names it.
@@ -53,16 +53,16 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
 
 
 def tensor_to_array(tensor: Tensor) -> np.ndarray:
-    """A tensor of any device and any precision as an array; bfloat16 becomes float32."""
+    """Convert a tensor of any device and dtype to an array; bfloat16 becomes float32."""
     plain = tensor.detach().cpu()
     return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
 
 
 def check_single_image(values: np.ndarray, name: str, is_tensor: bool = False) -> np.ndarray:
-    """One image with its channels last; black and white for truth values.
+    """Bring one image to channels last; bools become black and white.
 
     Raises:
-        DataError: no image has such a shape or such values, or which axis holds the channels cannot be told.
+        DataError: no image has such a shape or such values, or the axis of the channels is ambiguous.
     """
     if values.ndim not in (2, 3):
         raise DataError(
@@ -81,7 +81,7 @@ def is_channels_first(shape: tuple[int, ...], name: str, is_tensor: bool = False
     is at most half of both others. A tensor with at most 4 on both ends is [C, H, W], as torch has it.
 
     Raises:
-        DataError: it cannot be told.
+        DataError: the shape is ambiguous.
     """
     first, middle, last = shape
     if is_tensor and first <= MAX_USUAL_CHANNELS:
@@ -100,7 +100,7 @@ def is_channels_first(shape: tuple[int, ...], name: str, is_tensor: bool = False
 
 
 def check_numeric(values: np.ndarray, name: str) -> np.ndarray:
-    """The same array if it holds integers or fractions; truth values become 0 and 255.
+    """Return an array of integers or floats unchanged; bools become 0 and 255.
 
     Raises:
         DataError: it holds something else.
@@ -122,23 +122,23 @@ def _read_path(path: Path, name: str) -> bytes:
 
 
 def _convert_pillow(image: Image, name: str) -> bytes | np.ndarray:
-    """An opened image upright, every value kept."""
+    """Convert an opened Pillow image upright, with every value kept."""
     try:
         upright = ImageOps.exif_transpose(image)
         if is_deep(upright):
             return _convert_deep_pillow(upright, name)
         if "transparency" not in upright.info and upright.mode not in ALPHA_MODES:
             return decode_pillow(upright).values
-        plain = upright.convert("LA") if upright.mode == "La" else upright  # of which Pillow makes no RGBA
+        plain = upright.convert("LA") if upright.mode == "La" else upright  # which Pillow cannot convert to RGBA
         return _encode_png(plain.convert("RGBA"))
     except DataError:
         raise
-    except (OSError, ValueError, SyntaxError) as error:  # its file is damaged, or nothing converts its mode
+    except (OSError, ValueError, SyntaxError) as error:  # its file is damaged, or its mode cannot be converted
         raise DataError(f"{name}: the Pillow picture of mode {image.mode} cannot be read ({error}).") from error
 
 
 def _convert_deep_pillow(image: Image, name: str) -> bytes | np.ndarray:
-    """A grey image of 16 or 32 bits; with the opacity that one transparent value means, as PNG."""
+    """Convert a grey image of 16 or 32 bits; with a transparent value, as PNG."""
     values = decode_pillow(image).values
     key = image.info.get("transparency")
     if key is None:

@@ -1,4 +1,4 @@
-"""Labels of objects in memory: arrays, tensors and lists, one-hot or not, brought to what `tasks.infer` understands."""
+"""Convert labels in memory (arrays, tensors, lists, one-hot or not) to a task and targets, and build a `Source`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .image_input import tensor_to_array
 from .lazy_sequences import SubsetSequence
 
 DEFAULT_LABEL_COLUMN, DEFAULT_NUMBER_COLUMN = "label", "value"
-"""What a column of labels, or of fractions, is called where nobody named it."""
+"""Default name of a column of labels or numbers."""
 
 
 @dataclass(frozen=True)
 class NamedLabels:
-    """Labels together with the names of their classes or columns, which are taken as they are and not guessed at."""
+    """Labels with the known names of their classes or columns."""
 
     labels: np.ndarray
-    """Whole numbers that count in the names [n], or one column for each name [n, K]."""
+    """Indices into the names [n], or one column for each name [n, K]."""
     names: tuple[str, ...]
 
 
@@ -37,19 +37,19 @@ def infer_labels(
     names: Sequence[str] = (),
     column: str = "",
 ) -> InferredTask:
-    """The task and targets behind labels: one value an image, or a row of K values an image.
+    """Infer task and targets from labels: one value per image, or a row of K values per image.
 
     A row with a single 1 among zeros (one-hot) is one of K, and so is a row of probabilities that sum to 1; other rows
-    are K columns of labels or numbers. Whole numbers stored as fractions (1.0) are whole numbers.
+    are K columns of labels or numbers. Integers stored as floats (1.0) are integers.
 
     Args:
-        count: how many images there are.
-        where: what messages call the labels.
-        names: of the classes, where somebody knows them; whole numbers then count in this list.
-        column: what the labels are called, where they have a name.
+        count: number of images.
+        where: the name of the labels in messages.
+        names: of the classes, where they are known; integers are then indices into this list.
+        column: the name of the labels, where they have one.
 
     Raises:
-        DataError: not one label an image, masks instead of labels, or values of no kind.
+        DataError: not one label per image, masks instead of labels, or values of no supported kind.
     """
     if isinstance(labels, NamedLabels):
         names, labels = labels.names, labels.labels
@@ -76,17 +76,17 @@ def infer_labels(
 
 
 def _float_to_int(cell: object) -> object:
-    """1.0 as 1, so that a class is not called 1.0; anything else as it is, and what is no number as nothing."""
+    """Convert 1.0 to 1, so that a class is not called 1.0, and NaN to None; other values are kept."""
     if isinstance(cell, float) and math.isnan(cell):
         return None
     return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
 
 
 def normalize_labels(labels: object) -> np.ndarray | list[object]:
-    """Labels as an array of numbers or texts [n] or [n, K], or as a list of cells where they are of several kinds.
+    """Convert labels to an array of numbers or texts [n] or [n, K], or to a list of cells of mixed kinds.
 
     Raises:
-        DataError: no sequence, or one of masks.
+        DataError: not a sequence, or one of masks.
     """
     if isinstance(labels, Tensor):
         labels = tensor_to_array(labels)
@@ -107,7 +107,7 @@ def normalize_labels(labels: object) -> np.ndarray | list[object]:
 
 
 def infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str) -> InferredTask:
-    """Whole numbers that count in a list of class names.
+    """Encode integers that are indices into a list of class names.
 
     Raises:
         DataError: a number beyond the list.
@@ -138,7 +138,7 @@ def _check_label_array(values: np.ndarray) -> np.ndarray:
 
 
 def _normalize_label(label: object) -> object:
-    """One label as a plain value, or as an array [K]; nested lists of numbers are rows, of texts several labels."""
+    """Convert one label to a plain value or an array [K]; a list of numbers is a row, of texts several labels."""
     if isinstance(label, Tensor):
         label = tensor_to_array(label)
     if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and label.ndim == 0):
@@ -170,7 +170,7 @@ def _row_namer(where: str) -> Callable[[int], str]:
     return lambda row: f"{where}, row {row:,}"
 
 
-# The last step of readers of objects and arrays: rows that the answers leave out are left out of everything.
+# -- Building the source.
 
 
 def build_source(
@@ -184,7 +184,7 @@ def build_source(
     metadata: Mapping[str, Sequence[str]] | None = None,
     notes: Sequence[str] = (),
 ) -> Source:
-    """A source of all rows, or of `answers.kept`; every other argument is of all rows."""
+    """Build a source of all rows, or of `labels.kept_rows`; every other argument covers all rows."""
     kept = labels.kept_rows
     splits, metadata = dict(splits or {}), dict(metadata or {})
     if kept is not None:
@@ -213,10 +213,10 @@ def build_source(
 
 
 def check_classes(source: Source, name: str = "") -> None:
-    """Refuse a class that is judged but never shown: it cannot be learnt.
+    """Refuse a class that is evaluated but not in train: it cannot be learnt.
 
     Args:
-        name: what messages call the source; its own name if empty.
+        name: the name of the source in messages; its own name if empty.
 
     Raises:
         DataError: val or test has a class that train does not have.

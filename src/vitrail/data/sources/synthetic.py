@@ -1,9 +1,9 @@
-"""Images with planted evidence: it is known, pixel by pixel, why each belongs to its class.
+"""Synthetic dataset with ground truth for explanations: the pixels that determine each class are known.
 
-On a textured background lie two glyphs of 16 x 16 pixels, equally bright and equally large: one of four shapes, which
-alone makes the class, and a decoy, a disc, the same in every class. A "hospital tag" can be switched on: a small bright
-code in a corner that betrays the class in most images, as hospitals' marks did in published datasets. So an
-explanation, a shortcut alarm or a metric can be judged by what is true.
+Each textured background has two glyphs of 16 x 16 pixels, equally bright and equally large: one of four shapes, which
+alone determines the class, and a decoy, a disc, the same in every class. An optional "hospital tag", a small bright
+code in a corner, correlates with the class in most images, as hospital marks did in published datasets. Explanations,
+shortcut detection and metrics can be tested against this ground truth.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ GLYPH = 16
 STEP = 8
 """Boxes begin at multiples of this, so that patches of 8 pixels can outline one exactly."""
 BORDER = 8
-"""No glyph comes nearer to the edge: whoever sees the border only cannot know the class, unless there is a tag."""
+"""Least distance of glyphs from the edge: the border shows no class unless there is a tag."""
 STROKE = 112
-"""Pixels of every glyph, so that no class is brighter than another."""
+"""Number of pixels of every glyph, so that no class is brighter than another."""
 BRIGHT = 90
-"""Grey levels by which a glyph stands out of its background."""
+"""Contrast of a glyph with its background in grey levels."""
 TAG_CORRELATION = 0.95
-"""Fraction of the images whose tag is that of their class; the other tags are drawn blindly."""
+"""Fraction of the images whose tag is that of their class; the other tags are random."""
 COUNT = 2_000
 VAL, TEST = 0.1, 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticImages:
-    """Images and the truth about them."""
+    """Images with their ground truth."""
 
     images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, " n"]
-    """Numbers into CLASSES."""
+    """Indices into CLASSES."""
     glyph_masks: Bool[np.ndarray, "n 64 64"]
-    """Pixels of the glyph that makes the class."""
+    """Mask of the glyph that determines the class."""
     glyph_boxes: Bool[np.ndarray, "n 64 64"]
-    """The box of 16 x 16 pixels around it: what a map of patches can show."""
+    """Mask of the box of 16 x 16 pixels around it, for maps of patches."""
     decoy_masks: Bool[np.ndarray, "n 64 64"]
-    """Pixels of the decoy, which says nothing."""
+    """Mask of the decoy, which is independent of the class."""
     tag_masks: Bool[np.ndarray, "n 64 64"]
-    """The tag's field; nothing where it is switched off."""
+    """Mask of the tag; empty where there are no tags."""
     tags: Int64[np.ndarray, " n"]
-    """The class that each tag speaks of; -1 where it is switched off."""
+    """The class of each tag; -1 where there are no tags."""
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPairs:
-    """Images with the glyphs of two classes, where a map of either class has its own place to be."""
+    """Images with the glyphs of two classes, to test class-specific explanations."""
 
     images: UInt8[np.ndarray, "n 64 64"]
     targets: Int64[np.ndarray, "n 2"]
-    """Two different numbers into CLASSES."""
+    """Two different indices into CLASSES."""
     glyph_masks: Bool[np.ndarray, "n 2 64 64"]
-    """Pixels of either glyph."""
+    """Masks of both glyphs."""
     glyph_boxes: Bool[np.ndarray, "n 2 64 64"]
-    """The boxes of 16 x 16 pixels around them."""
+    """Masks of the boxes of 16 x 16 pixels around them."""
 
 
 def open_synthetic(tag: bool = False) -> Source:
@@ -86,9 +86,9 @@ def open_synthetic(tag: bool = False) -> Source:
 
 
 def make_synthetic_images(count: int, seed: int, tag: bool = False) -> SyntheticImages:
-    """So many images; image i depends on the seed and on i alone, and without its tag is the same with tag on.
+    """Draw images; image i depends on the seed and on i alone, and apart from its tag not on `tag`.
 
-    The classes follow each other in turn, so that any run of rows holds all of them equally often.
+    The classes cycle, so that any run of rows holds all of them equally often.
     """
     rows = np.arange(count)
     targets = rows % len(CLASSES)
@@ -96,16 +96,16 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
     glyph_at, decoy_at = _draw_positions(draws[:, 0])  # [n, 2] each
     glyph_masks = _paste_boxes(GLYPHS[targets], glyph_at)
     decoy_masks = _paste_boxes(np.broadcast_to(DECOY, (count, GLYPH, GLYPH)), decoy_at)
-    pictures = _render_glyphs(seed, rows, glyph_masks | decoy_masks, draws[:, 1:3])
+    images = _render_glyphs(seed, rows, glyph_masks | decoy_masks, draws[:, 1:3])
     tags = np.where(draws[:, 3] < TAG_CORRELATION, targets, (draws[:, 4] * len(CLASSES)).astype(np.int64))
     tags = tags if tag else np.full(count, -1)
     tag_masks = np.zeros((count, SIDE, SIDE), dtype=bool)
     if tag:
         field = TAGS[tags]  # [n, height, width]
-        pictures[:, TAG_AT[0], TAG_AT[1]] = 30 + 215 * field
+        images[:, TAG_AT[0], TAG_AT[1]] = 30 + 215 * field
         tag_masks[:, TAG_AT[0], TAG_AT[1]] = True
     return SyntheticImages(
-        images=np.rint(pictures).clip(0, 255).astype(np.uint8),
+        images=np.rint(images).clip(0, 255).astype(np.uint8),
         targets=targets,
         glyph_masks=glyph_masks,
         glyph_boxes=_paste_boxes(np.ones((count, GLYPH, GLYPH), dtype=bool), glyph_at),
@@ -116,9 +116,9 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
 
 
 def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
-    """So many images like those of `make`, but for the glyph of a second class in the place of the decoy.
+    """Draw images as `make_synthetic` does, with the glyph of a second class in place of the decoy.
 
-    The twelve ordered pairs of classes follow each other in turn.
+    The twelve ordered pairs of classes cycle.
     """
     rows = np.arange(count)
     first = rows % len(CLASSES)
@@ -140,14 +140,14 @@ def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
 def _render_glyphs(
     seed: int, rows: NDArray[np.int64], glyphs: NDArray[np.bool_], draws: NDArray[np.float64]
 ) -> NDArray[np.floating]:
-    """Texture with glyphs that stand out of it; level and contrast of each image by its two draws: [n, 64, 64]."""
+    """Textures with glyphs [n, 64, 64]; brightness and contrast of each image by its two random numbers."""
     level, contrast = 60 + 60 * draws[:, 0], BRIGHT * (0.8 + 0.4 * draws[:, 1])
-    pictures = _make_texture(seed, rows) + level[:, None, None].astype(np.float32)
-    return pictures + glyphs * contrast[:, None, None].astype(np.float32)
+    images = _make_texture(seed, rows) + level[:, None, None].astype(np.float32)
+    return images + glyphs * contrast[:, None, None].astype(np.float32)
 
 
 def _make_glyph(distance: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """The STROKE pixels that lie nearest to a shape; of equals, those nearer to the middle."""
+    """The STROKE pixels nearest to a shape; of equals, those nearer to the centre."""
     order = np.argsort((distance + MIDDLE / 1000).ravel(), kind="stable")
     found = np.zeros(GLYPH * GLYPH, dtype=bool)
     found[order[:STROKE]] = True
@@ -174,7 +174,7 @@ TAGS = np.kron(np.array([[[1, 0, 0, 1]], [[0, 1, 1, 0]], [[1, 1, 0, 0]], [[0, 0,
 
 
 def _draw_positions(draw: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Upper left corners (row, column) of glyph and decoy, whose boxes do not overlap; all pairs are equally likely."""
+    """Upper left corners (row, column) of glyph and decoy, uniform among pairs whose boxes do not overlap."""
     starts = np.arange(BORDER, SIDE - BORDER - GLYPH + 1, STEP)
     corners = np.stack(np.meshgrid(starts, starts, indexing="ij"), -1).reshape(-1, 2)  # [25, 2]
     apart = (np.abs(corners[:, None] - corners[None]) >= GLYPH).any(-1)  # [25, 25]
@@ -184,7 +184,7 @@ def _draw_positions(draw: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArr
 
 
 def _paste_boxes(boxes: NDArray[np.bool_], corners: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Boxes [n, 16, 16] laid into images [n, 64, 64] with their upper left corners there."""
+    """Place boxes [n, 16, 16] in images [n, 64, 64] at their upper left corners."""
     found = np.zeros((len(boxes), SIDE, SIDE), dtype=bool)
     rows = corners[:, 0, None, None] + np.arange(GLYPH)[None, :, None]
     columns = corners[:, 1, None, None] + np.arange(GLYPH)[None, None, :]
@@ -193,7 +193,7 @@ def _paste_boxes(boxes: NDArray[np.bool_], corners: NDArray[np.int64]) -> NDArra
 
 
 def _make_texture(seed: int, rows: NDArray[np.int64]) -> NDArray[np.floating]:
-    """Clouds of two sizes and grain, around 0: [n, 64, 64]."""
+    """Noise of two scales plus pixel noise, around 0: [n, 64, 64]."""
     coarse = _smooth_noise(uniform(seed, "planted clouds", 0, rows, 5 * 5), 5) * 50
     fine = _smooth_noise(uniform(seed, "planted ripples", 0, rows, 17 * 17), 17) * 40
     draws = uniform(seed, "planted grain", 0, rows, SIDE * SIDE // 4)  # each of 53 bits: enough for four of 8
@@ -202,7 +202,7 @@ def _make_texture(seed: int, rows: NDArray[np.int64]) -> NDArray[np.floating]:
 
 
 def _smooth_noise(draws: NDArray[np.float64], side: int) -> NDArray[np.floating]:
-    """Random numbers -0.5..0.5 on a grid, stretched linearly to the image: [n, 64, 64]."""
+    """Random numbers -0.5..0.5 on a grid, linearly interpolated to the image: [n, 64, 64]."""
     grid = (draws.reshape(-1, side, side) - 0.5).astype(np.float32)
     place = np.linspace(0, side - 1, SIDE, dtype=np.float32)
     weights = np.maximum(0, 1 - np.abs(place[:, None] - np.arange(side, dtype=np.float32)))

@@ -1,4 +1,4 @@
-"""Tables in text files: CSV, TSV and their kin, every cell kept as the text it is."""
+"""Read manifest tables as columns: CSV and TSV (cells stay text), JSON lines and Parquet (cells keep their types)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ..decoding.decoded_image import has_image_extension
 from ..labels.codes import Cell, ColumnBuilder
 
 DELIMITERS = ",;\t|"
-SAMPLE_ROWS = 20  # rows that decide on the delimiter and the width
+SAMPLE_ROWS = 20  # rows from which the delimiter and the number of columns are inferred
 SAMPLE_CHARACTERS = 2**16  # characters that hold them
 
 
 def read_delimited(path: Path) -> ManifestTable:
-    """A table whose cells are parted by commas, semicolons, tabs, bars or, where there is none of them, spaces.
+    """Read a table delimited by commas, semicolons, tabs, bars or, where there is none of them, spaces.
 
     The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
-    one; what is neither is read as Windows-1252, with a note. Empty lines and empty cells at the end of a line that
-    no column stands above are left out. No cell is taken for a number, a date, a formula or nothing.
+    one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
+    left out. Cells are not converted to numbers, dates or missing values.
 
     Raises:
         DataError: a line has more or fewer cells than there are columns, quotation marks do not close, two columns
@@ -52,12 +52,12 @@ def _detect_encoding(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _CsvLayout:
-    """How the lines of a file are to be read."""
+    """Encoding and delimiter of a file."""
 
     delimiter: str
     names: tuple[str, ...]
     has_header: bool
-    has_sep_line: bool  # begins with Excel's line "sep=;"
+    has_sep_line: bool  # starts with Excel's line "sep=;"
     notes: tuple[str, ...] = ()
 
 
@@ -75,7 +75,7 @@ def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> Man
 
 
 def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
-    """The line each row begins at, and its cells."""
+    """Iterate over rows with the line at which each begins."""
     reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
     width = len(layout.names)
     waiting = layout.has_sep_line + layout.has_header  # rows that hold no data
@@ -135,8 +135,8 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
 
 
 def _detect_delimiter(sample: str) -> str:
-    """The delimiter of the first line: one that parts all sampled lines alike before one that does not, then the most
-    frequent, then the first of , ; tab |."""
+    """The delimiter of the first line: preferably one that gives all sampled lines the same number of cells, then the
+    most frequent, then the first of , ; tab |."""
     first = next((line for line in sample.splitlines() if line.strip()), "")
     found = [delimiter for delimiter in DELIMITERS if delimiter in first]
     if not found:
@@ -151,7 +151,7 @@ def _detect_delimiter(sample: str) -> str:
 
 
 def _sample_rows(sample: str, delimiter: str) -> list[list[str]]:
-    """The first rows; the last one may be cut short and is left out where there are more."""
+    """The first rows; the last one may be truncated and is left out where there are more."""
     rows: list[list[str]] = []
     reader = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True)
     try:
@@ -165,16 +165,16 @@ def _sample_rows(sample: str, delimiter: str) -> list[list[str]]:
     return rows[:-1] if len(rows) > SAMPLE_ROWS or (len(sample) == SAMPLE_CHARACTERS and len(rows) > 1) else rows
 
 
-# Tables in JSON lines: one object a line, its values of the types that JSON gives them.
+# -- JSON lines: one object per line.
 
 
 def read_json_lines(path: Path) -> ManifestTable:
-    """A table from lines such as {"path": "a.png", "label": "cat"}; a name that a line lacks is unknown there.
+    """Read lines such as {"path": "a.png", "label": "cat"}; a name missing from a line is unknown there.
 
-    Texts, numbers, truths, nulls and lists of texts stay what they are; an object inside a line is kept as text.
+    Texts, numbers, bools, nulls and lists of texts keep their types; nested objects become text.
 
     Raises:
-        DataError: a line is not an object in JSON, or the file is not UTF-8.
+        DataError: a line is not a JSON object, or the file is not UTF-8.
     """
     names = _collect_field_names(path)
     columns = TableBuilder(names)
@@ -190,7 +190,7 @@ def read_json_lines(path: Path) -> ManifestTable:
 
 
 def _collect_field_names(path: Path) -> list[str]:
-    """Every name in any line, in the order of their first appearance."""
+    """All names in any line, in order of first appearance."""
     names: dict[str, None] = {}
     for _, found in _iter_json_objects(path):
         if not found.keys() <= names.keys():
@@ -199,7 +199,7 @@ def _collect_field_names(path: Path) -> list[str]:
 
 
 def _iter_json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """The line and what it holds, of every line that is not empty."""
+    """Iterate over (line number, object) of every line that is not empty."""
     with path.open("rb") as file:
         for line, raw in enumerate(file, 1):
             text = raw.strip().removeprefix(b"\xef\xbb\xbf")
@@ -219,7 +219,7 @@ def _iter_json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object; json would take the last of two values under one name without a word."""
+    """Build an object; a repeated name is an error, where json would silently keep the last value."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -228,17 +228,17 @@ def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]
 
 
 def _flatten_json_value(value: object) -> object:
-    """A list of lists or of objects, and an object, become the text they were."""
+    """Convert a JSON value to a cell; objects, and lists of lists or objects, become text."""
     nested = isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
     )
     return json.dumps(value, ensure_ascii=False) if nested else value
 
 
-# A manifest as columns, whatever file it is in: which reader takes it, and how messages name a row of it.
+# -- Manifest tables: choosing the reader, and naming rows in messages.
 
 PIECE = 2**16
-"""Rows that are read before they are packed."""
+"""Rows buffered before they are encoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,12 +257,12 @@ class ManifestTable:
         return len(self.lines)
 
     def where(self, row: int) -> str:
-        """A row as a person finds it: "films.csv, line 17"."""
+        """A row in messages: "films.csv, line 17"."""
         return f"{self.name}, {self.unit} {int(self.lines[row])}"
 
 
 def read_manifest_table(path: Path) -> ManifestTable:
-    """The table in a CSV, TSV, JSON lines or Parquet file, by its ending; cells of CSV and TSV are text.
+    """Read the table in a CSV, TSV, JSON lines or Parquet file, by its extension; cells of CSV and TSV are text.
 
     Raises:
         DataError: it cannot be read, a line is not like the others, or it holds no rows.
@@ -287,7 +287,7 @@ def _read_by_extension(path: Path) -> ManifestTable:
 
 
 class TableBuilder:
-    """Columns that grow by rows of equal length, packed every so many rows."""
+    """Builds columns from rows of equal length, encoded in chunks of rows."""
 
     def __init__(self, names: Sequence[str]):
         self._names = tuple(names)
@@ -295,7 +295,7 @@ class TableBuilder:
         self._pending_rows: list[Sequence[object]] = []
 
     def append_row(self, row: Sequence[object]) -> None:
-        """One row, a cell per column."""
+        """Append one row, a cell per column."""
         self._pending_rows.append(row)
         if len(self._pending_rows) == PIECE:
             self._pack_rows(zip(*self._pending_rows, strict=True))
@@ -312,11 +312,11 @@ class TableBuilder:
         self._pending_rows = []
 
 
-# Tables in Parquet files, read piece by piece with pyarrow.
+# -- Parquet, read in batches with pyarrow.
 
 
 def read_parquet(path: Path) -> ManifestTable:
-    """A table whose cells have the types that the file gives them.
+    """Read a Parquet table; cells keep the types of the file.
 
     Raises:
         DataError: pyarrow is not installed, the file is damaged, or it holds the images themselves.
@@ -343,7 +343,7 @@ def read_parquet(path: Path) -> ManifestTable:
 
 
 def _check_no_image_bytes(path: Path, kinds: dict[str, str]) -> None:
-    """A manifest names images; a column of bytes, alone or beside a path, is the images themselves."""
+    """Refuse a column of bytes, alone or with a path: these are the images themselves, and a manifest names files."""
     for name, kind in kinds.items():
         if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):
             raise DataError(

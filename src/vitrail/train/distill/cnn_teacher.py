@@ -1,4 +1,4 @@
-"""A CNN that is trained first, on the same pictures with the same augmentation, and then teaches."""
+"""A CNN teacher: trained first on the same images with the same augmentation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, images: Imag
     """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
 
     Raises:
-        InterruptedRun, DataError, DivergedError, ResourceError: see `prelude.pursue`.
+        InterruptedRun, DataError, DivergedError, ResourceError: see `phase.run_phase`.
     """
     path = run.path / CNN_TEACHER_FILE
     if path.is_file():
@@ -122,7 +122,7 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     return f"The teacher is trained: {found.name} {found.value:.3f} on {len(rows):,} validation pictures."
 
 
-# A small convolutional network, which learns small pictures in little time and then teaches a ViT.
+# -- SmallCNN: a convolutional teacher that learns small images quickly
 
 FIRST_STAGE_SIDE = 28
 """Pixels of the short side that the first stage should have at most, within a factor of two."""

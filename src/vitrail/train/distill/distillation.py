@@ -1,4 +1,4 @@
-"""From the plan to a teacher that can be asked: found or trained first, kept in the run folder, ready for the loop."""
+"""Set up the distillation teacher of a plan: load or train it, keep it in the run folder, hand it to the loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from .cnn_teacher import set_memory_format
 def prepare_teacher(
     run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
 ) -> Generator[Event, None, DistillationTeacher | None]:
-    """Everything of the teacher that comes before the training; who is asked during it, or None.
+    """Run what the teacher needs before the training; return the teacher that predicts during it, or None.
 
     Raises:
         UsageError: the teacher of the plan cannot teach this.
-        InterruptedRun, DivergedError: see `prelude.pursue`.
+        InterruptedRun, DivergedError: see `phase.run_phase`.
     """
     if not plan.distill.is_enabled:
         return None
@@ -51,7 +51,7 @@ def prepare_teacher(
 
 
 def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> DistillationTeacher | None:
-    """A teacher to be asked, as it is before the run: a CNN is not trained yet, but takes as long to answer.
+    """The teacher before the run, for timing: a CNN is untrained, but its forward pass takes as long.
 
     Raises:
         UsageError: it cannot teach this.
@@ -88,7 +88,7 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
 
 
 def measure_distill_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
-    """Of what comes before the training."""
+    """Seconds per step of the distillation phase before the training."""
     if plan.distill.teacher == CNN_TEACHER:
         network = cnn_teacher.init_cnn_teacher(plan)
         return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, images, steps=1000))

@@ -1,4 +1,4 @@
-"""Learning to give another model's features before learning the labels (Romero et al. 2015, with one projection)."""
+"""Feature distillation (Romero et al. 2015, one projection): learn a teacher's features before the labels."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def distill_features(
     """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
 
     Raises:
-        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
+        InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)

@@ -1,1 +1,1 @@
-"""Distributed."""
+"""Training on several processes: collectives, DDP, FSDP2 and liveness checks."""

@@ -1,4 +1,4 @@
-"""What processes that train together tell each other. One alone is a team too, and pays nothing for it.
+"""Collectives of the ranks of one training: broadcast, gather, reduce, and errors. A single process is a free group.
 
 Facts travel as JSON in a tensor, never as pickles; small ones by gloo through the processor, so that no GPU waits.
 """
@@ -23,14 +23,14 @@ from torch import Tensor, nn
 from ...errors import DataError, PeerError, UsageError, VitrailError
 from .liveness import PeerProcess, PeerWatchdog, exit_after_timeout
 
-# Which of how many processes this one is, as torchrun, SLURM or Ray Train say it; without any of them it is alone.
+# -- Rank and world size from the environment of torchrun, SLURM or Ray Train; without any, one process
 
 FIRST_PORT, PORT_COUNT = 20_000, 20_000  # a SLURM job's port lies here, below those that Linux hands out by itself
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """A process among those that train together; the plain `Group()` is one alone."""
+    """A process among those that train together; the plain `GroupInfo()` is a single process."""
 
     rank: int = 0
     """0..world-1; rank 0 writes, plans and prints."""
@@ -40,7 +40,7 @@ class GroupInfo:
     local_world_size: int = 1
     """How many of them share this machine, and so its cores."""
     address: str = ""
-    """HOST:PORT where rank 0 waits for the others; empty where somebody else has brought them together."""
+    """HOST:PORT where rank 0 waits for the others; empty where the process group exists already."""
     launcher: Literal["alone", "torchrun", "SLURM", "program"] = "alone"
     """Who started them; `program` has made the process group itself, as Ray Train does."""
 
@@ -58,7 +58,7 @@ def group_from_env(env: Mapping[str, str] | None = None) -> GroupInfo:
 
     torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) come first: Kubernetes operators and
     Ray Train set them too. SLURM's count only inside a step, that is under `srun`: the script of a job has the
-    variables of its rank 0 as well, but nobody else beside it.
+    variables of its rank 0 as well, but no other process runs beside it.
 
     Raises:
         UsageError: variables that are missing, no numbers, or contradict each other.
@@ -166,7 +166,7 @@ class RankGroup:
         self._watchdog: PeerWatchdog | None = None
 
     def broadcast_object(self, value: Any = None) -> Any:
-        """What the leader says, on every rank: anything that JSON has a word for."""
+        """Return rank 0's value on every rank; it must be JSON serializable."""
         if self.world_size == 1:
             return value
         with self.translate_errors():
@@ -178,7 +178,7 @@ class RankGroup:
         return json.loads(bytes(said.tolist()))
 
     def run_on_rank0(self, work: Callable[[], Any]) -> Any:
-        """The outcome of something that only the leader does: what it returns, or what it raises, on every rank."""
+        """Run `work` on rank 0 only; return its result, or raise its error, on every rank."""
         if self.world_size == 1:
             return work()
         answer: dict[str, Any] = {}
@@ -194,7 +194,7 @@ class RankGroup:
         return answer["value"]
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """What each rank says, in their order, on every rank."""
+        """Return the values of all ranks, in rank order, on every rank."""
         if self.world_size == 1:
             return [value]
         with self.translate_errors():
@@ -208,10 +208,10 @@ class RankGroup:
         return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
-        """For each number the largest that a rank has: so that all do the same after the same step.
+        """Return the maximum over ranks of each number, so that all ranks act alike after the same step.
 
         Raises:
-            PartnerError: a partner or the launcher has died.
+            PeerError: a partner or the launcher has died.
         """
         if self.world_size == 1:
             return numbers
@@ -222,16 +222,16 @@ class RankGroup:
         return tuple(largest.tolist())
 
     def check_alive(self) -> None:
-        """Ask nobody, and wait for nobody.
+        """Raise if a partner has died; a local check, without communication or waiting.
 
         Raises:
-            PartnerError: a partner or the launcher has died.
+            PeerError: a partner or the launcher has died.
         """
         if self._watchdog is not None and (death := self._watchdog.find_death()):
             raise PeerError(self._death_message(death))
 
     def leave(self) -> None:
-        """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
+        """Release the other ranks with a last broadcast and disconnect; from then on each process is by itself."""
         if self._watchdog is None:
             return
         self.broadcast_object()
@@ -241,7 +241,7 @@ class RankGroup:
         """Come together, or join those whom this program has brought together already.
 
         Raises:
-            PartnerError: the others did not come.
+            PeerError: the others did not come.
         """
         limit = datetime.timedelta(seconds=timeout)
         if self.info.launcher != "program":
@@ -254,7 +254,7 @@ class RankGroup:
 
     @contextmanager
     def pause_watchdog(self) -> Iterator[None]:
-        """Within this block this process is not ended because a partner has died: it saves, and asks nobody."""
+        """Within this block a partner's death does not end this process: it saves without communication."""
         with nullcontext() if self._watchdog is None else self._watchdog.pause_for_saving():
             yield
 
@@ -269,7 +269,7 @@ class RankGroup:
                 dist.destroy_process_group(group)
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
-        """The sum over all ranks, on the device where the number lies; without gradient."""
+        """Return the sum over all ranks, on the tensor's device; without gradient."""
         if self.world_size == 1:
             return tensor.detach()
         with self.translate_errors():
@@ -278,7 +278,7 @@ class RankGroup:
         return tensor
 
     def broadcast_weights(self, model: nn.Module) -> None:
-        """Give every rank the leader's weights, whatever they began with; for a model on the processor."""
+        """Copy rank 0's weights and buffers to every rank; for a model on the CPU."""
         if self.world_size == 1:
             return
         with self.translate_errors(), torch.no_grad():
@@ -286,7 +286,7 @@ class RankGroup:
                 dist.broadcast(tensor.data, 0, group=self.cpu_group)
 
     def check_identical(self, facts: dict[str, str]) -> None:
-        """See that all ranks have the same data, plan and code, before they train on different ones.
+        """Check that all ranks have the same data, plan and code.
 
         Raises:
             DataError: a fact differs; the message says which, on which ranks.
@@ -310,7 +310,7 @@ class RankGroup:
         """Within this block a connection that breaks becomes a sentence about the partner that died.
 
         Raises:
-            PartnerError: instead of what gloo, NCCL or the store raise.
+            PeerError: instead of what gloo, NCCL or the store raise.
         """
         if self.world_size == 1:
             yield
@@ -342,7 +342,7 @@ _ERROR_CLASSES = {error.__name__: error for error in (*VitrailError.__subclasses
 
 @contextmanager
 def join_group(device: str, timeout: float) -> Iterator[RankGroup]:
-    """Meet the partners that the environment names; afterwards part from them again.
+    """Join the process group that the environment describes; leave it at the end of the block.
 
     The process group stays until the process ends, for the next training of the same program: to meet again would find
     the old addresses in torchrun's store.
@@ -353,7 +353,7 @@ def join_group(device: str, timeout: float) -> Iterator[RankGroup]:
 
     Raises:
         UsageError: variables that contradict each other, or a device that several processes cannot share.
-        PartnerError: the others did not come, or one of them died.
+        PeerError: the others did not come, or one of them died.
     """
     standing = dist.is_available() and dist.is_initialized()
     group = _existing_group() if standing else group_from_env()
@@ -376,12 +376,12 @@ def join_group(device: str, timeout: float) -> Iterator[RankGroup]:
 
 
 def error_to_json(error: VitrailError) -> dict[str, Any]:
-    """An error as it can be told to the others."""
+    """An error as JSON values that can be sent to the other ranks."""
     return {"error": type(error).__name__, "text": str(error), "code": error.exit_code}
 
 
 def error_from_json(facts: Mapping[str, Any]) -> VitrailError:
-    """The same error, to be raised where it was told."""
+    """The same error, rebuilt on the rank that received it."""
     error = _ERROR_CLASSES.get(facts["error"], VitrailError)(facts["text"])
     error.exit_code = facts["code"]  # that of InterruptedRun depends on the signal
     return error

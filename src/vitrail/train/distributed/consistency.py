@@ -1,4 +1,4 @@
-"""What all processes of a training must agree on before its first step: data, code, plan, and a batch to share."""
+"""Check that all ranks agree before the first step: data, code, plan, and a batch size they divide."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def broadcast_plan(group: RankGroup, plan: Plan) -> Plan:
 
 
 def round_up_batch_size(group: RankGroup, plan: Plan) -> Plan:
-    """The plan with a batch that its processes can share: the next larger one; for a batch that nobody asked for."""
+    """The plan with the next larger batch size that the ranks divide evenly; only for a default batch size."""
     each = group.world_size * plan.recipe.repeated_augmentation
     batch = -(-plan.recipe.batch_size // each) * each
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch_size=batch))

@@ -1,4 +1,4 @@
-"""How the gradients of all processes become one: not at all alone, by torch's DDP, or sharded by its FSDP2.
+"""Average gradients over ranks: by torch's DDP, by FSDP2 with sharded parameters, or not for one process.
 
 The loss that each process differentiates is its own total over the weight of all, times the number of processes,
 because both DDP and FSDP2 take the mean over processes: what comes out is d(total of all) / (weight of all).
@@ -23,7 +23,7 @@ MAX_PARAMETER_FRACTION = 0.6  # of a GPU's memory; the rest is for what the back
 
 
 class ParallelModel:
-    """A model in a team; `answer` is called as the model and hands its gradients to everybody."""
+    """A model whose gradients are averaged over the ranks; call `forward` in place of the model."""
 
     def __init__(self, model: nn.Module, group: RankGroup = SINGLE_PROCESS, sharded: bool = False):
         self.group = group
@@ -41,7 +41,7 @@ class ParallelModel:
         """Around a forward and its backward: gradients are added up here, and shared after the last micro-batch."""
         with self.group.translate_errors():
             if self._sharded:
-                from .fsdp import set_gradient_sync
+                from .fsdp import set_gradient_sync  # a second to import, for sharded runs only
 
                 set_gradient_sync(self._model, is_last)
             if self._ddp is None or is_last:
@@ -54,7 +54,7 @@ class ParallelModel:
 def choose_strategy(
     strategy: StrategyName, group: RankGroup, parameters: int, device: str
 ) -> tuple[Literal["alone", "ddp", "fsdp"], str]:
-    """The engine of a training and why; one process alone needs none, whatever its plan was made for."""
+    """The parallel strategy of a training and the reason; a single process needs none, whatever its plan says."""
     if group.world_size == 1:
         return "alone", "one process"
     if strategy != "auto":

@@ -1,4 +1,4 @@
-"""Checkpoints of a learner that is split over processes: each writes its shares, by PyTorch's distributed checkpoints.
+"""FSDP2 sharding and checkpoints: each rank writes its shards by PyTorch's distributed checkpoints.
 
 The shares are safetensors with their places in the header, no pickles, so any number of processes and any engine reads
 them again; state.py builds the folder around them as around every checkpoint: whole with its hashes, or absent.
@@ -54,7 +54,7 @@ class ShardedSave:
 
 
 def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Fill tensors, whole ones or shares, from the shards in a folder, without talking to anybody.
+    """Fill whole or sharded tensors from the shards in a folder, without communication.
 
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape, or cannot be read.
@@ -108,7 +108,7 @@ def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().view(1) if tensor.ndim == 0 else tensor.detach() for name, tensor in tensors.items()}
 
 
-# FSDP2: every process keeps its share of each parameter. What to do where whole tensors are wanted.
+# -- FSDP2 (each rank keeps a shard of every parameter): gathering whole tensors
 
 
 def shard_model(model: nn.Module, group: RankGroup, device: str) -> None:
@@ -135,7 +135,7 @@ def to_full_tensor(tensor: Tensor) -> Tensor:
 
 
 def shard_like(tensor: Tensor, reference: Tensor) -> Tensor:
-    """A whole tensor, the same on every rank, sharded as another one is; without talking to anybody."""
+    """Shard a whole tensor, equal on every rank, as `reference` is sharded; without communication."""
     if not isinstance(reference, DTensor):
         return tensor
     return distribute_tensor(tensor, reference.device_mesh, reference.placements, src_data_rank=None)

@@ -1,4 +1,4 @@
-"""Whether the other processes on this machine still live, and who started us: so that nobody waits for the dead."""
+"""Watch the other processes of this machine and the launcher, so that no rank waits for a dead one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from ...errors import PeerError
 
 CHECK_SECONDS = 0.5  # seconds
-GRACE_SECONDS = 4.0  # that a process which is told of a death has to end by itself, before it is ended
+GRACE_SECONDS = 4.0  # for a process to end by itself after a partner's death, before it is killed
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class PeerProcess:
     pid: int
     host: str
     start_time: str
-    """When it began, as its machine's /proc says: a number that is used again belongs to somebody else."""
+    """When it began, as its machine's /proc says: a number that is used again belongs to another process."""
 
     @classmethod
     def from_current_process(cls, rank: int) -> PeerProcess:
@@ -45,8 +45,8 @@ class PeerProcess:
 class PeerWatchdog:
     """Looks twice a second whether all partners on this machine, and the launcher, still live.
 
-    A process that waits for a dead one inside NCCL is not woken by anything. So whoever has not ended four seconds
-    after a death was seen is ended here, with the sentence and exit code 7 that it would have ended with.
+    A process that waits for a dead one inside NCCL is not woken by anything. A process that has not ended four seconds
+    after a death was seen is ended here, with the message and exit code 7 that it would have ended with.
     """
 
     def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], has_launcher: bool):
@@ -78,7 +78,7 @@ class PeerWatchdog:
 
     @contextmanager
     def pause_for_saving(self) -> Iterator[None]:
-        """Within this block nobody is ended: what is saved may take longer than the grace."""
+        """Within this block no process is ended: saving may take longer than the grace period."""
         self._saving.set()
         try:
             yield
@@ -116,14 +116,14 @@ def exit_after_timeout(seconds: float, message: str) -> Iterator[None]:
 
 
 def exit_now(message: str) -> None:
-    """End the process as a PartnerError with this message would."""
+    """End the process as a PeerError with this message would."""
     sys.stderr.write(f"vitrail: {message}\n")
     sys.stderr.flush()
     os._exit(PeerError.exit_code)
 
 
 def _process_start_time(pid: int) -> str:
-    """When a process began, in ticks since boot; empty if it has ended or nobody can say."""
+    """When a process began, in ticks since boot; empty if it has ended or /proc cannot be read."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Pictures where the model works: small sets lie on the GPU, of others the next batch is on its way there."""
+"""Cache small image sets on the GPU, and prefetch the next batch of the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gpu_cache_bytes(images: ImageStore, device: str) -> int:
 def prefetch_to_device(batches: Iterator[NumberedBatch], device: str) -> Iterator[NumberedBatch]:
     """The same batches with pictures and targets on the device: on a GPU copied one step ahead, beside the products.
 
-    The copies go from page-locked memory on a stream of their own; whoever reads a batch waits for its copy only.
+    The copies go from page-locked memory on a stream of their own; the reader of a batch waits for its copy only.
     """
     if not device.startswith("cuda"):
         yield from batches

@@ -1,4 +1,4 @@
-"""What rank 0 does alone before the first step: the others wait for it, and pass on to it the signals that they get.
+"""Rank 0 works alone before the first step: the other ranks wait and forward the signals that they get.
 
 So a signal to any process lets the phase at hand save once, and ends all with the same code unless it asks only to
 save. A request, and that the work is over, travel through the store that every process group has: a wait inside torch
@@ -33,7 +33,7 @@ def run_while_others_wait(
 
     Raises:
         InterruptedRun: this or another process got a signal; what the work could save, it has saved.
-        PartnerError: another process died; here too.
+        PeerError: another process died; here too.
     """
     if group.world_size == 1:
         return (yield from work)
@@ -55,7 +55,7 @@ def wait_for_rank0_work(group: RankGroup, resume_hint: str) -> None:
 
     Raises:
         InterruptedRun: as `led`; VitrailError: what rank 0 has raised.
-        PartnerError: another process died.
+        PeerError: another process died.
     """
     with listen_for_signals() as wish:
         try:
@@ -97,7 +97,7 @@ def _run_with_signals(
     """The work, which listens to signals itself where it can save; `signal_request` is for those that come elsewhere
     in it.
     """
-    saves = 0  # that others asked for, and the work was told of
+    saves = 0  # requested by other ranks and already forwarded to the work
     with closing(work):
         while True:
             try:
@@ -131,7 +131,7 @@ def _save_via_signal(group: RankGroup, work: Generator[Event, None, object], res
 
 
 def _raise_signal_of_any_rank(group: RankGroup, signal_request: SignalRequest, resume_hint: str) -> None:
-    """The work is over: whoever got a signal that nobody heeded says so now."""
+    """After the work: if any rank got a signal that was not handled, raise it on all ranks."""
     (number,) = group.all_reduce_max(signal_request.signal or 0)
     if number:
         raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", 128 + number)
@@ -157,5 +157,5 @@ def _store_key(group: RankGroup, name: str) -> str:
 
 
 def _default_store() -> Any:
-    """What the processes have met by; torch shows it to nobody by a public name."""
+    """The rendezvous store of the default process group; torch has no public name for it."""
     return dist.distributed_c10d._get_default_store()

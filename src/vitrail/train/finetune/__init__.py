@@ -1,1 +1,1 @@
-"""Finetune."""
+"""Fine-tuning from a checkpoint: features, linear probe, planner, and weight averaging."""

@@ -155,7 +155,7 @@ def remove_features(run: RunFolder) -> None:
 def _compute_portions(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, count: int, batch: int
 ) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
-    """Portions of whole batches, so that somebody can watch, and how many pictures at once each took.
+    """Yield features in portions of whole batches, for progress events, with the batch size of each.
 
     Args:
         count: pictures of the split, of which `rows` are left to compute.
@@ -188,7 +188,7 @@ def _compute_with_fitting_batch(
     )
 
 
-# The weights at the first step of a run from a checkpoint: all features once, then the best probe as the head.
+# -- Initial weights of a run from a checkpoint: all features once, then the best probe as the head
 
 METRICS_PREFIX = "features"
 """Begins the names of its numbers in metrics.jsonl."""

@@ -1,6 +1,6 @@
-"""The plan of a run that begins from a checkpoint: its shape is given, the rest follows from pictures and minutes.
+"""Plan a run that begins from a checkpoint: its shape is given, the rest follows from the images and the budget.
 
-The counterpart of `planner.draft`. The rules are few and stand here; EXPERIMENTS.md has the figures behind them.
+The counterpart of `planner` for a training from scratch; EXPERIMENTS.md has the measurements behind the rules.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def draft_finetune_plan(
     """The plan but for the number of steps.
 
     Args:
-        world_size: processes that train together; several tune all blocks, unless something else was asked for.
+        world_size: number of ranks; several fine-tune all blocks, unless set otherwise.
 
     Raises:
-        UsageError: wishes that contradict each other or the checkpoint.
+        UsageError: settings that contradict each other or the checkpoint.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
     said = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
@@ -105,14 +105,14 @@ def draft_finetune_plan(
 
 
 def forward_operations(model: ViTConfig) -> float:
-    """Products and sums of one picture's way through the blocks."""
+    """Floating-point operations of the blocks for one image."""
     tokens, width = model.tokens, model.width
     matrices = 4 * width * model.attention_width + (2 if model.mlp == "plain" else 3) * width * model.mlp_width
     return 2.0 * model.depth * tokens * (matrices + 2 * tokens * model.attention_width)
 
 
 def estimate_min_seconds(fingerprint: DatasetFingerprint, own: ViTConfig, runtime: Runtime) -> float:
-    """A guess for the features of all pictures, at the smallest size that would be chosen."""
+    """Rough seconds to extract the features of all images, at the smallest size that would be chosen."""
     side = min(GRID_SIDES[0], *own.grid)
     small = replace(own, image_size=(side * own.patch[0], side * own.patch[1]))
     return fingerprint.num_images * forward_operations(small) / _device_speed(runtime)
@@ -358,7 +358,7 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
     return replace(recipe, steps=0, class_weights="none"), reasons
 
 
-# From minutes to steps where the training begins with features: what they take is measured, the rest is for steps.
+# -- Time budget to step count: feature extraction is measured, the rest of the time is for steps
 
 FINETUNE_EVALUATIONS = 3
 MIN_FINETUNE_STEPS = 10
@@ -380,8 +380,8 @@ def finalize_finetune_plan(
     """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
     steps.
 
-    The counterpart of `settle.settle` for runs from a checkpoint. A probe has no steps to fix, so that its features are
-    measured in a dry run alone.
+    The counterpart of `finalize.finalize_plan` for runs from a checkpoint. A probe has no steps to fix, so its
+    features are measured in a dry run only.
 
     Args:
         spent: seconds that something else takes before the steps.
@@ -476,7 +476,7 @@ def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
     return rarely, {"recipe.evaluate_every": "rarely: the probe has told already what to expect"}
 
 
-# Whether a training begins from a checkpoint, and from which: what was asked for, or what is here and would help.
+# -- Choice of the starting checkpoint: the requested one, or a local one that would help
 
 SMALL_SIDE = 64
 """Pictures with a shorter side than this have no details that a large checkpoint would know."""
@@ -541,7 +541,7 @@ def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
     return (f"Begins from {checkpoint.name}{': ' if about else ''}{about}.",)
 
 
-# The draft of a plan and its last lines, whichever way the training begins.
+# -- Draft of a plan and its final fields, with or without a checkpoint
 
 
 def draft_from_request(
@@ -549,7 +549,7 @@ def draft_from_request(
 ) -> tuple[Plan, Reasons, tuple[str, ...]]:
     """The plan but for what is measured, its reasons, and what to tell a person about it.
 
-    A checkpoint that nobody has named gives way where it contradicts what was asked for.
+    A checkpoint that was chosen by default is dropped where it contradicts an explicit setting.
 
     Args:
         world_size: processes that train together.
@@ -592,7 +592,7 @@ def finalize_draft(
         spent: seconds of pre-training and teacher.
 
     Raises:
-        as `budget.settle` and `settle.settle`.
+        as `finalize.finalize_plan`.
     """
     if plan.finetune.from_checkpoint:
         return finalize_finetune_plan(plan, request, images, dataset, spent, dry_run, group)

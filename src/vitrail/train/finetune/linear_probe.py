@@ -1,4 +1,4 @@
-"""What frozen features are worth: neighbours and a grid of linear probes, tried on the validation pictures at once."""
+"""k-NN and a path of linear probes on frozen features, compared on the validation images."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _subsample(train: FeatureSet, seed: int) -> FeatureSet:
     return FeatureSet(train.features[rows], train.targets[rows])
 
 
-# Everything that was tried on the validation pictures of a run, as start.json and as a table for people.
+# -- Candidates compared on the validation images: start.json and a table
 
 
 @dataclass(frozen=True, kw_only=True)

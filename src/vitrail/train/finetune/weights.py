@@ -1,4 +1,4 @@
-"""The checkpoint that a training begins from: found where it was named, or a recommended one that is already here."""
+"""Find and open the checkpoint that a training begins from: the named one, or a recommended local one."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _hash_tensors(model: ViT) -> str:
     return found.hexdigest()[:16]
 
 
-# A linear probe as a model's head: the same numbers, from then on free to learn with the rest.
+# -- Linear probe as the initial head of the model
 
 
 @torch.no_grad()

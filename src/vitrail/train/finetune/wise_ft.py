@@ -1,4 +1,4 @@
-"""The end of a tuning: of the start, the tuned weights and means of both, the best in validation is kept."""
+"""WiSE-FT (Wortsman et al. 2022): keep the interpolation of initial and tuned weights that validates best."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From pictures, a wish and a machine to a plan: each rule with its reason, and what the run will take."""
+"""The planner: rules from images, request and machine to a plan with reasons, and the cost estimate."""

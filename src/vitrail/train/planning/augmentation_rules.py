@@ -1,4 +1,4 @@
-"""What a training is fed and how: batch, patches, augmentation, by the number of pictures and the length of the run."""
+"""Choose batch size, patch dropout and augmentation from the number of images and the length of the run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ AUGMENTATION_RULES = (
 
 
 def memorization_score(plan: Plan, count: int) -> float:
-    """How easily a training learns its pictures by heart: epochs times parameters per picture.
+    """How easily a training overfits: epochs times parameters per image.
 
     Fashion-MNIST in ten minutes on two cores is 110 (18 epochs, 6 parameters a picture), solar cells 14,000 after 60
     epochs: there a little mixing pays, and on the former a stronger diet costs. Published: CIFAR-10 for 50 epochs with

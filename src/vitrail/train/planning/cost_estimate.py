@@ -1,4 +1,4 @@
-"""How much memory a training takes: of this process as measured, of a GPU by a formula before anything lies there."""
+"""Estimate the cost of a run: seconds from measured steps, CPU memory as measured, GPU memory by a formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
 from ..plan import MAX_COMPARED_IMAGES, MAX_VALIDATION_IMAGES, Plan
 from .throughput import Throughput
 
-# What a run will take: seconds and memory, told with the plan, and compared with what happened at the end.
+# -- Predicted seconds and memory, shown with the plan and compared with the actual cost at the end
 
 TIMED_IMAGES = 250
 """Pictures whose answers are timed."""
@@ -61,7 +61,7 @@ class RunTimer:
     ) -> Iterator[Event]:
         """The events of a run, whose cost is written into its folder: predicted at once, actual when it has ended.
 
-        A run that was interrupted and went on later has no actual cost: nobody timed it as a whole.
+        A run that was interrupted and went on later has no actual cost: it was not timed as a whole.
         """
         prepared = self.elapsed()
         events_module.write_cost(folder, predicted)
@@ -86,7 +86,7 @@ def estimate_cost(
     """The cost of the run that this plan describes on this machine, from what its beginning took.
 
     Args:
-        throughput: of a plan without steps `settle.NO_STEPS`.
+        throughput: of a plan without steps `finalize.NO_THROUGHPUT`.
         spent: seconds of the training that come before its first step: pre-training, teacher, features and probes.
         images: the training pictures; a fresh model answers some of them to see how long that takes.
         group: on GPUs each process needs memory for its part.

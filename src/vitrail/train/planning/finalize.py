@@ -1,4 +1,4 @@
-"""The last lines of a plan, which need real pictures and real steps: a smaller model, what augments, how many steps."""
+"""Finish a plan from real images and measured steps: a smaller model, augmentation, and the step count."""
 
 from __future__ import annotations
 

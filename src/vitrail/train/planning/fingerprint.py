@@ -1,4 +1,4 @@
-"""What the plan must know of the training pictures: how many, how large, how many channels, which value range."""
+"""Fingerprint of the training images, which the planner reads: count, size, channels and value range."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure_fingerprint(
     Pictures that cannot be read are passed over here: the check names them.
 
     Args:
-        spec: how files are read as far as somebody has said so (window, page, max_pixels).
+        spec: the explicit reading settings of files (window, page, max_pixels).
         policy: which stored values are black and white, as in `DataSettings.range`.
         choose_window: apply the window of DICOM films if each sampled one carries one, whatever `spec` says.
 
@@ -209,11 +209,11 @@ def _guess_white(low: float, high: float, is_integer: bool) -> tuple[float, str]
     return (2.0**bits - 1, f"{bits} bits") if bits else (high, "the largest value")
 
 
-# The training pictures as the plan must know them, read as far as somebody has said how to read them.
+# -- Fingerprint of the training images, read with the explicit reading settings
 
 READ_SETTINGS = ("image.window", "image.page", "image.max_pixels")
 RANGE_SETTINGS = ("image.window", "image.low", "image.high")
-"""Whoever sets one of these, or data.range, means stored values: no film's own window is put before them."""
+"""With one of these or data.range set, stored values are meant: the DICOM window of a film is not applied first."""
 
 
 def fingerprint_dataset(

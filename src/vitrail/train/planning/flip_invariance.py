@@ -1,8 +1,8 @@
-"""Whether pictures have an up and a down: a small test on the training pictures, which decides about further flips.
+"""Test on the training images whether their orientation can be recognised; decides about further flips.
 
 Mirroring a photograph left to right leaves it a photograph; turning it upside down does not. Of solar cells, tissue or
-satellite pictures nobody can tell which way they were turned, and every turn of one is another training picture. The
-test asks for each class whether its pictures and their turned copies can be told apart by their mean: in two halves of
+satellite images the orientation cannot be seen, and every rotation of one is another training image. The
+test asks for each class whether its images and their rotated copies can be separated by their mean: in two halves of
 the pictures, the mean difference between picture and turned copy in one half is compared with each difference in the
 other. Where no way round is preferred, the sign of that product is a coin's toss.
 """

@@ -1,4 +1,4 @@
-"""Which model reads the pictures, at which size and in which patches: the first lines of a plan."""
+"""Choose the model, its image size and its patch size: the first lines of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From pictures, a wish and a machine to a plan, each line with its reason. The rules are few and stand here."""
+"""Draft a plan from fingerprint, request and machine, each line with its reason."""
 
 from __future__ import annotations
 
@@ -205,10 +205,10 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")
 
 
-# What the plan says of a teacher: its share of the budget, and what it cannot be.
+# -- Section [distill]: fraction of the budget, and refused combinations
 
 DISTILL_FRACTIONS = {"logits": 0.15, "features": 0.4}
-"""Of the budget for what comes first, where nobody says another."""
+"""Default fraction of the budget for the phase in front of the training, by kind."""
 DISTILL_FIELD_USES = {
     "cnn_width": "cnn",
     "budget_fraction": "first",
@@ -219,7 +219,7 @@ DISTILL_FIELD_USES = {
 
 
 def draft_distill_settings(overrides: Mapping[str, str]) -> tuple[DistillSettings, Reasons]:
-    """The section before single fields are overruled: what comes first has a share of the budget unless one is said."""
+    """The section before explicit fields: a phase in front gets a fraction of the budget unless one is set."""
     model, kind = overrides.get("distill.teacher", "").strip(), overrides.get("distill.kind", "logits").strip()
     said = {"distill.budget_fraction", "distill.steps"} & overrides.keys()
     if said or kind not in DISTILL_FRACTIONS or not (model == CNN_TEACHER or (model and kind == "features")):
@@ -278,10 +278,10 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
         raise UsageError(f'Features are learnt patch by patch, which patches="{plan.model.patches}" do not keep apart.')
 
 
-# What the plan says of pre-training: its share of the budget, its number of steps, and what it cannot be.
+# -- Section [pretrain]: fraction of the budget, step count, and refused combinations
 
 PRETRAIN_FRACTION = 0.4
-"""Of the budget, where nobody says another."""
+"""Default fraction of the budget for pre-training."""
 PRETRAIN_REASONS = {
     "pretrain.mask_ratio": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
     "pretrain.decoder_depth": "the decoder is thrown away: it need only be good enough to ask the encoder well",

@@ -1,4 +1,4 @@
-"""How long a step takes here: a few real ones on a copy of the model, before the number of steps is fixed."""
+"""Measure the throughput: a few real steps on a copy of the model, before the number of steps is fixed."""
 
 from __future__ import annotations
 

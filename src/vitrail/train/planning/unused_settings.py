@@ -1,4 +1,4 @@
-"""Settings that were asked for by name and would do nothing in the plan that came of it: refused, never ignored."""
+"""Refuse explicit settings that have no effect in the plan, instead of ignoring them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {
 
 
 def check_unused_settings(plan: Plan, overrides: Mapping[str, str]) -> None:
-    """Refuse what somebody has set and nothing would read.
+    """Refuse explicit settings that nothing would read.
 
     Args:
         overrides: fields by their dotted names, as they were asked for.

@@ -1,4 +1,4 @@
-"""The masked autoencoder: a ViT's encoder sees a few patches, a small decoder paints the others (He et al. 2021)."""
+"""Masked autoencoder (He et al. 2021): the encoder sees a few patches, a small decoder predicts the others."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def patch_mean_std(flat: Float[Tensor, "B m P"]) -> tuple[Float[Tensor, "B m 1"]
     return flat.mean(-1, keepdim=True), (flat.var(-1, keepdim=True) + EPSILON).sqrt()
 
 
-# The picture of a pre-training: what the encoder was shown of a few pictures, and what the decoder made of it.
+# -- Reconstruction sheet: a few images as masked and as the decoder reconstructed them
 
 PRETRAINING_PLOT = "pretraining.png"
 SHOWN_IMAGES = 8

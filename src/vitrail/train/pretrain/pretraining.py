@@ -1,4 +1,4 @@
-"""The phase itself: from a fresh model to one whose encoder has learnt from pictures, kept as `start.safetensors`."""
+"""The pre-training phase: train the encoder by masked autoencoding, and store it as `start.safetensors`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: I
     Afterwards the weights that the training begins with lie in the run folder.
 
     Raises:
-        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
+        InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
     if not plan.pretrain.steps:
         return

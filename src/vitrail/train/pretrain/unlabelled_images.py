@@ -1,4 +1,4 @@
-"""The pictures of pre-training: those of the training split, and further ones that nobody has labelled."""
+"""The images of pre-training: the training split, and further images without labels."""
 
 from __future__ import annotations
 
