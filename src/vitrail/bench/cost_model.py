@@ -196,7 +196,8 @@ def _make_plan(workload: Workload, device: str) -> Plan:
 # Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
 
 DEFAULT_UTILIZATION = 0.35
-"""Fraction of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on an H100
+"""Fraction of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on
+an H100
 reach 0.15 to 0.23 (PyTorch and JAX as they come), and this project's goal is 0.45. To be replaced by measurements."""
 ADAMW_BYTES, MUON_BYTES = 32, 24
 """Read and written for each parameter: weight, gradient (twice, for its norm) and moments, each in float32."""

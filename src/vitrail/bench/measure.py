@@ -384,7 +384,8 @@ def make_block_limit(
 ) -> HardwareLimit:
     """The products of one block for a batch, nothing else done; with `training` those of its backward pass too.
 
-    A fraction of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
+    A fraction of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a
+    model
     has no blocks, they are all its products.
     """
     every = [product for product in flops.list_matrix_products(config, all_tokens=True) if product.times]
