@@ -20,16 +20,12 @@ import pytest
 
 FURTHER = pytest.StashKey[bool]()
 """Of an item: whether it is a further case of a slow test."""
-FURTHER = pytest.StashKey[bool]()
-"""Of an item: whether it is a further case of a slow test."""
 WORKER = "PYTEST_XDIST_WORKER" in os.environ
 """Whether this process is one of several, whose reports go to another that counts."""
 FIXED_WORK = 0.006
 """Seconds of `pace`'s work on the machine where the limit of `make test` was set, nothing else running."""
 NAMED = 12
 """So many files are named after the suites: where the time goes."""
-
-
 SERIAL = re.compile(r"(?m)^pytestmark = .*\bserial\b")
 """How a file says that one worker runs it and its like: the process that shares them out sees no markers."""
 
