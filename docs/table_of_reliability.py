@@ -125,7 +125,7 @@ PARTNERS = "tests/end_to_end/test_partners.py"
 NEEDS_NONE = ("A19", "H3", "X13")
 """Of these the line itself says why there is no test."""
 BESIDE: Mapping[str, tuple[str, ...]] = {
-    "E9": ("tests/unit/serve/test_batching.py::test_who_has_left_while_waiting_is_never_computed",),
+    "E9": ("tests/unit/serve/test_batcher.py::test_who_has_left_while_waiting_is_never_computed",),
     "E18": ("tests/end_to_end/test_serve.py::test_a_server_for_everybody_without_a_token_says_so_once",),
     "E23": (
         "tests/end_to_end/test_doors.py::test_every_door_decides_alike",
@@ -133,10 +133,10 @@ BESIDE: Mapping[str, tuple[str, ...]] = {
         "tests/end_to_end/test_doors.py::test_whoever_reads_files_decides_alike_about_values_of_another_range",
     ),
     "V10": (
-        "tests/unit/data/doctor/test_leaks.py::test_D17_every_exact_copy_across_splits_is_found",
-        "tests/unit/data/doctor/test_duplicates.py::test_D18_near_copies_are_found_and_no_others",
-        "tests/unit/data/doctor/test_leaks.py::test_D19_a_group_in_two_splits_stops_a_training",
-        "tests/unit/data/doctor/test_leaks.py::test_D20_the_same_picture_with_different_labels_is_listed",
+        "tests/unit/data/checks/test_leakage.py::test_D17_every_exact_copy_across_splits_is_found",
+        "tests/unit/data/checks/test_near_duplicates.py::test_D18_near_copies_are_found_and_no_others",
+        "tests/unit/data/checks/test_leakage.py::test_D19_a_group_in_two_splits_stops_a_training",
+        "tests/unit/data/checks/test_leakage.py::test_D20_the_same_picture_with_different_labels_is_listed",
     ),
     "V17": ("tests/end_to_end/test_doors.py::test_every_door_decides_alike",),
     "H10": (

@@ -78,7 +78,7 @@ COMMANDS = {
     "vitrail explain runs/planted": "takes minutes; tests/end_to_end/test_explain.py measures a smaller one",
     "vitrail train digits --model vit_mu_patch8_16 --steps 3000": "is stopped by hand; test_interrupt.py stops its own",
     "vitrail train --resume runs/digits": "goes on with a run that was stopped by hand; so does test_resume_changed.py",
-    "vitrail train --resume runs/short": "goes on with a run that has ended; test_extend.py has its own",
+    "vitrail train --resume runs/short": "goes on with a run that has ended; test_extended_run.py has its own",
     "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
 }
 """Beginnings of commands that are parsed and not run."""

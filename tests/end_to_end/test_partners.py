@@ -1,6 +1,6 @@
 """Several processes train one model, by the command line: as one would, and through deaths and signals.
 
-H1 to H3 are about one process; H4 to H10 of RELIABILITY are here and in tests/unit/train/engines/test_together.py.
+H1 to H3 are about one process; H4 to H10 of RELIABILITY are here and in unit/train/distributed/test_two_processes.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unit.doors.test_evaluation import CLASSES, NAMES, source
-from unit.evaluate.test_headline import classes, labels, numbers
+from unit.evaluate.test_primary_metric import classes, labels, numbers
+from unit.services.test_evaluation import CLASSES, NAMES, source
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.calibration import risk_coverage_curve

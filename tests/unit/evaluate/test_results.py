@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unit.evaluate import test_label_predictions as labels
-from unit.evaluate import test_number_predictions as numbers
+from unit.evaluate import test_multilabel_predictions as labels
+from unit.evaluate import test_regression_predictions as numbers
 from unit.evaluate.test_metrics import table
 from vitrail.evaluate import task_metrics
 from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics

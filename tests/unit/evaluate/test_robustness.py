@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unit.evaluate.test_headline import named
+from unit.evaluate.test_primary_metric import named
 from vitrail import config
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unit.evaluate.test_conformal import answered
-from unit.evaluate.test_headline import named, numbers
+from unit.evaluate.test_primary_metric import named, numbers
 from vitrail.errors import DataError
 from vitrail.evaluate import conformal, prediction_tables
 from vitrail.evaluate.decisions import Decisions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unit.evaluate import test_label_metrics
+from unit.evaluate import test_multilabel_metrics
 from unit.evaluate.test_decisions import CLASSES, answered, table_of
 from unit.report.report_sample import facts_of, predictions_of
 from vitrail.evaluate.decisions import Decisions, fit_decisions
@@ -37,7 +37,7 @@ def two_classes(
 
 def labels(n: int = 400) -> tuple[MultilabelPredictions, MultilabelPredictions]:
     """Three labels on test and validation pictures; one is rare."""
-    return test_label_metrics.drawn(n), replace(test_label_metrics.drawn(n, seed=1), split="val")
+    return test_multilabel_metrics.drawn(n), replace(test_multilabel_metrics.drawn(n, seed=1), split="val")
 
 
 def stored(

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from unit.evaluate import test_number_predictions
+from unit.evaluate import test_regression_predictions
 from unit.report.reader_sample import labels, stored, two_classes
 from unit.report.test_task_pages import stored as stored_number
 from vitrail.evaluate.decisions import Decisions
@@ -51,7 +51,7 @@ def pages(folder):
     yield page.build_report(folder / "labels", AudienceRequest(audience="radiology")).read_text()
     (folder / "number").mkdir()
     truth = np.arange(40.0)
-    yield stored_number(folder / "number", test_number_predictions.table(truth, truth + 1, ("age",)))
+    yield stored_number(folder / "number", test_regression_predictions.table(truth, truth + 1, ("age",)))
 
 
 def test_headings_are_in_order_tables_are_named_pictures_have_words_and_links_lead_somewhere(tmp_path):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from unit.evaluate import test_number_predictions
+from unit.evaluate import test_regression_predictions
 from unit.report.reader_sample import CHECK, FINGERPRINT, labels, stored, two_classes, write
 from unit.report.report_sample import facts_of, predictions_of, run_folder
 from unit.report.test_first_pages import plain
@@ -87,7 +87,7 @@ def test_the_model_card_says_what_is_left_unanswered_and_speaks_of_labels_and_nu
     text = performance_section(figures, test, Decisions(unlike=3.0), "zoo", COUNTS, FINGERPRINT)
     assert "of 400 pictures 0 `unlike`, 0 `unsure`" in text
     assert f"| AUROC, mean of 2 labels | {figures.auroc:.4g} |" in text and "| rare | " in text
-    given = test_number_predictions.table([1, 2, 3, 4, 5], [1, 2, 3, 5, 5], ("a|b",))
+    given = test_regression_predictions.table([1, 2, 3, 4, 5], [1, 2, 3, 5, 5], ("a|b",))
     text = performance_section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
     assert "| a\\|b | 5 | 0.2 (" in text
 

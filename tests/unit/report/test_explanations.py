@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unit.evaluate import test_number_predictions
+from unit.evaluate import test_regression_predictions
 from unit.report.reader_sample import labels, stored, two_classes
 from unit.report.test_accessible import Outline
 from unit.report.test_page import Balanced
@@ -76,7 +76,7 @@ def test_of_labels_the_one_that_is_most_wrong_is_explained_and_else_the_likelies
 def test_of_numbers_the_largest_errors_come_first_and_the_first_known_column_is_explained():
     truth = np.column_stack([np.arange(40.0), np.arange(40.0)])
     truth[:, 0][::3] = np.nan
-    test = test_number_predictions.table(truth, np.nan_to_num(truth) + np.arange(40)[:, None] / 9)
+    test = test_regression_predictions.table(truth, np.nan_to_num(truth) + np.arange(40)[:, None] / 9)
     rows = image_selection.select_images(test, 12)
     assert saliency.wrong_row_mask(test, rows).tolist() == [True] * 12 + [False] * 12
     for row, of in saliency.select_rows_to_explain(test, rows):
@@ -154,7 +154,7 @@ def test_labels_and_numbers_say_what_is_the_case(tmp_path):
     assert built.count("legrad for <b") == 12
     assert "has <b>" in built and "has no <b>" in built and 'legrad for <b class="wrong">' in built
     truth = np.arange(40.0)
-    numbers = test_number_predictions.table(truth, truth + 0.25, ("age",))
+    numbers = test_regression_predictions.table(truth, truth + 0.25, ("age",))
     rows = image_selection.select_images(numbers, 6)
     found = saliency.build_saliency_section(
         maps(numbers, rows), numbers, [thumbnails.StoredThumbnail(np.zeros((8, 8, 1), np.uint8), 1.0)] * 12, rows

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unit.evaluate import test_number_predictions
+from unit.evaluate import test_regression_predictions
 from unit.report.reader_sample import FINGERPRINT, HASH, labels, stored, two_classes, write
 from unit.report.report_sample import predictions_of, run_folder
 from unit.report.test_page import Balanced
@@ -314,7 +314,7 @@ def test_rates_near_none_and_near_all_have_a_digit_more():
 
 def test_a_run_that_answers_with_numbers_has_no_first_page(tmp_path):
     truth = np.arange(40.0)
-    stored_number(tmp_path, test_number_predictions.table(truth, truth + 1, ("age",)))
+    stored_number(tmp_path, test_regression_predictions.table(truth, truth + 1, ("age",)))
     with pytest.raises(UsageError, match=r"--for inspection speaks of .* answers with numbers\. Leave --for out"):
         page.build_report(tmp_path, INSPECTION)
 

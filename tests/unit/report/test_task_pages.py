@@ -8,7 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unit.evaluate import test_label_metrics, test_label_predictions, test_number_metrics, test_number_predictions
+from unit.evaluate import (
+    test_multilabel_metrics,
+    test_multilabel_predictions,
+    test_regression_metrics,
+    test_regression_predictions,
+)
 from unit.report.report_sample import facts_of, predictions_of
 from unit.report.test_page import Balanced
 from vitrail.evaluate import multilabel_metrics, regression_metrics
@@ -48,7 +53,7 @@ def whole(built: str) -> None:
 
 
 def test_the_page_of_labels_says_how_well_each_is_told_and_which_are_too_rare(tmp_path):
-    given = test_label_metrics.drawn()
+    given = test_multilabel_metrics.drawn()
     built = stored(tmp_path, given)
     whole(built)
     found = multilabel_metrics.compute_multilabel_metrics(given, samples=20)
@@ -61,7 +66,7 @@ def test_the_page_of_labels_says_how_well_each_is_told_and_which_are_too_rare(tm
 
 
 def test_labels_that_nobody_can_rank_have_a_page_too_and_names_are_escaped(tmp_path):
-    given = test_label_predictions.table([[1, NAN], [0, 1]], [[0.2, 0.9], [0.1, 0.7]], ("<b>a", "b & c"))
+    given = test_multilabel_predictions.table([[1, NAN], [0, 1]], [[0.2, 0.9], [0.1, 0.7]], ("<b>a", "b & c"))
     built = stored(tmp_path, given)
     whole(built)
     assert "is the log loss on 2 held-out test pictures" in built and "No label has 10 known" in built
@@ -71,7 +76,7 @@ def test_labels_that_nobody_can_rank_have_a_page_too_and_names_are_escaped(tmp_p
 
 def test_labels_that_are_not_known_are_called_so_below_a_picture(tmp_path):
     chances = [[0.9, 0.1], [0.1, 0.8], [0.2, 0.1]]
-    built = stored(tmp_path, test_label_predictions.table([[1, NAN], [0, NAN], [0, 0]], chances))
+    built = stored(tmp_path, test_multilabel_predictions.table([[1, NAN], [0, NAN], [0, 0]], chances))
     lines = re.findall(r"<figcaption>([^<]*<b.*?)</figcaption>", built)
     assert [" ".join(re.sub(r"<[^>]+>", " ", line).split()) for line in lines] == [
         "oedema 90% not known: nodule 10%",
@@ -81,7 +86,7 @@ def test_labels_that_are_not_known_are_called_so_below_a_picture(tmp_path):
 
 
 def test_the_page_of_one_number_compares_it_with_a_constant(tmp_path):
-    given = test_number_predictions.table([1, 2, 3, 4, NAN], [1, 2, 3, 5, 5], ("age",))
+    given = test_regression_predictions.table([1, 2, 3, 4, NAN], [1, 2, 3, 5, 5], ("age",))
     built = stored(tmp_path, given, k=2)
     whole(built)
     assert '<div class="figure">± 0.25</div>' in built and "Always saying 0, the mean" in built
@@ -90,45 +95,45 @@ def test_the_page_of_one_number_compares_it_with_a_constant(tmp_path):
 
 
 def test_the_page_of_several_numbers_has_a_line_and_a_scatter_for_each(tmp_path):
-    built = stored(tmp_path, test_number_metrics.drawn())
+    built = stored(tmp_path, test_regression_metrics.drawn())
     whole(built)
     assert built.count('<svg class="chart"') == 2 * 2 and "R², the mean of 2 columns" in built
     assert "<h3>age</h3>" in built and '<th scope="row">weight, kg</th>' in built and "weight, kg is <b>" in built
 
 
 def test_the_same_files_give_the_same_page(tmp_path):
-    built = stored(tmp_path, test_label_metrics.drawn())
+    built = stored(tmp_path, test_multilabel_metrics.drawn())
     assert page.build_report(tmp_path).read_text(encoding="utf-8") == built
 
 
 def test_a_large_scatter_is_thinned_evenly():
     n = 5 * task_sections.MAX_SCATTER_POINTS
-    given = test_number_predictions.table(np.arange(n), np.arange(n), ("age",))
+    given = test_regression_predictions.table(np.arange(n), np.arange(n), ("age",))
     assert task_sections.draw_scatter(given, 0).count("<circle") == task_sections.MAX_SCATTER_POINTS
 
 
 def test_the_most_confidently_wrong_label_comes_first_then_pictures_with_none_wrong():
     targets = [[1, 0], [1, NAN], [0, 1], [NAN, NAN], [0, 0], [1, 1], [0, 0]]
     chances = [[0.4, 0.1], [0.6, 0.9], [0.1, 0.05], [0.9, 0.9], [0.1, 0.2], [0.9, 0.8], [0.9, 0.1]]
-    given = test_label_predictions.table(targets, chances)
+    given = test_multilabel_predictions.table(targets, chances)
     assert image_selection.select_images(given, 2).tolist() == [2, 6, 1, 4]
     assert image_selection.select_images(given, 9).tolist() == [2, 6, 0, 1, 4, 5]
-    assert len(image_selection.select_images(test_label_predictions.table(None, chances), 3)) == 0
+    assert len(image_selection.select_images(test_multilabel_predictions.table(None, chances), 3)) == 0
 
 
 def test_the_largest_errors_come_first_then_pictures_from_all_along_the_truth():
     targets = [[10], [0], [NAN], [5], [7], [2], [20]]
-    given = test_number_predictions.table(targets, [[10], [9], [0], [5], [6], [2], [14]], ("a",))
+    given = test_regression_predictions.table(targets, [[10], [9], [0], [5], [6], [2], [14]], ("a",))
     assert image_selection.select_images(given, 2).tolist() == [1, 6, 5, 0]
     assert image_selection.select_images(given, 9).tolist() == [1, 6, 4, 0, 3, 5]
-    assert len(image_selection.select_images(test_number_predictions.table(None, targets, ("a",)), 3)) == 0
+    assert len(image_selection.select_images(test_regression_predictions.table(None, targets, ("a",)), 3)) == 0
 
 
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_thumbnails_of_another_run_are_refused(kind, tmp_path):
     from vitrail.errors import UsageError
 
-    given = test_label_metrics.drawn(30) if kind == "labels" else test_number_metrics.drawn(30)
+    given = test_multilabel_metrics.drawn(30) if kind == "labels" else test_regression_metrics.drawn(30)
     stored(tmp_path, given)
     thumbnails.save_thumbnails(tmp_path, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
     with pytest.raises(UsageError, match=r"below the 30 rows.*Got 99"):

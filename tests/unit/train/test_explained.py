@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kinds import TINY, images_for
-from unit.evaluate.test_number_predictions import table
+from unit.evaluate.test_regression_predictions import table
 from vitrail.data.preprocess import normalize
 from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.explain.methods import explain_images

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from unit.evaluate.corrupting.sample_pictures import photographs
+from unit.evaluate.sample_pictures import photographs
 from vitrail.evaluate.corruption_filters import CorruptionRandom
 from vitrail.evaluate.corruptions_weather import make_flakes, make_ice, plasma_fractal, upsample_smoothly
 from vitrail.evaluate.robustness import corrupt_images

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from unit.evaluate.test_unlike import features
+from unit.evaluate.test_unfamiliar import features
 from vitrail import config
 from vitrail.evaluate.ood import OodComparison, compare_ood, fit_feature_stats, fit_ood_threshold
 from vitrail.stats.auc import roc_auc_with_influence

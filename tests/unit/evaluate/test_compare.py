@@ -7,7 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unit.evaluate import test_label_metrics, test_label_predictions, test_metrics, test_number_predictions
+from unit.evaluate import (
+    test_metrics,
+    test_multilabel_metrics,
+    test_multilabel_predictions,
+    test_regression_predictions,
+)
 from vitrail.config import read
 from vitrail.errors import DataError
 from vitrail.evaluate.compare import Comparison, compare_predictions
@@ -78,26 +83,26 @@ def test_pictures_of_one_patient_make_a_difference_less_sure():
 
 
 def test_labels_are_compared_by_their_areas_and_rare_ones_are_left_out():
-    first = test_label_metrics.drawn()
+    first = test_multilabel_metrics.drawn()
     noise = np.random.default_rng(5).normal(0, 0.4, (400, 3))
     worse = replace(first, probabilities=np.clip(first.probabilities + noise, 0, 1))
     found = compare_predictions(first, worse)
     assert [one.name for one in found.differences] == ["mean AUROC", "AUROC of mass", "AUROC of oedema", "log loss"]
-    figures = [test_label_metrics.compute_multilabel_metrics(one, samples=2).auroc for one in (first, worse)]
+    figures = [test_multilabel_metrics.compute_multilabel_metrics(one, samples=2).auroc for one in (first, worse)]
     assert (found.differences[0].first, found.differences[0].second) == pytest.approx(figures)
     assert all(one.is_significant for one in found.differences)
 
 
 def test_labels_of_a_few_patients_are_not_compared():
-    first = test_label_metrics.drawn()
+    first = test_multilabel_metrics.drawn()
     found = compare_predictions(first, replace(first, probabilities=first.probabilities**2), np.arange(400) // 80)
     assert [one.name for one in found.differences] == ["log loss"] and found.groups == 5
 
 
 def test_numbers_are_compared_by_their_errors():
     truth = np.arange(100.0)
-    first = test_number_predictions.table(truth, truth + 1, ("age",))
-    second = test_number_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 5, 100), ("age",))
+    first = test_regression_predictions.table(truth, truth + 1, ("age",))
+    second = test_regression_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 5, 100), ("age",))
     (one,) = compare_predictions(first, second).differences
     assert one.name == "mean absolute error of age" and one.first == pytest.approx(1) and one.is_significant
     assert compare_predictions(first, second).verdict("A", "B") == "A is better in mean absolute error of age."
@@ -110,7 +115,7 @@ def test_classes_in_another_order_are_brought_into_one():
     assert [turned.classes[k] for k in turned.targets] == [first.classes[k] for k in first.targets]
     assert [turned.classes[k] for k in turned.labels] == [first.classes[k] for k in first.labels]
     assert {one.difference for one in compare_predictions(first, turned).differences} == {0.0}
-    labels = test_label_metrics.drawn()
+    labels = test_multilabel_metrics.drawn()
     assert {
         one.difference for one in compare_predictions(labels, reorder_outputs(labels, labels.classes[::-1])).differences
     } == {0.0}
@@ -119,11 +124,11 @@ def test_classes_in_another_order_are_brought_into_one():
 def test_what_cannot_be_compared_is_refused():
     first = noisy(1, 1.0)
     with pytest.raises(DataError, match="answer different"):
-        compare_predictions(first, test_number_predictions.table([1], [1], ("a",)))
+        compare_predictions(first, test_regression_predictions.table([1], [1], ("a",)))
     with pytest.raises(DataError, match="These differ in 'c', 'x'"):
         compare_predictions(first, replace(first, classes=("a", "b", "x")))
     with pytest.raises(DataError, match=r"same pictures with the same targets\. These differ"):
         compare_predictions(first, replace(first, ids=first.ids[::-1]))
-    unknown = test_label_predictions.table(None, [[0.1, 0.2]])
+    unknown = test_multilabel_predictions.table(None, [[0.1, 0.2]])
     with pytest.raises(DataError, match="whose answers are known"):
         compare_predictions(unknown, unknown)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from unit.evaluate import test_label_predictions as labels
-from unit.evaluate import test_number_predictions as numbers
+from unit.evaluate import test_multilabel_predictions as labels
+from unit.evaluate import test_regression_predictions as numbers
 from vitrail.errors import UsageError
 from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.inference import average_outputs, sigmoid

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from unit.evaluate.test_headline import classes, labels, numbers
+from unit.evaluate.test_primary_metric import classes, labels, numbers
 from vitrail.evaluate.subgroups import EMPTY, UnusableColumn, compute_subgroups, split_by_value
 from vitrail.stats.intervals import wilson_interval
 

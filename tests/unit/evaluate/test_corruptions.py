@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unit.evaluate.corrupting.sample_pictures import photographs
+from unit.evaluate.sample_pictures import photographs
 from vitrail.errors import UsageError
 from vitrail.evaluate.robustness import CORRUPTION_SUITES, SEVERITIES, corrupt_images
 

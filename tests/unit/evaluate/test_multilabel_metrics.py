@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from unit.evaluate.test_label_predictions import table
+from unit.evaluate.test_multilabel_predictions import table
 from vitrail.config import read
 from vitrail.errors import DataError
 from vitrail.evaluate.multilabel_metrics import (

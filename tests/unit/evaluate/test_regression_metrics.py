@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from unit.evaluate.test_number_predictions import NAN, table
+from unit.evaluate.test_regression_predictions import NAN, table
 from vitrail.config import read
 from vitrail.errors import DataError
 from vitrail.evaluate.predictions import RegressionPredictions

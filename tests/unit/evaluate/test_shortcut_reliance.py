@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import glyphs
-from unit.evaluate.test_headline import classes, labels, numbers
+from unit.evaluate.test_primary_metric import classes, labels, numbers
 from vitrail.data.preprocess import normalize
 from vitrail.data.sources import synthetic
 from vitrail.errors import DataError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from unit.doors.test_evaluation import CLASSES, NAMES, PICTURES, every, opened, predictor, source
+from unit.services.test_evaluation import CLASSES, NAMES, PICTURES, every, opened, predictor, source
 from vitrail.data.preprocess import preprocess_image
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.robustness import CORRUPTION_SUITES, corrupt_images

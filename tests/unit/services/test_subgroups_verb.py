@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unit.doors.test_evaluation import CLASSES, NAMES, PICTURES, every, predictor, source
+from unit.services.test_evaluation import CLASSES, NAMES, PICTURES, every, predictor, source
 from vitrail.errors import UsageError
 from vitrail.services.evaluation import LabelledImages, evaluate_model, evaluate_subgroups, select_columns
 

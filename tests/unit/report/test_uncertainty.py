@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unit.evaluate import test_label_metrics, test_number_predictions
+from unit.evaluate import test_multilabel_metrics, test_regression_predictions
 from unit.evaluate.test_decisions import answered, table_of
 from unit.report.report_sample import predictions_of
 from vitrail.evaluate.calibration import debiased_calibration_error
@@ -36,7 +36,7 @@ def test_calibration_is_shown_before_and_after():
 
 
 def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_one_does_not():
-    given = test_label_metrics.drawn(800)
+    given = test_multilabel_metrics.drawn(800)
     logits = np.log(given.probabilities.clip(0.01, 0.99) / (1 - given.probabilities.clip(0.01, 0.99)))
     mild = replace(given, probabilities=(1 / (1 + np.exp(-logits / 3))).astype(np.float32))
     found = {
@@ -81,7 +81,7 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
 
 
 def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
-    given = test_label_metrics.drawn()
+    given = test_multilabel_metrics.drawn()
     given = replace(given, abstain_reasons=("unlike",) * 4 + ("",) * 396)
     found = uncertainty.uncertainty_context(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
     assert [(cut.name, cut.threshold) for cut in found["cuts"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
@@ -90,7 +90,7 @@ def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
 
 def test_numbers_have_ranges_and_their_differences_drawn():
     truth = np.arange(200.0)
-    given = test_number_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 3, 200), ("age",))
+    given = test_regression_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 3, 200), ("age",))
     found = uncertainty.uncertainty_context(given, Decisions(reach=(6.0,)))
     ((name, reach, promised, kept),) = found["ranges"]
     assert (name, reach, promised) == ("age", 6.0, 0.95) and kept.value == pytest.approx(0.95, abs=0.03)

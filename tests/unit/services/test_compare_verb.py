@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unit.doors.test_evaluation import CLASSES, NAMES, every, source
+from unit.services.test_evaluation import CLASSES, NAMES, every, source
 from vitrail.data import split_files
 from vitrail.errors import DataError
 from vitrail.services.evaluation import LabelledImages, drop_seen_images

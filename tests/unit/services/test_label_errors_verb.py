@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import vitrail
-from unit.doors.test_comparing import run_on
+from unit.services.test_compare_verb import run_on
 from vitrail.data.checks import findings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
