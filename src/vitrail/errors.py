@@ -1,16 +1,16 @@
-"""Every exception that Vitrail raises on purpose, and the exit code that each becomes at the command line.
+"""The exceptions of Vitrail and their exit codes on the command line.
 
     VitrailError
     ├── UsageError         2   a wrong argument, setting or combination (also a ValueError)
     ├── DataError          3   images or labels that cannot be used (also a ValueError)
-    │   ├── NoPictureError     bytes of no format that is read
+    │   ├── NotAnImageError    bytes of no supported format
     │   └── TooLargeError      an image beyond a limit on its size or on what it unpacks to
     ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
     ├── ResourceError      5   no disk, memory or permission
     ├── DivergedError      6   training left the finite numbers and could not recover
     ├── WorkerError        7   a worker process died
-    ├── PartnerError       7   another process of the same training died, or does not answer
-    └── InterruptedRun   130   stopped by Ctrl-C (or 143, SIGTERM), saved, and how to go on
+    ├── PeerError          7   another process of the same training died, or does not answer
+    └── InterruptedRun   130   stopped by Ctrl-C (or 143, SIGTERM), saved, and how to resume
 
 A message says what happened, where, why it matters, and what to type. `cli.main` prints it as one sentence and
 returns the exit code; a traceback appears only with --debug.
@@ -20,12 +20,12 @@ from __future__ import annotations
 
 
 def escape_unprintable(text: str) -> str:
-    """Text without anything that a terminal would obey, such as the escape sequences in a hostile file's name."""
+    """Escape control characters, such as terminal escape sequences in a hostile file name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
 class VitrailError(Exception):
-    """Base of the family; carries the exit code of the command line."""
+    """Base class; carries the exit code of the command line."""
 
     exit_code = 1
 
@@ -43,7 +43,7 @@ class DataError(VitrailError, ValueError):
 
 
 class NotAnImageError(DataError):
-    """Bytes of no format that is read."""
+    """Bytes of no supported image format."""
 
 
 class TooLargeError(DataError):

@@ -1,13 +1,13 @@
-"""Seconds and bytes as people say them."""
+"""Human-readable durations, sizes and counts."""
 
 from __future__ import annotations
 
 MIN_TEST_IMAGES = 50
-"""Held-out images, below which an interval is wider than most differences that matter."""
+"""Held-out images below which confidence intervals are wider than most differences that matter."""
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""
+    """Format seconds: 42 s, 9 min 58 s, 3 h 20 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -16,12 +16,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes as people say them: 850 MB, 1.2 GB; a thousand thousand bytes are a megabyte."""
+    """Format bytes in decimal units: 850 MB, 1.2 GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 def format_flops(count: float) -> str:
-    """Operations as people say them: 9.2 GFLOP, 3.2 EFLOP."""
+    """Format a number of operations: 9.2 GFLOP, 3.2 EFLOP."""
     names = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP")
     power = 0
     while count >= 999.5 and power < len(names) - 1:
@@ -30,15 +30,12 @@ def format_flops(count: float) -> str:
 
 
 def format_short_duration(seconds: float) -> str:
-    """Seconds of which there may be few: 12.3 ms, 4.5 s, and from a minute on as `duration`."""
+    """Format seconds that may be few: 12.3 ms, 4.5 s, and from a minute on as `format_duration`."""
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
 
 
-# Counts in words.
-
-
 def format_count(count: int, thing: str) -> str:
-    """A number of things: 1 image, 2,000 images."""
+    """Format a count with its noun: 1 row, 2,000 rows."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -1,6 +1,6 @@
-"""What a model expects of a picture: `ImageSpec`, and the patch `Grid`.
+"""`ImageSpec`, how images are preprocessed for a model, and `Grid`, the patch grid.
 
-They lie on the lowest floor because data, checkpoints, prediction and export all speak them.
+They are on the lowest floor because data, checkpoints, prediction and export all use them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ImageSpec:
     interpolation: Interpolation = "bicubic"
     """Method of the resize."""
     antialias: bool = True
-    """Average over all pixels that a smaller picture's pixel covers; families that came from TensorFlow do not."""
+    """Average over all pixels that a smaller image's pixel covers; families that came from TensorFlow do not."""
     fit: ResizeMode = "squash"
     """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
     crop_fraction: float = 1.0
@@ -58,7 +58,7 @@ class ImageSpec:
     page: int = 0
     """Which page of a TIFF or frame of a DICOM file is read, from 1; 0 refuses files that have several."""
     max_pixels: int = MAX_PIXELS
-    """Larger pictures are refused before they are decoded."""
+    """Larger images are refused before they are decoded."""
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.channels) < 1:
@@ -91,5 +91,5 @@ class ImageSpec:
 
     @property
     def resize_size(self) -> tuple[int, int]:
-        """(height, width) that a picture must cover (crop) or has (squash) before the centre is cut out."""
+        """(height, width) that a resized image must cover (crop) or has (squash) before the centre crop."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)

@@ -1,1 +1,1 @@
-"""Speed and memory of a model on this machine, beside what the machine can do at most."""
+"""Benchmarks: throughput and memory of a model on this machine, with the machine's limits, and a cost model."""

@@ -1,1 +1,1 @@
-"""The command line: words in, exit codes out."""
+"""The command line interface."""

@@ -1,10 +1,10 @@
-"""The one strict way between frozen dataclasses and what people write: mappings, TOML files, `name=value` words.
+"""Strict reading and writing of settings: frozen dataclasses from mappings, TOML files and `name=value` arguments.
 
-Nothing is ignored: an unknown name, a wrong type and a missing value are each an error that names the setting, the
-place it came from, and what would be right. A field's docstring is its help line.
+Nothing is ignored: an unknown name, a wrong type and a missing value are errors that name the setting, its origin and
+the allowed values. A field's docstring is its help line.
 
-Kinds of field: bool, int, float, str, Path, Literal, tuple, another dataclass, and unions of them. A field that may
-be None has None as its default, because TOML has no way to write None: absent means None.
+Field types: bool, int, float, str, Path, Literal, tuple, another dataclass, and unions of them. A field that may be
+None must have None as its default, because TOML cannot express None: absent means None.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ class StreamingImageStore:
     Args:
         workers: decoding threads; with 0 a batch is decoded where it is waited for.
         cut: decode only what it cuts out of each image.
-        training: JPEGs may be decoded smaller, and single images may vanish; see `begin_readable`.
+        training: JPEGs may be decoded smaller, and single images may vanish; see `start_readable_batch`.
     """
 
     def __init__(

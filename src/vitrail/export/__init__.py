@@ -1,1 +1,1 @@
-"""From a trained model to one file that answers as it does, without Vitrail: proved before it is kept."""
+"""Export: a trained model as one ONNX or torch.export file that runs without Vitrail, verified before it is kept."""

@@ -1,1 +1,1 @@
-"""From a trained model and images to answers, the same behind every door."""
+"""Prediction: from a trained or exported model and images to predictions, one implementation for every interface."""

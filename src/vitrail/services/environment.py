@@ -1,4 +1,4 @@
-"""What a training would compute with on this machine: facts, their reasons, and the command that mends what is poor."""
+"""Facts about this machine for `vitrail doctor`, each with its reason and the command that improves it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
 class MachineFact(NamedTuple):
-    """One thing about the machine. `mend` is the command that improves it, or empty."""
+    """One fact about the machine. `mend` is the command that improves it, or empty."""
 
     name: str
     value: str
@@ -31,10 +31,10 @@ class MachineFact(NamedTuple):
 
 
 def examine_machine(device: str = "auto") -> list[MachineFact]:
-    """Every fact, in reading order.
+    """All facts, in the order of the printed table.
 
     Raises:
-        UsageError: a device that is not here.
+        UsageError: a missing device.
     """
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     choices = {
@@ -83,7 +83,7 @@ def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
 
 
 def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
-    """The rows of the measured table that hold here."""
+    """The rows of `OPEN_PATH_MAX_TOKENS` for this device."""
     here = device_capability(machine.device)
     rows = [
         (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.precision, gradients), 0)) for gradients in (True, False)

@@ -1,4 +1,4 @@
-"""How a trained model opens files, where that is no part of what it learnt: which page, and how large at most."""
+"""Options for opening image files with a trained model: page and size limit, which are no part of the model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ..errors import UsageError
 from ..spec import ImageSpec
 
 IMAGE_OPTIONS = ("image.page", "image.max_pixels")
-"""Fields that say how a file is opened, not what the model reads."""
+"""Fields of `ImageSpec` that may be changed for a trained model."""
 
 
 def override_image_options(spec: ImageSpec, changes: Mapping[str, str]) -> ImageSpec:
-    """The same images from files that are opened in another way.
+    """The specification with other options for opening files.
 
     Args:
         changes: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: any other name, for what an image means to the model was settled by its training.
+        UsageError: any other name: the other fields were fixed by the training.
     """
     for name in changes:
         if name not in IMAGE_OPTIONS:

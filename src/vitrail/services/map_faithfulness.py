@@ -1,4 +1,4 @@
-"""How true maps are: methods measured on the labelled images of a trained model, planted evidence among them."""
+"""Faithfulness of explanation methods, measured on labelled images or synthetic images with known evidence."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ..predict.predictor import Predictor
 from .evaluation import LabelledImages
 
 NUM_IMAGES = 100
-"""Images that are measured: each costs some 70 forward passes for every method, and as many for every baseline."""
+"""Images to measure: each costs about 70 forward passes for every method and every baseline."""
 NUM_PAIRS = 96
-"""Images with two classes, where the evidence is planted."""
+"""Synthetic images with two classes."""
 BATCH_SIZE = 64
 
 
@@ -38,17 +38,16 @@ def measure_faithfulness(
     num_randomized: int = NUM_SHUFFLED,
     seed: int = 0,
 ) -> FaithfulnessReport:
-    """Measure methods on the first so many images, with the model's own answers as what is explained.
+    """Measure methods on the first images, explaining the predicted classes.
 
-    On `planted` images the glyph's class is explained instead, and where its map lies is measured as well. Whole
-    groups are drawn for intervals where the source says which images belong together.
+    On images of the source `planted` the glyph's class is explained, and the location of its map is measured too.
+    Confidence intervals resample whole groups if the source has groups.
 
     Args:
-        num_randomized: images whose maps are made again for every part of the model that loses its weights; 0 for
-            none.
+        num_randomized: images for the model randomisation test; 0 for none.
 
     Raises:
-        UsageError: several models, another than a plain ViT, no outputs, or as `measure`.
+        UsageError: an ensemble, another model than a plain ViT, no outputs, or as the benchmark.
         DataError: an image cannot be read.
     """
     member = predictor.single_member()
@@ -82,10 +81,10 @@ def measure_faithfulness(
 
 
 def get_map_function(name: str) -> MapFunction:
-    """A method of `explain.methods` by its name, as it is measured: empty maps are counted, not refused.
+    """A method of `explain.methods` as a function for the benchmark, which counts empty maps instead of raising.
 
     Raises:
-        UsageError: there is no such method, or it cannot do without an option.
+        UsageError: an unknown method, or one that needs an option.
     """
     if name not in METHODS or "patch" in METHODS[name].option_names:
         known = ", ".join(each for each, method in METHODS.items() if "patch" not in method.option_names)
@@ -99,14 +98,14 @@ def get_map_function(name: str) -> MapFunction:
 
 
 def _predict_classes(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
-    """The output that is largest for each image."""
+    """Index of the largest output for each image."""
     with inference_mode(model):
         parts = [model(images[start : start + BATCH_SIZE]).argmax(1) for start in range(0, len(images), BATCH_SIZE)]
     return torch.cat(parts)
 
 
 def _find_synthetic_truth(labelled: LabelledImages, rows: NDArray[np.int64]) -> SyntheticImages | None:
-    """The truth about planted images, recognised by their pixels; None for any other images."""
+    """The ground truth of images of the source `planted`, recognised by their pixels; None for other images."""
     source = labelled.source
     if source.name != "planted" or not isinstance(source.images, np.ndarray):
         return None

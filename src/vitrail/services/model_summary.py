@@ -1,4 +1,4 @@
-"""What there is to say of a model's shape: images, tokens, parts and their parameters, as values and as text."""
+"""Summary of a model: images, tokens, parts with their parameters, numerics and licence, as values and as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUMMARY_PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "e
 
 
 def summarize_model(model_info: ModelInfo) -> dict[str, Any]:
-    """Sizes, tokens and parameters as plain values; nothing is allocated for a name."""
+    """Sizes, tokens and parameters as plain values, without allocating weights."""
     shape = model_info.config
     with torch.device("meta"):
         model = ViT(shape)
@@ -44,7 +44,7 @@ def summarize_model(model_info: ModelInfo) -> dict[str, Any]:
 
 
 def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str:
-    """The same for people."""
+    """The summary as a table for people."""
     shape, spec = model_info.config, model_info.spec
     rows, columns = facts["grid"]
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
@@ -75,7 +75,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
 
 
 def preview_model_input(model_info: ModelInfo, image_path: Path) -> UInt8[np.ndarray, "H W C"]:
-    """An image as the model sees it: its channels, its size, and zeros up to whole patches if it pads.
+    """An image as the model sees it: its channels and size, with zero padding to whole patches if the model pads.
 
     Raises:
         DataError: the image cannot be read.
@@ -111,11 +111,11 @@ def _describe_classes(classes: tuple[str, ...]) -> str:
     return f": {', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
 
 
-# What to know of weights that somebody else has trained: their numerics, where they come from, under which licence.
+# -- Provenance of foreign weights: numerics, origin and licence.
 
 
 def provenance_to_json(model_info: ModelInfo) -> dict[str, Any]:
-    """The same as plain values; what nobody has said is empty."""
+    """Numerics, origin and licence as plain values; empty if unknown."""
     shape = model_info.config
     return {
         "numerics": {
@@ -134,7 +134,7 @@ def provenance_to_json(model_info: ModelInfo) -> dict[str, Any]:
 
 
 def format_provenance(model_info: ModelInfo) -> list[str]:
-    """For people, one fact a line, in the columns of the table of a model's shape."""
+    """Numerics, origin and licence for people, one fact a line, aligned with the model summary."""
     shape = model_info.config
     order = "the final norm, then " if shape.final_norm else ""
     rows = [
@@ -154,9 +154,9 @@ def format_provenance(model_info: ModelInfo) -> list[str]:
 
 
 def format_licence(model_info: ModelInfo) -> str:
-    """Under which licence whose weights were published; empty where nobody says it.
+    """The licence of the published weights and their repository; empty if unknown.
 
-    A file cannot say whether it holds those weights, or others of the same kind that somebody trained anew.
+    A file does not tell whether it holds those weights or others of the same architecture that were trained anew.
     """
     whose = f" that {model_info.repository} published" if model_info.repository else ""
     return f"licence of the weights{whose}: {model_info.licence}" if model_info.licence else ""

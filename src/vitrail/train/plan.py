@@ -17,7 +17,7 @@ from ..evaluate.tta import TtaViews
 from ..model.config import ViTConfig
 from ..spec import Grid, ImageSpec
 
-# How to train, as values: budget, optimiser, schedule, patch dropout, augmentation. Every one depends on the step.
+# -- Section [recipe]: budget, optimiser, schedule, patch dropout, augmentation
 
 
 class ProgressiveStage(NamedTuple):
@@ -285,7 +285,7 @@ class Recipe:
         return self.steps * min(self.batch_size // self.repeated_augmentation, count) / count
 
 
-# How a training begins: from random values, or from a checkpoint whose features are probed first and then tuned.
+# -- Section [finetune]: random initial weights, or a checkpoint that is probed and then fine-tuned
 
 FinetuneMethod = Literal["probe", "full", "lora"]
 ChannelsPolicy = Literal["none", "sum", "mean", "tile"]
@@ -362,7 +362,7 @@ class FinetuneSettings:
         return self.weights != "none"
 
 
-# The plan's section [pretrain]: whether, how long and how the encoder learns from pictures without their labels.
+# -- Section [pretrain]: masked autoencoding without labels
 
 DECODER_HEAD_WIDTH = 32
 """Numbers per head of the decoder."""
@@ -429,7 +429,7 @@ class PretrainSettings:
         return min(max(1, round((1 - self.mask_ratio) * patches)), patches - 1)
 
 
-# The plan's section [distill]: whom the model follows beside the labels, and how far.
+# -- Section [distill]: the teacher and its part of the loss
 
 CNN_TEACHER = "cnn"
 
@@ -440,7 +440,7 @@ class DistillSettings:
 
     teacher: str = ""
     """Whom to follow: a run, a bundle or a weights file with the same outputs; cnn, a small network that is trained
-    first on the same pictures; with `kind` features any ViT that can be loaded; empty for nobody."""
+    first on the same pictures; with `kind` features any ViT that can be loaded; empty for none."""
     kind: Literal["logits", "features"] = "logits"
     """logits: its answers are in the loss; features: before the training the model learns to give its features."""
     alpha: float = 0.5
@@ -482,7 +482,7 @@ class DistillSettings:
         return self.is_enabled and (self.teacher == CNN_TEACHER or self.kind == "features")
 
 
-# What a person says about trackers: the [track] table of a plan.
+# -- Section [track]: experiment trackers
 
 TrackerName = Literal["tensorboard", "wandb", "mlflow", "trackio"]
 INSTALL_COMMANDS = {"tensorboard": "pip install 'vitrail[track]'"}
@@ -571,7 +571,7 @@ class Plan:
     track: TrackSettings = field(default_factory=TrackSettings)
 
 
-# The batch size for so many pictures.
+# -- Default batch size
 
 
 def suggest_batch_size(count: int) -> int:

@@ -93,7 +93,7 @@ class Convert(Command):
         return 0
 
     def _print_source(self, model_info: ModelInfo) -> None:
-        """What the model is, under which licence, and what its reader should know: said before anything is written."""
+        """Print what the model is, its licence and notes, before anything is written."""
         from ...services.model_summary import format_licence
 
         if model_info.audit is not None:

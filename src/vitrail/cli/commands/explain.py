@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_METHODS = ("relevance", "legrad", "grad-cam", "rollout")
-"""Methods whose truth is measured unless said; the others take many passes for each picture."""
+"""Methods measured by --faithfulness by default; the others take many forward passes for each image."""
 MAPS_MODE, FIGURE_FLAG = "maps", "--figure"
 UNUSED_WITH_FIGURE = dict.fromkeys(
     ("method", "class_", "heads", "patch", "window", "steps", "fill", "faithfulness", "skip_bad", "opacity"), MAPS_MODE
@@ -81,7 +81,7 @@ class Explain(Command):
     steps: int | None = None
     """For integrated: points on the way from the empty picture; by default as many as the gap asks for."""
     fill: Literal["mean", "black", "white", "drop"] | None = None
-    """For integrated and occlusion: what stands for nothing, the mean of the training pictures unless said; drop takes
+    """For integrated and occlusion: what stands for nothing, by default the mean of the training pictures; drop takes
     patches out of the sequence (occlusion)."""
     figure: (
         Literal[

@@ -64,11 +64,12 @@ def find_exact_duplicates(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]
 
 
 def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | None = None) -> DuplicatePairs:
-    """Pairs of near copies. The images should be different ones, none of them flat (`exact` and the dataset check's
-    measures come first); their number times itself is the work: 100,000 take seconds, a million some minutes.
+    """Find pairs of near duplicates among images without exact duplicates (`find_exact_duplicates`) and flat images.
+
+    The time grows with the square of their number: 100,000 take seconds, a million some minutes.
 
     Args:
-        until: a value of `time.monotonic` at which no further pairs are compared; the likeliest come first.
+        until: a value of `time.monotonic` after which no further pairs are compared; the most similar come first.
     """
     pairs = find_candidate_pairs(sketches)
     if not len(pairs):

@@ -106,7 +106,7 @@ class ColumnBuilder:
                 self._codes, self._numbers = [], _CellEncoder()
 
     def build(self) -> Sequence[Cell]:
-        """The whole column."""
+        """The complete column."""
         if self._texts:
             return ChunkedStrings(self._texts)
         codes = np.concatenate(self._codes) if self._codes else np.zeros(0, np.int32)

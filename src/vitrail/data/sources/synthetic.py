@@ -116,7 +116,7 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
 
 
 def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
-    """Draw images as `make_synthetic` does, with the glyph of a second class in place of the decoy.
+    """Draw images as `make_synthetic_images` does, with the glyph of a second class in place of the decoy.
 
     The twelve ordered pairs of classes cycle.
     """
@@ -156,7 +156,7 @@ def _make_glyph(distance: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 _ROWS, _COLUMNS = np.mgrid[0:GLYPH, 0:GLYPH] - (GLYPH - 1) / 2
 MIDDLE = np.hypot(_ROWS, _COLUMNS)
-"""Distance of each pixel of a glyph's box from its middle."""
+"""Distance of each pixel of a glyph's box from its centre."""
 GLYPHS = np.stack(
     [
         _make_glyph(np.minimum(np.abs(_ROWS - _COLUMNS), np.abs(_ROWS + _COLUMNS))),  # cross
@@ -168,9 +168,9 @@ GLYPHS = np.stack(
 """bool [4, 16, 16], in the order of CLASSES."""
 DECOY = _make_glyph(MIDDLE)  # a disc
 TAG_AT = (slice(1, 7), slice(1, 13))
-"""Rows and columns of the tag's field: within the border, at the upper left."""
+"""Rows and columns of the tag: inside the border, at the upper left."""
 TAGS = np.kron(np.array([[[1, 0, 0, 1]], [[0, 1, 1, 0]], [[1, 1, 0, 0]], [[0, 0, 1, 1]]]), np.ones((6, 3))).astype(bool)
-"""bool [4, 6, 12]: bars, half of the field bright in each."""
+"""bool [4, 6, 12]: bars, with half of the pixels bright in each."""
 
 
 def _draw_positions(draw: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
