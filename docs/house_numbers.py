@@ -19,7 +19,7 @@ import threading
 import tokenize
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -180,23 +180,35 @@ def list_lonely(small: set[str], imports: dict[str, list[Import]]) -> Lists:
 
 
 def list_cycles(imports: dict[str, list[Import]]) -> Lists:
-    """Cycles of files by all their imports, and of folders; every folder with files is a node, "." the package."""
+    """Cycles of files by all their imports, and of neighbours: the files and folders within one folder."""
     lists: Lists = {}
-    for kind in ("files", "folders"):
-        for which in ("without", "with"):
-            edges: dict[str, set[str]] = {}
-            for name, found in imports.items():
-                targets = {one.target for one in found if which == "with" or not one.typing}
-                node, *ends = [one if kind == "files" else str(Path(one).parent) for one in (name, *targets)]
-                edges.setdefault(node, set()).update(ends)
+    for which in ("without", "with"):
+        pairs = {
+            (name, one.target) for name, found in imports.items() for one in found if which == "with" or not one.typing
+        }
+        neighbours = {ends for pair in pairs if (ends := split_paths(*pair))}
+        for kind, edges in (("files", pairs), ("neighbours in a folder", neighbours)):
             cycles = find_cycles(edges)
             lists[f"cycles of {kind} {which} TYPE_CHECKING"] = [", ".join(cycle) for cycle in cycles]
             lists[f"  {kind} in them, {which}"] = [member for cycle in cycles for member in cycle]
     return lists
 
 
-def find_cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+def split_paths(name: str, target: str) -> tuple[str, str] | None:
+    """Where two paths part: train/fit.py and train/planning/memory.py give train/fit.py and train/planning."""
+    one, other = Path(name).parts, Path(target).parts
+    for depth, (mine, theirs) in enumerate(zip(one, other, strict=False), 1):
+        if mine != theirs:
+            ends = "/".join(one[:depth]), "/".join(other[:depth])
+            return None if any(end.endswith("__init__.py") for end in ends) else ends
+    return None
+
+
+def find_cycles(pairs: Collection[tuple[str, str]]) -> list[list[str]]:
     """The strongly connected components of more than one node."""
+    edges: dict[str, set[str]] = {node: set() for pair in pairs for node in pair}
+    for start, end in pairs:
+        edges[start].add(end)
     reached: dict[str, set[str]] = {start: set() for start in edges}
     for start, found in reached.items():
         waiting = [start]
