@@ -20,9 +20,9 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from making.cases import cases, validated
+from making.cases import cases, train_and_validate
 from making.paces import steps_of
-from making.records import RESULTS, Job, Results, Row, number, paired, spread
+from making.records import RESULTS, Job, Results, Row, number, paired_difference, spread
 
 Words = tuple[object, ...]
 
@@ -80,14 +80,14 @@ def main() -> None:
     name = f"ablation-{options.source}-{options.minutes:g}min"
     levers = (BASELINE, *options.levers)
     model = ("--model", f"vit_pico_patch{case.patch}_{case.size}")
-    plans = {lever: (*case.words, *model, *changed(lever, case.one_size)) for lever in levers}
+    plans = {lever: (*case.words, *model, *override_lever(lever, case.one_size)) for lever in levers}
     steps = steps_of(f"{name}-paces", plans, options.minutes)
     jobs: list[Job] = []
     for seed in options.seeds:
         for lever in levers:
             folder = options.folder / f"{name}-{lever.replace(',', '').replace(' ', '-')}-seed{seed}"
             words = (*plans[lever], *steps[lever], "--seed", seed, "--compute.threads", 1)
-            jobs.append(({"lever": lever, "seed": seed}, partial(validated, folder, *words)))
+            jobs.append(({"lever": lever, "seed": seed}, partial(train_and_validate, folder, *words)))
     results = Results(name)
     for row in results.side_by_side(jobs, options.stop_after):
         shown = f"{number(row, 'val_accuracy'):.4f}, {row['steps']:,} steps"
@@ -98,7 +98,7 @@ def main() -> None:
     print(table(compared))
 
 
-def changed(lever: str, one_size: Words) -> Words:
+def override_lever(lever: str, one_size: Words) -> Words:
     """What a lever changes of the plan's own choice, without smaller pictures unless it is about them."""
     words = LEVERS.get(lever, ())
     return words if "--recipe.progressive_until" in words else (*one_size, *words)
@@ -119,7 +119,7 @@ def comparison(rows: list[Row], one_size: Words) -> list[Row]:
         theirs = [number(base[seed], "val_accuracy") for seed in seeds]
         steps = spread(number(by_lever[lever][seed], "steps") for seed in seeds)["mean"]
         fields = " ".join(map(str, LEVERS.get(lever, one_size)))
-        worth = None if lever == BASELINE else paired(ours, theirs)
+        worth = None if lever == BASELINE else paired_difference(ours, theirs)
         found.append({"lever": lever, "changed": fields, "accuracy": spread(ours), "steps": steps, "worth": worth})
     return found
 

@@ -20,8 +20,8 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from making.cases import validated
-from making.records import Results, Row, number, spread, trained
+from making.cases import train_and_validate
+from making.records import Results, Row, number, spread, train_run
 
 from vitrail.model.flops import training_flops
 from vitrail.train.plan import Plan
@@ -49,23 +49,23 @@ def main() -> None:
         words = ("cifar10", "--data-root", options.data, "--minutes", options.minutes, "--seed", seed)
         words = (*words, "--data.val_fraction", fraction, *options.train)
         if options.hold_out:
-            row = validated(run, *words)
+            row = train_and_validate(run, *words)
             print(f"seed {seed}: {number(row, 'val_accuracy'):.4f} of the pictures held out", flush=True)
         else:
-            row = results.row({"seed": seed}, partial(recorded, run, *words))
+            row = results.row({"seed": seed}, partial(train_once, run, *words))
             took = f"{number(row, 'seconds'):.0f} s of {number(row, 'wall_seconds'):.0f} s"
             print(f"seed {seed}: {number(row, 'accuracy'):.4f}, {took}, {row['petaflop']} petaFLOP", flush=True)
     if not options.hold_out:
         found = spread(number(row, "accuracy") for row in results.rows)
         results.write({"mean_accuracy": found["mean"], "standard_deviation": found["standard_deviation"]})
         mean = float(found["mean"] or 0)
-        told = "met" if mean >= GOAL and options.minutes <= 1 else "missed"
-        print(f"mean of {found['n']}: {mean:.4f} in {options.minutes:g} min; the goal, {GOAL} in 1 min: {told}")
+        verdict = "met" if mean >= GOAL and options.minutes <= 1 else "missed"
+        print(f"mean of {found['n']}: {mean:.4f} in {options.minutes:g} min; the goal, {GOAL} in 1 min: {verdict}")
 
 
-def recorded(run: Path, *words: object) -> Row:
+def train_once(run: Path, *words: object) -> Row:
     """One training, and the operations that its steps asked for."""
-    row = trained(run, *words)
+    row = train_run(run, *words)
     return {**row, "petaflop": round(operations(RunFolder(run).read_plan()) / 1e15, 3)}
 
 

@@ -51,7 +51,7 @@ def main() -> None:
         both = [(cpu_seconds(whole), cpu_seconds(lean)) for _ in range(repeats)]
         seconds, by_onnx = [one for one, _ in both], [other for _, other in both]
         parts = [json.loads(answer([str(PARTS), str(bundle), str(picture)])) for _ in range(repeats)]
-        imports = imported(whole)
+        imports = import_seconds(whole)
     found = {
         "command": "python benchmarks/cold_start.py",
         "model": MODEL,
@@ -67,7 +67,7 @@ def main() -> None:
             "fastest": min(by_onnx),
             "slowest": max(by_onnx),
         },
-        "parts": listed(parts, statistics.median(seconds)),
+        "parts": summarize_parts(parts, statistics.median(seconds)),
         "imports": imports,
         "machine": describe_machine("cpu"),
     }
@@ -76,7 +76,7 @@ def main() -> None:
         (RESULTS / "cold-start.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def listed(parts: list[dict[str, float]], whole: float) -> dict[str, float]:
+def summarize_parts(parts: list[dict[str, float]], whole: float) -> dict[str, float]:
     """Medians of all parts, and what of the whole is in none of them."""
     found = {name: statistics.median(part[name] for part in parts) for name in parts[0]}
     return {**found, "the rest": whole - sum(found.values())}
@@ -94,13 +94,13 @@ def answer(words: list[str]) -> str:
     return subprocess.run([sys.executable, *words], check=True, capture_output=True, text=True).stdout
 
 
-def imported(words: list[str]) -> dict[str, float]:
+def import_seconds(words: list[str]) -> dict[str, float]:
     """Seconds of importing each library, without what it imports of others; the largest first."""
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-X", "importtime", *words], check=True, capture_output=True, text=True
     ).stderr
     found: Counter[str] = Counter()
-    for line in told.splitlines():
+    for line in output.splitlines():
         if not line.startswith("import time:") or "self [us]" in line:
             continue
         own, _, name = line.removeprefix("import time:").split("|")

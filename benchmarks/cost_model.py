@@ -51,7 +51,11 @@ def main() -> None:
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(foretold(*options.child[1:]) if options.child[0] == "foretell" else taken(*options.child[1:])))
+        print(
+            json.dumps(
+                predict_cost(*options.child[1:]) if options.child[0] == "foretell" else measure_cost(*options.child[1:])
+            )
+        )
         return
     with tempfile.TemporaryDirectory() as nowhere:
         folder = Path(nowhere) if options.quick else RESULTS
@@ -82,15 +86,15 @@ def child(*words: str) -> dict[str, float]:
     return found
 
 
-def foretold(name: str, batch: str, number_format: str, optimizer: str) -> dict[str, float]:
+def predict_cost(name: str, batch: str, number_format: str, optimizer: str) -> dict[str, float]:
     """By the code of `vitrail inspect --cost`."""
     from vitrail.services.cost import CostRequest, estimate_cost
     from vitrail.services.open_model import default_image_spec
 
     config = shape(name)
     said: dict[str, Any] = {"precision": number_format, "optimizer": optimizer}
-    asked = CostRequest(batch_size=int(batch), **said)
-    facts = estimate_cost(config, default_image_spec(config), asked)
+    request = CostRequest(batch_size=int(batch), **said)
+    facts = estimate_cost(config, default_image_spec(config), request)
     return {
         "step": facts["step"],
         "answers": int(batch) / facts["inference_rate"],
@@ -99,7 +103,7 @@ def foretold(name: str, batch: str, number_format: str, optimizer: str) -> dict[
     }
 
 
-def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str, float]:
+def measure_cost(name: str, batch: str, number_format: str, optimizer: str) -> dict[str, float]:
     """By the whole model; memory is what comes on top of the libraries."""
     from making.contestant import resident
 
@@ -169,9 +173,13 @@ def table(rows: list[Row]) -> str:
     for row in rows:
         cells = [row["model"], str(row["batch"]), row["number_format"], row["optimizer"]]
         for name in WHATS:
-            told, took = row["foretold"][name], row["taken"][name]
+            predicted, took = row["foretold"][name], row["taken"][name]
             unit = (1e-6, "MB") if "memory" in name else (1e3, "ms")
-            cells += [f"{told * unit[0]:,.0f} {unit[1]}", f"{took * unit[0]:,.0f}", f"{shares(row)[name] - 1:+.0%}"]
+            cells += [
+                f"{predicted * unit[0]:,.0f} {unit[1]}",
+                f"{took * unit[0]:,.0f}",
+                f"{shares(row)[name] - 1:+.0%}",
+            ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

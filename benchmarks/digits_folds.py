@@ -14,7 +14,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from making.records import Results, Row, number, spread, trained
+from making.records import Results, Row, number, spread, train_run
 
 FOLDS = 5
 
@@ -32,7 +32,7 @@ def main() -> None:
             run = options.folder / f"digits-{options.minutes:g}min-seed{seed}-fold{fold}"
             where = ["--folds", FOLDS, "--data.fold", fold, "--data.val_fraction", 0, "--seed", seed]
             key = {"minutes": options.minutes, "seed": seed, "fold": fold}
-            row = results.row(key, partial(trained, run, "digits", "--minutes", options.minutes, *where))
+            row = results.row(key, partial(train_run, run, "digits", "--minutes", options.minutes, *where))
             took = f"{number(row, 'seconds'):.0f} s of training, {number(row, 'wall_seconds'):.0f} s in all"
             print(f"seed {seed}, fold {fold}: {number(row, 'accuracy'):.4f}, {took}", flush=True)
     results.write({"summary": summary(results.rows)})

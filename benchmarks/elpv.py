@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from making.records import Results, Row, number, spread, trained
+from making.records import Results, Row, number, spread, train_run
 from sklearn.metrics import roc_auc_score
 
 FOLDS = 5
@@ -99,7 +99,7 @@ def main() -> None:
             words = [*source_words(tables, way, options.data), "--minutes", minutes, "--seed", options.seed]
             words += ["--folds", FOLDS, "--data.fold", fold, *way_words(way, options.dinov2)]
             key = {"way": way, "minutes": minutes, "seed": options.seed, "fold": fold}
-            row = results.row(key, partial(measured, way, run, words))
+            row = results.row(key, partial(train_and_measure, way, run, words))
             shown = ", ".join(f"{name} {number(row, name):.4f}" for name in FIGURES[WAYS[way].task] if name in row)
             print(f"{way}, fold {fold}: {shown}; {number(row, 'wall_seconds'):.0f} s in all", flush=True)
     results.write({"summary": summary(results.rows)})
@@ -148,8 +148,8 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
     """How the pictures of a way are read."""
     task = WAYS[way].task
     targets = ",".join(TARGETS[task])
-    asked = ["--task", task if task in ("labels", "number") else "classes", "--data.targets", targets]
-    return [tables[task], "--data-root", data, *asked, "--data.strata", "stratum"]
+    options = ["--task", task if task in ("labels", "number") else "classes", "--data.targets", targets]
+    return [tables[task], "--data-root", data, *options, "--data.strata", "stratum"]
 
 
 def way_words(way: str, dinov2: Path | None) -> list[object]:
@@ -161,9 +161,9 @@ def way_words(way: str, dinov2: Path | None) -> list[object]:
     return ["--weights", "none", *more.get(way, [])]
 
 
-def measured(way: str, run: Path, words: list[object]) -> Row:
+def train_and_measure(way: str, run: Path, words: list[object]) -> Row:
     """Train, if need be, and read the figures; a predicted chance is judged as an answer about the defect too."""
-    row = trained(run, *words)
+    row = train_run(run, *words)
     if way != "number":
         return row
     with (run / "predictions" / "test.csv").open(newline="", encoding="utf-8") as file:

@@ -48,7 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.alone:
-        print(json.dumps(measured(*options.alone)))
+        print(json.dumps(measure_methods(*options.alone)))
         return
     todo = [(BASE, method) for method in (FORWARD, *METHODS)]
     todo += [(LARGE, FORWARD), (LARGE, "relevance")] if options.large else []
@@ -72,22 +72,22 @@ def in_own_process(name: str, method: str, threads: int) -> dict[str, object]:
     return json.loads(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
 
 
-def measured(name: str, method: str) -> dict[str, object]:
+def measure_methods(name: str, method: str) -> dict[str, object]:
     """Medians of forward pass and map, turn by turn, and the highest memory of this process."""
     model = create_model(config_of(name), seed=0).eval()
     images = torch.randn(1, 3, *model.config.image_size, generator=torch.Generator().manual_seed(0))
-    asked = MethodOptions(patch=1) if method == "similarity" else MethodOptions()
+    options_of = MethodOptions(patch=1) if method == "similarity" else MethodOptions()
 
-    def mapped() -> None:
+    def explain_batch() -> None:
         if method == FORWARD:
             forward(model, images)
         else:
-            explain_images(model, images, method, options=asked)
+            explain_images(model, images, method, options=options_of)
 
     repeats = 1 if method in FEW or name == LARGE else REPEATS
     forward(model, images)
-    mapped()
-    pairs = [(seconds(lambda: forward(model, images)), seconds(mapped)) for _ in range(repeats)]
+    explain_batch()
+    pairs = [(seconds(lambda: forward(model, images)), seconds(explain_batch)) for _ in range(repeats)]
     passes, maps = (statistics.median(column) for column in zip(*pairs, strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     return {

@@ -50,14 +50,16 @@ def main() -> None:
     run = vitrail.open(options.run)
     facts = {"accuracy": run.evaluate().accuracy, "pictures_at_size": AT_SIZE, "pictures_resized": RESIZED}
     with tempfile.TemporaryDirectory() as name:
-        rows = {to: compared(run, opened(run.export(to, Path(name) / to))) for to, opened in CLASSIFIERS.items()}
+        rows = {
+            to: compare_with_library(run, opened(run.export(to, Path(name) / to))) for to, opened in CLASSIFIERS.items()
+        }
     for to, row in rows.items():
         print(f"{to}: logits differ by at most {row['largest_difference']:.2g}; ", end="")
         print(f"equal answers on {row['equal_answers']:.1%} of {RESIZED} resized pictures")
     RESULT.write_text(json.dumps({**facts, "libraries": rows}, indent=1) + "\n")
 
 
-def compared(run: vitrail.Run, other: Classifier) -> dict[str, object]:
+def compare_with_library(run: vitrail.Run, other: Classifier) -> dict[str, object]:
     """Both comparisons with one library; every picture that is answered otherwise is listed."""
     found = find_model(str(run.path))
     predictor = Predictor([PredictorMember(model=found.model, spec=found.spec, classes=found.classes)])

@@ -90,8 +90,8 @@ def answerers(member: PredictorMember, pictures: np.ndarray, folder: Path) -> di
     quantize.quantize_onnx(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
     return {
         "PyTorch float32": eager(member),
-        "predict float32": predicted(member),
-        "predict bf16": predicted(replace(member, number_format="bfloat16")),
+        "predict float32": predict_with_run(member),
+        "predict bf16": predict_with_run(replace(member, number_format="bfloat16")),
         "pt2 float32": write_and_reopen(member, "pt2", folder / "float32.pt2", resize=False).run,
         "pt2 bf16": write_and_reopen(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
         "ONNX float32": whole.run,
@@ -109,7 +109,7 @@ def eager(member: PredictorMember) -> Callable[[np.ndarray], object]:
     return logits
 
 
-def predicted(member: PredictorMember) -> Callable[[np.ndarray], object]:
+def predict_with_run(member: PredictorMember) -> Callable[[np.ndarray], object]:
     """The model as `vitrail predict` asks it."""
     return lambda images: member.compute_outputs(to_batch_tensor(images), torch.device("cpu"))
 

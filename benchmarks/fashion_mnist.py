@@ -14,7 +14,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from making.records import Results, Row, number, spread, trained
+from making.records import Results, Row, number, spread, train_run
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def folder_of(folder: Path, minutes: float, seed: int) -> Path:
 def run(folder: Path, minutes: float, seed: int) -> Row:
     """One training with the plan's own choices; its checkpoints are kept for a curve."""
     words = ("fashion-mnist", "--minutes", minutes, "--seed", seed)
-    return trained(folder_of(folder, minutes, seed), *words, history=True)
+    return train_run(folder_of(folder, minutes, seed), *words, history=True)
 
 
 def summary(rows: list[Row]) -> Row:

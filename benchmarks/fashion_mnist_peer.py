@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from fashion_mnist import folder_of, run
 from making.full_size import declare_torchvision
-from making.records import Results, Row, commit, number, seconds_at, trained
+from making.records import Results, Row, commit, number, seconds_at, train_run
 from torch import Tensor, nn
 
 from vitrail.data.loader import ImageStore, iter_batches
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser.parse_args()
     declare_torchvision()  # once, before timm imports it
     results = Results(f"peer-fashion-mnist-{options.minutes:g}min")
-    case = cache(partial(begun, options.folder, options.minutes, options.seed))
+    case = cache(partial(peer_case, options.folder, options.minutes, options.seed))
     for rate in RATES:
         key = {"who": "peer's trial", "seed": options.seed, "rate": rate}
         row = results.row(key, lambda rate=rate: trial(case(), options.trial_minutes, rate))
@@ -75,8 +75,8 @@ def main() -> None:
     ours = folder_of(options.folder, options.minutes, options.seed)
     whole = results.row({"who": "ours", "seed": options.seed}, lambda: measured_ours(case(), ours))
     fewer = options.minutes / SHORTER
-    asked = {"who": "ours, in fewer minutes", "seed": options.seed, "minutes": fewer}
-    short = results.row(asked, lambda: shorter(case(), options.folder, fewer))
+    key = {"who": "ours, in fewer minutes", "seed": options.seed, "minutes": fewer}
+    short = results.row(key, lambda: shorter(case(), options.folder, fewer))
     found = comparison(whole, short, peer)
     print(found)
     results.write(found)
@@ -102,7 +102,7 @@ class Case:
         return cls(plan, dataset, train, dataset.load_images("test", plan.image, workers))
 
 
-def begun(folder: Path, minutes: float, seed: int) -> Case:
+def peer_case(folder: Path, minutes: float, seed: int) -> Case:
     """The case after our run, which is made if it is not there."""
     run(folder, minutes, seed)
     return Case.of(folder_of(folder, minutes, seed))
@@ -195,7 +195,7 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
     facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch_size}
     views = case.plan.recipe.views
     seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.num_views}
-    return {**ended(curve), **seen, **facts, **sizes(model)}
+    return {**curve_with_end(curve), **seen, **facts, **sizes(model)}
 
 
 def measured_ours(case: Case, ours: Path) -> Row:
@@ -210,14 +210,14 @@ def measured_ours(case: Case, ours: Path) -> Row:
         at = seconds(int(folder.name.removeprefix("step-")))
         curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.views)])
     facts = {"views": plan.recipe.views.num_views, "steps": plan.recipe.steps, "batch": plan.recipe.batch_size}
-    return {**ended(curve), **facts, **sizes(model)}
+    return {**curve_with_end(curve), **facts, **sizes(model)}
 
 
 def shorter(case: Case, folder: Path, minutes: float) -> Row:
     """Our run of fewer minutes with the model of the longer one; the plan alone might take a smaller."""
     words = ("--minutes", minutes, "--seed", case.plan.seed, "--model", case.plan.model_name)
     run_folder = folder / f"peer-fashion-mnist-{minutes:g}min-seed{case.plan.seed}"
-    return trained(run_folder, "fashion-mnist", *words)
+    return train_run(run_folder, "fashion-mnist", *words)
 
 
 def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: TtaViews) -> float:
@@ -228,7 +228,7 @@ def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, vie
     return float((answers == case.dataset.targets(split)).mean())
 
 
-def ended(curve: list[list[float]]) -> Row:
+def curve_with_end(curve: list[list[float]]) -> Row:
     """A curve and where it ends."""
     return {"accuracy": curve[-1][1], "seconds": curve[-1][0], "curve": curve}
 
@@ -242,14 +242,14 @@ def sizes(model: nn.Module) -> Row:
     }
 
 
-def reached(curve: list[list[float]], goal: float) -> float | None:
+def seconds_to_reach(curve: list[list[float]], goal: float) -> float | None:
     """The seconds of the first checkpoint that is at least this good."""
     return next((seconds for seconds, value in curve if value >= goal), None)
 
 
 def comparison(ours: Row, short: Row, peer: Row) -> Row:
     """When ours has the peer's last accuracy, and our run of fewer minutes: both as shares of the peer's time too."""
-    seconds, whole = reached(ours["curve"], number(peer, "accuracy")), number(peer, "seconds")
+    seconds, whole = seconds_to_reach(ours["curve"], number(peer, "accuracy")), number(peer, "seconds")
     fewer = number(short, "seconds")
     way = {"ours_reaches_it_after": seconds, "share": None if seconds is None else seconds / whole}
     beside = {"short": short["accuracy"], "short_seconds": fewer, "short_share": fewer / whole}

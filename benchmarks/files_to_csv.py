@@ -59,7 +59,7 @@ def main() -> None:
         results = Results("end-to-end", Path(nowhere) if options.quick else RESULTS)
         for size in [options.only] if options.only else SIZES:
             every_way(results, folder, size, count, rounds, until)
-        found = {size: compared(results.rows, size) for size in SIZES}
+        found = {size: compare_speeds(results.rows, size) for size in SIZES}
         results.write({"command": "python benchmarks/files_to_csv.py", "model": MODEL, "compared": found})
     for size, each in found.items():
         tell(size, results.rows, each)
@@ -82,11 +82,13 @@ def every_way(results: Results, folder: Path, size: str, count: int, rounds: int
                 continue
             if name not in warm:
                 warm.add(name)
-                measured(short[name](folder / "answers.csv"), folder / "answers.csv", name, 16)
-            results.row(key, partial(measured, ways[name](folder / "answers.csv"), folder / "answers.csv", name, count))
+                measure_process(short[name](folder / "answers.csv"), folder / "answers.csv", name, 16)
+            results.row(
+                key, partial(measure_process, ways[name](folder / "answers.csv"), folder / "answers.csv", name, count)
+            )
 
 
-def measured(words: list[str], out: Path, name: str, count: int) -> Row:
+def measure_process(words: list[str], out: Path, name: str, count: int) -> Row:
     """Seconds of one process from its start to its last row; a failure keeps its last words instead of seconds."""
     out.unlink(missing_ok=True)
     load, began = os.getloadavg()[0], time.perf_counter()
@@ -109,7 +111,7 @@ def medians(rows: list[Row], size: str) -> dict[str, float]:
     return {name: statistics.median(taken) for name, taken in found.items()}
 
 
-def compared(rows: list[Row], size: str) -> dict[str, dict[str, object]]:
+def compare_speeds(rows: list[Row], size: str) -> dict[str, dict[str, object]]:
     """How many times as fast ours is, what is required, and whether it is; only what has figures on both sides."""
     found = ratios(medians(rows, size))
     wanted = {name: GOALS[size]["defaults" if name == "defaults" else "best"] for name in found}

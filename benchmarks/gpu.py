@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from making.gpu_peer import compared
+from making.gpu_peer import compare_with_timm
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.random_crop import RandomResizedCrop
@@ -63,7 +63,7 @@ def main() -> None:
         raise SystemExit("There is no GPU that torch can use here. --dry-run tries the code without one.")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = []
-    for row in measured(device, dry):
+    for row in measure_all(device, dry):
         rows.append(row)
         print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     if not dry:
@@ -77,7 +77,7 @@ def main() -> None:
         print(f"written to {path}")
 
 
-def measured(device: str, dry: bool) -> Iterator[dict[str, object]]:
+def measure_all(device: str, dry: bool) -> Iterator[dict[str, object]]:
     """Right first, then fast."""
     yield {"row": "resident pictures: device and processor agree", "passed": same_pictures(device)}
     formats = ("float32", "bfloat16", "float16") if device == "cuda" else ("float32", "bfloat16")
@@ -91,7 +91,7 @@ def measured(device: str, dry: bool) -> Iterator[dict[str, object]]:
             yield training(f"train {large[0]}", large, device, optimizer, compiled, dry)
     yield answering(large, device, dry)
     if importlib.util.find_spec("timm"):
-        yield from compared(plan(large, device, "bfloat16", compiled=not dry), ANSWERED, device, dry)
+        yield from compare_with_timm(plan(large, device, "bfloat16", compiled=not dry), ANSWERED, device, dry)
     else:
         yield {"row": "timm is not installed, so there is nothing beside ours"}
     for compiled in (False,) if dry else (False, True):
@@ -103,12 +103,12 @@ def verdicts(rows: list[dict[str, object]]) -> Iterator[str]:
     """Each goal, the best figure found for it, and whether that is enough."""
     for begins, name, goal in GOALS:
         found = [float(str(row[name])) for row in rows if str(row["row"]).startswith(begins) and name in row]
-        reached = shown(max(found)) if found else "not measured"
-        told = "" if not found else ": met" if max(found) >= goal else ": missed"
-        yield f"goal {begins.rstrip(',')}, {name} {shown(goal)}: {reached}{told}"
+        reached = format_value(max(found)) if found else "not measured"
+        verdict = "" if not found else ": met" if max(found) >= goal else ": missed"
+        yield f"goal {begins.rstrip(',')}, {name} {format_value(goal)}: {reached}{verdict}"
 
 
-def shown(figure: float) -> str:
+def format_value(figure: float) -> str:
     """A rate in whole pictures, a ratio with two digits."""
     return f"{figure:,.0f}" if figure >= 10 else f"{figure:.2f}"
 
@@ -123,12 +123,14 @@ def training(
     where: str = "device",
 ) -> dict[str, object]:
     """Pictures a second of the real loop, in bfloat16, and the share of the model's arithmetic in a second."""
-    asked = plan(shape, device, "bfloat16", optimizer=optimizer, compiled=compiled)
-    held = pictures(asked, shape[3])
+    trained_plan = plan(shape, device, "bfloat16", optimizer=optimizer, compiled=compiled)
+    held = pictures(trained_plan, shape[3])
     if where == "processor":
         held = _OnProcessor(held)
     targets = np.arange(shape[3]) % shape[1]
-    steps = train_steps(build_train_state(create_model(asked.model, 0), asked), held, targets, asked)
+    steps = train_steps(
+        build_train_state(create_model(trained_plan.model, 0), trained_plan), held, targets, trained_plan
+    )
     warm, counted = (2, 4) if dry else (WARM_UP, MEASURED)
     began = time.perf_counter()
     for _ in range(warm):
@@ -139,23 +141,23 @@ def training(
     rate = shape[2] / seconds
     return {
         "row": row, "optimizer": optimizer, "compiled": compiled, "images/s": round(rate, 1),
-        "ms a step": round(1000 * seconds, 2), "TFLOP/s": round(3 * rate * flops(asked.model) / 1e12, 1),
+        "ms a step": round(1000 * seconds, 2), "TFLOP/s": round(3 * rate * flops(trained_plan.model) / 1e12, 1),
         "warm-up s": round(first, 1), "GiB": memory(device),
     }  # fmt: skip
 
 
 def answering(shape: tuple[str, int, int, int], device: str, dry: bool) -> dict[str, object]:
     """Pictures a second of `evaluate.collect`, in bfloat16."""
-    asked = plan(shape, device, "bfloat16")
-    held = pictures(asked, shape[3])
-    model = create_model(asked.model, 0).to(device)
+    trained_plan = plan(shape, device, "bfloat16")
+    held = pictures(trained_plan, shape[3])
+    model = create_model(trained_plan.model, 0).to(device)
     seconds = []
     for _ in range(2 if dry else 4):
         began = time.perf_counter()
-        run_inference(model, held, held.indices, asked.image, shape[2], device, "bfloat16")
+        run_inference(model, held, held.indices, trained_plan.image, shape[2], device, "bfloat16")
         seconds.append(time.perf_counter() - began)
     rate = shape[3] / min(seconds)
-    tera = rate * flops(asked.model) / 1e12
+    tera = rate * flops(trained_plan.model) / 1e12
     return {"row": f"answer {shape[0]}", "images/s": round(rate, 1), "TFLOP/s": round(tera, 1), "GiB": memory(device)}
 
 
@@ -163,12 +165,12 @@ def agreement(device: str, number_format: str) -> dict[str, object]:
     """The loss of twenty steps on the device beside those of the processor, from the same start."""
     found = []
     for where, kind in (("cpu", "float32"), (device, number_format)):
-        asked = plan(TINY, where, kind, optimizer="adamw")
+        trained_plan = plan(TINY, where, kind, optimizer="adamw")
         steps = train_steps(
-            build_train_state(create_model(asked.model, 0), asked),
-            pictures(asked, TINY[3]),
+            build_train_state(create_model(trained_plan.model, 0), trained_plan),
+            pictures(trained_plan, TINY[3]),
             np.arange(TINY[3]) % TINY[1],
-            asked,
+            trained_plan,
         )
         found.append([next(steps).loss for _ in range(20)])
         steps.close()
@@ -206,9 +208,9 @@ def plan(
     return Plan(model=model, image=image, recipe=recipe, compute=compute)
 
 
-def pictures(asked: Plan, count: int) -> InMemoryImageStore:
+def pictures(trained_plan: Plan, count: int) -> InMemoryImageStore:
     """Noise, decoded."""
-    shape = (count, asked.image.channels, *asked.image.size)
+    shape = (count, trained_plan.image.channels, *trained_plan.image.size)
     return InMemoryImageStore(
         torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     )

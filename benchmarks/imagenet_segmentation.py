@@ -42,14 +42,14 @@ def main() -> None:
         print("Left out: the pictures and masks of ImageNet-Segmentation are not here (see --help).")
         return
     found = find_model(options.model)
-    pairs = matched(options.pictures, options.masks)
+    pairs = match_masks(options.pictures, options.masks)
     print(f"{len(pairs):,} pictures\n{'method':11} {'accuracy':>8} {'mAP':>6} {'mIoU':>6}")
     for method in options.methods.split(","):
-        one = merge_segmentation_scores(list(measured(found, pairs, method)))
+        one = merge_segmentation_scores(list(measure_batches(found, pairs, method)))
         print(f"{method:11} {one.accuracy:8.2%} {one.mean_average_precision:6.2%} {one.mean_iou:6.2%}", flush=True)
 
 
-def matched(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
+def match_masks(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
     """Pictures with their masks, by name."""
     by_name = {path.stem: path for path in sorted(masks.iterdir())}
     pairs = [(path, by_name[path.stem]) for path in sorted(pictures.iterdir()) if path.stem in by_name]
@@ -58,7 +58,7 @@ def matched(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def measured(found: ModelInfo, pairs: list[tuple[Path, Path]], method: str) -> Iterator[SegmentationScores]:
+def measure_batches(found: ModelInfo, pairs: list[tuple[Path, Path]], method: str) -> Iterator[SegmentationScores]:
     """A batch after another."""
     spec = replace(found.spec, fit="squash", crop_fraction=1.0)
     for first in range(0, len(pairs), BATCH):

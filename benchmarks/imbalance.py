@@ -19,7 +19,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from making.records import Results, Row, number, paired
+from making.records import Results, Row, number, paired_difference
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.open import open_source
@@ -65,7 +65,7 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
     pool = source.splits["train"]
     shuffled = pool[permutation(seed, "held out", 0, len(pool))]
     held_out = np.sort(shuffled[:HELD_OUT])
-    rows = imbalanced(source.targets, shuffled[HELD_OUT:], largest, ratio, seed)
+    rows = imbalanced_rows(source.targets, shuffled[HELD_OUT:], largest, ratio, seed)
     recipe = Recipe(
         steps=steps,
         batch_size=64,
@@ -91,7 +91,7 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
     return {**figures(answers, source.targets[held_out], counts), "seconds": round(time.perf_counter() - began, 1)}
 
 
-def imbalanced(targets: np.ndarray, pool: np.ndarray, largest: int, ratio: float, seed: int) -> np.ndarray:
+def imbalanced_rows(targets: np.ndarray, pool: np.ndarray, largest: int, ratio: float, seed: int) -> np.ndarray:
     """Rows of the pool, sorted: from each class fewer by the same factor than from the one before it."""
     classes = np.unique(targets)
     order = classes[permutation(seed, "which class is rare", 0, len(classes))]
@@ -132,7 +132,7 @@ def comparisons(rows: list[Row]) -> list[Row]:
             for name in ("balanced_accuracy", "accuracy"):
                 pairs = [[number(by_kind[which][seed], name) for seed in seeds] for which in (kind, "none")]
                 if seeds:
-                    found.append({**case, "weights": kind, "figure": name, **paired(*pairs)})
+                    found.append({**case, "weights": kind, "figure": name, **paired_difference(*pairs)})
     return found
 
 

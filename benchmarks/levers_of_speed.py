@@ -59,14 +59,14 @@ def main() -> None:
     quick = parser.parse_args().quick
     rows = []
     for lever in levers(*(QUICK, QUICK) if quick else (WIDE, SMALL)):
-        rows.append(timed(lever, 1 if quick else ROUNDS, 0.0 if quick else 0.3))
-        print(told(rows[-1]), flush=True)
+        rows.append(time_both(lever, 1 if quick else ROUNDS, 0.0 if quick else 0.3))
+        print(format_row(rows[-1]), flush=True)
     if not quick:
         text = json.dumps({"machine": measure.describe_machine("cpu"), "rounds": ROUNDS, "rows": rows}, indent=1)
         (RESULTS / "levers-of-speed.json").write_text(text + "\n", encoding="utf-8")
 
 
-def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
+def time_both(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     """Milliseconds of both, medians over interleaved rounds."""
     clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, min_seconds=least)
     for _ in (*clock.warm_up(), *clock.time_rounds(rounds)):
@@ -79,7 +79,7 @@ def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     }  # fmt: skip
 
 
-def told(row: dict[str, object]) -> str:
+def format_row(row: dict[str, object]) -> str:
     """A row as a line."""
     kept = "kept" if row["kept"] else "not kept"
     return (
@@ -113,7 +113,7 @@ def levers(wide: Shape, small: Shape) -> Iterator[Lever]:
     for of in (wide, small):
         yield Lever("one kernel for AdamW", of, *adamw(config_from_name(of[0])), True)
         yield Lever("Muon takes matrices of a shape at once", of, *muon(config_from_name(of[0])), True)
-    yield Lever("patches dropped before they are embedded", small, *dropped(small), True)
+    yield Lever("patches dropped before they are embedded", small, *patch_dropout_cases(small), True)
 
 
 def pictures(config: ViTConfig, batch: int) -> Tensor:
@@ -214,7 +214,7 @@ def _stepping(model: ViT, fused: bool | None) -> BenchmarkJob:
     return torch.optim.AdamW(model.parameters(), lr=1e-6, fused=fused).step
 
 
-def dropped(shape: Shape) -> tuple[BenchmarkJob, BenchmarkJob]:
+def patch_dropout_cases(shape: Shape) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Training steps with half the patches: left out before the projection, and after it."""
     config = config_from_name(shape[0])
     images = pictures(config, shape[1])

@@ -66,8 +66,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             make_files(Path(folder), name, max(BATCH, count // 6) if options.quick else count)
             for workers in (1, 2):
-                rows += measured(name, workers, photograph_loaders(Path(folder), workers), repeats, limit(Path(folder)))
-    rows += measured("fashion-mnist", 0, fashion_loaders(options.quick), repeats, None)
+                rows += measure_loaders(
+                    name, workers, photograph_loaders(Path(folder), workers), repeats, limit(Path(folder))
+                )
+    rows += measure_loaders("fashion-mnist", 0, fashion_loaders(options.quick), repeats, None)
     if options.quick:
         return
     RESULTS.mkdir(exist_ok=True)
@@ -78,16 +80,16 @@ def main() -> None:
 BEYOND = "torchvision on tensors"  # its documentation's own best, shown beside what the goal names
 
 
-def measured(
+def measure_loaders(
     case: str, workers: int, loaders: dict[str, Pass], repeats: int, most: float | None
 ) -> list[dict[str, object]]:
     """A row a loader; each has gone through the data once before, which also starts its workers."""
     for begin in loaders.values():
-        timed(begin)
+        time_pass(begin)
     rates: dict[str, list[float]] = {name: [] for name in loaders}
     for _ in range(repeats):
         for name, begin in loaders.items():
-            rates[name].append(timed(begin))
+            rates[name].append(time_pass(begin))
     medians = {name: statistics.median(found) for name, found in rates.items()}
     best = max(rate for name, rate in medians.items() if name not in ("vitrail", BEYOND))
     goal = f"; goal {GOALS[case]:g} times the better of the others" if case in GOALS else ""
@@ -111,7 +113,7 @@ def measured(
     ]
 
 
-def timed(begin: Pass) -> float:
+def time_pass(begin: Pass) -> float:
     """Pictures per second of one pass, from its begin to its last batch."""
     began, count = time.perf_counter(), 0
     batches = begin()

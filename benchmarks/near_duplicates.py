@@ -46,7 +46,7 @@ def main() -> None:
     sets: dict[str, Iterator[np.ndarray]] = dict(zip(GENERATED, made, strict=True))
     if options.folder is not None:
         sets[options.folder.name] = of_folder(options.folder)
-    rows = [measured(name, list(pictures), name in GENERATED) for name, pictures in sets.items()]
+    rows = [measure_recall(name, list(pictures), name in GENERATED) for name, pictures in sets.items()]
     result: dict[str, object] = {
         "machine": cpu_name(),
         "thresholds": {
@@ -63,7 +63,7 @@ def main() -> None:
     print(f"written to {RESULT}")
 
 
-def measured(name: str, originals: list[np.ndarray], all_known: bool) -> dict[str, object]:
+def measure_recall(name: str, originals: list[np.ndarray], all_known: bool) -> dict[str, object]:
     """Plant, search, count. A folder of real pictures may hold copies of its own, so what is found beside the planted
     ones is counted there and called wrong only where every picture is known."""
     kinds = list(COPIES)
@@ -88,8 +88,8 @@ def measured(name: str, originals: list[np.ndarray], all_known: bool) -> dict[st
         "seconds": round(seconds, 2),
         **margins(sketches, planted),
     }
-    told = "  ".join(f"{kind} {share:.1%}" for kind, share in recall.items())
-    print(f"{name:<12} {len(sketches):>6} pictures  found {row['recall']:.2%} ({told})")
+    shares = "  ".join(f"{kind} {share:.1%}" for kind, share in recall.items())
+    print(f"{name:<12} {len(sketches):>6} pictures  found {row['recall']:.2%} ({shares})")
     kind = "wrong" if all_known else "not planted"
     print(f"{'':<12} {kind} {len(wrong)} = {len(wrong) / len(sketches):.3%} of pictures  {seconds:.1f} s")
     print(f"{'':<12} likeness of planted pairs {row['planted_alike']}, of others {row['others_alike']}", flush=True)
@@ -205,7 +205,7 @@ def of_folder(folder: Path) -> Iterator[np.ndarray]:
                 yield values
 
 
-def resized(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def resize_randomly(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """To between half and one and a half of its size, but not below 64 pixels."""
     least = 64 / min(values.shape[:2])
     factor = max(least, generator.uniform(0.5, 1.5))
@@ -220,7 +220,7 @@ def as_jpeg(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     return np.asarray(Image.open(data))
 
 
-def cropped(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+def crop_edges(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """2 % less at each of the four ends."""
     down, across = (max(1, round(0.02 * side)) for side in values.shape[:2])
     return np.ascontiguousarray(values[down:-down, across:-across])
@@ -236,7 +236,7 @@ def cropped_at_a_corner(values: np.ndarray, generator: np.random.Generator) -> n
 
 def cropped_resized_jpeg(values: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """All three."""
-    return as_jpeg(resized(cropped(values, generator), generator), generator)
+    return as_jpeg(resize_randomly(crop_edges(values, generator), generator), generator)
 
 
 def _image(values: np.ndarray) -> Image.Image:
@@ -248,9 +248,9 @@ def _share(found: list[bool]) -> float:
 
 
 COPIES: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
-    "resized": resized,
+    "resized": resize_randomly,
     "jpeg 75": as_jpeg,
-    "crop 2 %": cropped,
+    "crop 2 %": crop_edges,
     "corner 2 %": cropped_at_a_corner,
     "all three": cropped_resized_jpeg,
 }

@@ -86,7 +86,7 @@ def main() -> None:
                 break
             key = {"cell": cell.name, "threads": options.threads}
             rounds, seconds = (2, 0.0) if options.quick else (ROUNDS, SECONDS)
-            tell(results.row(key, partial(measured, cell, options.threads, rounds, seconds)))
+            tell(results.row(key, partial(measure_cell, cell, options.threads, rounds, seconds)))
         results.rows.sort(key=place)  # those measured again stand where they stood
         here = [row for row in results.rows if row["threads"] == options.threads]
         found = summary(here, None if options.quick else len(list(cells())))
@@ -146,12 +146,14 @@ def contestants(cell: Cell) -> list[Contestant]:
     return [found[0], *cast] if cell.compiled else [*found, *cast]
 
 
-def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
+def measure_cell(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
     """Start all contestants of a cell, let each work in turn, and end them."""
     began, load_before = time.perf_counter(), os.getloadavg()[0]
-    asked = {one.name: {**cell._asdict(), **one._asdict(), "threads": threads} for one in contestants(cell)}
+    contestants_by_name = {
+        one.name: {**cell._asdict(), **one._asdict(), "threads": threads} for one in contestants(cell)
+    }
     warm: dict[str, dict[str, Any]] = {}
-    times: dict[str, list[float]] = {name: [] for name in asked}
+    times: dict[str, list[float]] = {name: [] for name in contestants_by_name}
     reasons: dict[str, str] = {}
     limits: list[dict[str, Any]] = []
     running: dict[str, Running] = {}
@@ -165,8 +167,8 @@ def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
             return None
 
     try:
-        for name, told in asked.items():
-            running[name] = Running(told)
+        for name, settings in contestants_by_name.items():
+            running[name] = Running(settings)
             answer = ask(name, "warm")
             if answer is not None:
                 warm[name] = answer
@@ -182,7 +184,9 @@ def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
     rate = statistics.median(found["rate"] for found in limits) if limits else None
     bound = (limits[0]["flops"], rate) if rate is not None else None
     batch = warm_batch(cell)
-    rows = [figures(name, times[name], warm.get(name, {}), reasons.get(name), batch, bound) for name in asked]
+    rows = [
+        figures(name, times[name], warm.get(name, {}), reasons.get(name), batch, bound) for name in contestants_by_name
+    ]
     return {
         **cell._asdict(), "batch": batch, "rounds": rounds, "seconds_a_round": seconds, "warm_up": "two calls",
         "limit_flops_per_second": rate, "contestants": rows, "machine": machine(), "commit": commit(),

@@ -48,14 +48,14 @@ def main() -> None:
         for number_format in FORMATS:
             for way in WAYS:
                 key = {"shape": shape, "format": number_format, "way": way, "threads": options.threads}
-                row = results.row(key, partial(measured, shape, number_format, way, options.threads))
+                row = results.row(key, partial(measure_contestant, shape, number_format, way, options.threads))
                 print(f"{number_format} {way:<22} {row['memory'] / 1e6:8,.0f} MB", flush=True)
-        found = {number_format: compared(results.rows, number_format) for number_format in FORMATS}
+        found = {number_format: compare_memory(results.rows, number_format) for number_format in FORMATS}
         results.write({"command": "python benchmarks/peers_memory.py", "compared": found})
         print(json.dumps(found, indent=1))
 
 
-def measured(shape: str, number_format: str, way: str, threads: int) -> Row:
+def measure_contestant(shape: str, number_format: str, way: str, threads: int) -> Row:
     """One contestant alone.
 
     Raises:
@@ -71,7 +71,7 @@ def measured(shape: str, number_format: str, way: str, threads: int) -> Row:
     return {**kept, "machine": machine(), "commit": commit()}
 
 
-def compared(rows: list[Row], number_format: str) -> dict[str, float]:
+def compare_memory(rows: list[Row], number_format: str) -> dict[str, float]:
     """Ours over timm's at the same kind of attention, and ours with blocks computed twice over timm's without."""
     here = [row for row in rows if row["format"] == number_format]
     found = {row["way"]: float(row["memory"]) for row in here}

@@ -22,9 +22,9 @@ from itertools import product
 from operator import itemgetter
 from pathlib import Path
 
-from making.cases import Case, cases, validated
+from making.cases import Case, cases, train_and_validate
 from making.paces import row_of, steps_of
-from making.records import RESULTS, Job, Results, Row, number, paired, spread
+from making.records import RESULTS, Job, Results, Row, number, paired_difference, spread
 
 CASES = {
     "fashion-mnist-1": ("fashion-mnist", 1.0),
@@ -88,8 +88,10 @@ def main() -> None:
             del plans[OURS]
         for seed, plan in product(options.seeds, plans):
             folder = options.folder / f"plans-{name}-{''.join(filter(str.isalnum, plan))}-seed{seed}"
-            asked = (*plans[plan], *steps[plan], "--seed", seed, "--compute.threads", 1)
-            jobs.append((seed, ({"case": name, "plan": plan, "seed": seed}, partial(validated, folder, *asked))))
+            words = (*plans[plan], *steps[plan], "--seed", seed, "--compute.threads", 1)
+            jobs.append(
+                (seed, ({"case": name, "plan": plan, "seed": seed}, partial(train_and_validate, folder, *words)))
+            )
     jobs.sort(key=itemgetter(0))  # all cases with the first seed, then with the next
     for row in results.side_by_side([job for _, job in jobs], options.stop_after):
         print(f"{row['case']}, seed {row['seed']}, {row['plan']}: {number(row, 'val_accuracy'):.4f}", flush=True)
@@ -123,7 +125,7 @@ def comparison(rows: list[Row], case: str) -> Row:
     by_plan = {plan: [found[plan, seed] for seed in seeds] for plan in sorted(plans)}
     hand = {plan: each for plan, each in by_plan.items() if plan != OURS and each}
     best = max(hand, key=lambda plan: sum(hand[plan]), default=None)
-    worth = paired(by_plan[OURS], hand[best]) if best and by_plan.get(OURS) else None
+    worth = paired_difference(by_plan[OURS], hand[best]) if best and by_plan.get(OURS) else None
     accuracies = {plan: spread(each) for plan, each in by_plan.items() if each}
     return {
         "case": case, "seeds": seeds, "same_as": twin, "best_by_hand": best, "difference": worth,

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from making.records import RESULTS, Job, Results, Row, trained
+from making.records import RESULTS, Job, Results, Row, train_run
 
 from vitrail.data.source import Source
 from vitrail.data.sources.synthetic import CLASSES, open_synthetic
@@ -66,7 +66,8 @@ def main() -> None:
         ({"head": head, "seed": seed}, partial(one, options.folder, head, seed)) for head in options.heads
     ]
     shuffles: list[Job] = [
-        ({"asked": steps, "seed": seed}, partial(dealt, options.folder, steps, seed)) for steps, seed in SHUFFLED
+        ({"asked": steps, "seed": seed}, partial(train_on_shuffled_labels, options.folder, steps, seed))
+        for steps, seed in SHUFFLED
     ]
     for name, jobs, columns in (("planted-heads", heads, OF_HEADS), ("planted-shuffled", shuffles, OF_DEALS)):
         results = Results(name)
@@ -81,12 +82,12 @@ def one(folder: Path, head: str, seed: int) -> Row:
     """Train one model and measure its default maps on pictures that it has not seen."""
     name = "".join(sign if sign.isalnum() else "-" for sign in head)
     run = folder / f"planted-heads-{name}-seed{seed}"
-    row = trained(run, "planted", *HEADS[head], *USUAL, "--steps", STEPS, "--seed", seed)
-    method, at = located(Predictor.open(run), open_synthetic())
+    row = train_run(run, "planted", *HEADS[head], *USUAL, "--steps", STEPS, "--seed", seed)
+    method, at = locate_maps(Predictor.open(run), open_synthetic())
     return {
         "method": method,
         "accuracy": row["accuracy"],
-        **pointed(at),
+        **pointing_accuracy(at),
         "in_box": at.in_box.value,
         "chance_box": at.chance_box,
         "steps": row["steps"],
@@ -94,18 +95,18 @@ def one(folder: Path, head: str, seed: int) -> Row:
     }
 
 
-def dealt(folder: Path, steps: int, seed: int) -> Row:
+def train_on_shuffled_labels(folder: Path, steps: int, seed: int) -> Row:
     """The same of a model that has learnt labels which were dealt out anew."""
     planted = open_synthetic()
-    source = shuffled(planted, folder / f"planted-shuffled-seed{seed}.npz", seed)
+    source = shuffle_labels(planted, folder / f"planted-shuffled-seed{seed}.npz", seed)
     run = folder / f"planted-shuffled-{steps}-seed{seed}"
-    row = trained(run, source, *HEADS["class+mean"], *USUAL, "--steps", steps, "--seed", seed)
+    row = train_run(run, source, *HEADS["class+mean"], *USUAL, "--steps", steps, "--seed", seed)
     predictor = Predictor.open(run)
-    _, at = located(predictor, planted)
+    _, at = locate_maps(predictor, planted)
     return {
-        "learnt": learnt(predictor, load_held_out(run, "train")),
+        "learnt": train_accuracy(predictor, load_held_out(run, "train")),
         "accuracy": row["accuracy"],
-        **pointed(at),
+        **pointing_accuracy(at),
         "on_glyph": at.in_mask.value,
         "on_glyph_interval": ends(at.in_mask),
         "on_decoy": at.on_decoy.value,
@@ -115,7 +116,7 @@ def dealt(folder: Path, steps: int, seed: int) -> Row:
     }
 
 
-def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationResult]:
+def locate_maps(predictor: Predictor, planted: Source) -> tuple[str, LocalizationResult]:
     """The default method, and where its maps of held-out pictures lie."""
     model = predictor.single_member().model
     assert isinstance(model, ViT)
@@ -127,13 +128,13 @@ def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationRes
     return method, at
 
 
-def learnt(predictor: Predictor, given: LabelledImages) -> float:
+def train_accuracy(predictor: Predictor, given: LabelledImages) -> float:
     """Share of the pictures learnt from whose label, true or dealt out, is answered."""
     said = predictor.predict([given.source.images[row] for row in given.rows.tolist()]).labels
     return float((said == given.source.targets[given.rows]).mean())
 
 
-def pointed(at: LocalizationResult) -> Row:
+def pointing_accuracy(at: LocalizationResult) -> Row:
     """How often the largest patch lies on the glyph."""
     chance = at.chance_pointing
     found: Row = {"pointing": at.pointing.value, "pointing_interval": ends(at.pointing), "chance_pointing": chance}
@@ -145,7 +146,7 @@ def ends(found: MeanEstimate) -> list[float]:
     return [found.interval.low, found.interval.high]
 
 
-def shuffled(planted: Source, path: Path, seed: int) -> Path:
+def shuffle_labels(planted: Source, path: Path, seed: int) -> Path:
     """The same pictures in the same splits; the labels of those that are learnt from are dealt out anew."""
     arrays: dict[str, np.ndarray] = {"classes": np.array(CLASSES)}
     for split, rows in planted.splits.items():
@@ -166,7 +167,7 @@ def table(columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]) -> s
     return "\n".join(lines) + "\n"
 
 
-def told(row: Row, name: str) -> str:
+def format_share(row: Row, name: str) -> str:
     """A share with its interval."""
     return f"{row[name]:.1%} ({' to '.join(f'{end:.1%}' for end in row[f'{name}_interval'])})"
 
@@ -175,7 +176,7 @@ OF_HEADS: dict[str, Callable[[Row], str]] = {
     "head": lambda row: row["head"],
     "seed": lambda row: str(row["seed"]),
     "right": lambda row: f"{row['accuracy']:.1%}",
-    "pointing (95 %)": lambda row: told(row, "pointing"),
+    "pointing (95 %)": lambda row: format_share(row, "pointing"),
     "by chance": lambda row: f"{row['chance_pointing']:.1%}",
     "in the glyph's box": lambda row: f"{row['in_box']:.1%} ({row['chance_box']:.1%} by chance)",
 }
@@ -184,10 +185,10 @@ OF_DEALS: dict[str, Callable[[Row], str]] = {
     "seed": lambda row: str(row["seed"]),
     "labels learnt": lambda row: f"{row['learnt']:.1%}",
     "right": lambda row: f"{row['accuracy']:.1%}",
-    "pointing (95 %)": lambda row: told(row, "pointing"),
+    "pointing (95 %)": lambda row: format_share(row, "pointing"),
     "by chance": lambda row: f"{row['chance_pointing']:.1%}",
-    "on the glyph's ink": lambda row: told(row, "on_glyph"),
-    "on the decoy's": lambda row: told(row, "on_decoy"),
+    "on the glyph's ink": lambda row: format_share(row, "on_glyph"),
+    "on the decoy's": lambda row: format_share(row, "on_decoy"),
 }
 
 

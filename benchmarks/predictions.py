@@ -60,8 +60,8 @@ def both(folder: Path, words: tuple[object, ...]) -> Row:
 
 def answer(*words: object) -> Row:
     """What a command prints as JSON."""
-    told = subprocess.run([VITRAIL, *map(str, words)], check=True, capture_output=True, text=True)
-    found: Row = json.loads(told.stdout)
+    output = subprocess.run([VITRAIL, *map(str, words)], check=True, capture_output=True, text=True)
+    found: Row = json.loads(output.stdout)
     return found
 
 

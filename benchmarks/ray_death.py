@@ -30,9 +30,9 @@ def main() -> None:
     parser.add_argument("--part-size", type=int, default=128)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        told = run(options.model, options.pictures, options.part_size, Path(folder))
-    print(json.dumps(told, indent=2))
-    sys.exit(not (told["complete"] and not told["decisions_changed"]))
+        result = run(options.model, options.pictures, options.part_size, Path(folder))
+    print(json.dumps(result, indent=2))
+    sys.exit(not (result["complete"] and not result["decisions_changed"]))
 
 
 def run(model: str, pictures: str, size: int, folder: Path) -> dict[str, object]:
@@ -40,20 +40,20 @@ def run(model: str, pictures: str, size: int, folder: Path) -> dict[str, object]
     alone, shared, victim = folder / "alone.csv", folder / "ray.csv", folder / "victim.json"
     words = ["predict", model, pictures, "--device", "cpu"]
     began = time.monotonic()
-    _done([sys.executable, "-m", "vitrail", *words, "--to", str(alone)])
+    count_done([sys.executable, "-m", "vitrail", *words, "--to", str(alone)])
     middle = time.monotonic()
     on_ray = ["--engine", "ray", "--part-size", str(size), "--to", str(shared)]
-    _done([sys.executable, PROGRAM, str(victim), *words, *on_ray])
+    count_done([sys.executable, PROGRAM, str(victim), *words, *on_ray])
     parts = len(list(shared.with_name(f"{shared.name}.parts").glob("part-*.csv")))
     killed = json.loads(victim.read_text())
     return {
         "killed": killed["killed"], "parts_before_the_death": killed["parts"], "parts": parts,
         "seconds_alone": round(middle - began, 1), "seconds_on_ray": round(time.monotonic() - middle, 1),
-        **compared(alone, shared),
+        **compare_predictions(alone, shared),
     }  # fmt: skip
 
 
-def compared(alone: Path, shared: Path) -> dict[str, object]:
+def compare_predictions(alone: Path, shared: Path) -> dict[str, object]:
     """How two files of predictions differ."""
     ours, theirs = map(rows_of, (alone, shared))
     pairs = list(zip(ours, theirs, strict=False))
@@ -75,7 +75,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
-def _done(words: list[str]) -> None:
+def count_done(words: list[str]) -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -40,9 +40,9 @@ def main() -> None:
             found = attack(server.port, server.child.pid, picture, options.seconds, crowd)
             lines = server.ask("/metrics").body.decode().splitlines()
             found["server"] = [line for line in lines if line.startswith("vitrail_requests_total")]
-    told = json.dumps({"crowd": vars(crowd), **found}, indent=2)
-    (ROOT / "benchmarks" / "results" / "server-attack.json").write_text(told + "\n", encoding="utf-8")
-    print(told)
+    result = json.dumps({"crowd": vars(crowd), **found}, indent=2)
+    (ROOT / "benchmarks" / "results" / "server-attack.json").write_text(result + "\n", encoding="utf-8")
+    print(result)
 
 
 if __name__ == "__main__":

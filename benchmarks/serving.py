@@ -68,11 +68,11 @@ def measure(models: list[str], seconds: float, rounds: int) -> None:
     """Every model by itself, and behind each server with each number of clients; the others with small models only."""
     results = Results("serving")
     with tempfile.TemporaryDirectory() as folder:
-        bundles = {name: made(name, Path(folder) / name) for name in models}
+        bundles = {name: make_bundle(name, Path(folder) / name) for name in models}
         for number, (name, (bundle, picture)) in product(range(rounds), bundles.items()):
             for way in ALONE:
                 words = [sys.executable, __file__, "--alone", way, str(bundle), "--seconds", str(seconds)]
-                results.row({"model": name, "server": way, "clients": 0, "round": number}, partial(told, words))
+                results.row({"model": name, "server": way, "clients": 0, "round": number}, partial(run_script, words))
             for server, clients in product(("vitrail", *(OTHERS if name == "digits" else ())), CLIENTS):
                 key = {"model": name, "server": server, "clients": clients, "round": number}
                 row = results.row(key, partial(behind, server, bundle, picture, clients, seconds))
@@ -83,7 +83,7 @@ def measure(models: list[str], seconds: float, rounds: int) -> None:
     print(table(compared))
 
 
-def made(name: str, folder: Path) -> tuple[Path, bytes]:
+def make_bundle(name: str, folder: Path) -> tuple[Path, bytes]:
     """A bundle and an encoded picture for it: digits as they are, or a photograph at the model's size."""
     from sklearn.datasets import load_digits, load_sample_image
 
@@ -110,7 +110,7 @@ def made(name: str, folder: Path) -> tuple[Path, bytes]:
     return folder / "model", data.getvalue()
 
 
-def told(words: list[str]) -> Row:
+def run_script(words: list[str]) -> Row:
     """What a command of this script prints."""
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return {"pictures": float(done.stdout)}
@@ -176,7 +176,7 @@ def running(server: str, model: Path) -> Iterator[int]:
     path = b"/v2/health/ready" if server == "vitrail" else b"/health"
     process = subprocess.Popen([sys.executable, *map(str, words)], stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        while b"200" not in answered(port, b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path):
+        while b"200" not in read_status(port, b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path):
             assert process.poll() is None, "the server has ended"
             time.sleep(0.1)
         yield port
@@ -187,7 +187,7 @@ def running(server: str, model: Path) -> Iterator[int]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def answered(port: int, words: bytes) -> bytes:
+def read_status(port: int, words: bytes) -> bytes:
     """The first line of whatever comes back."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as line:
         line.sendall(words)
@@ -224,13 +224,13 @@ async def load(port: int, words: bytes, clients: int, seconds: float) -> tuple[l
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while time.perf_counter() - began < seconds:
-            asked = time.perf_counter()
+            begun = time.perf_counter()
             writer.write(words)
             head = (await reader.readuntil(b"\r\n\r\n")).lower()
             assert head.startswith(b"http/1.1 200"), head
             length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
             await reader.readexactly(length)
-            waits.append(time.perf_counter() - asked)
+            waits.append(time.perf_counter() - begun)
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))

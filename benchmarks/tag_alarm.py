@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from making.records import Job, Results, Row, trained
+from making.records import Job, Results, Row, train_run
 
 import vitrail
 from vitrail.data.sources.synthetic import CLASSES, make_synthetic_images
@@ -53,7 +53,7 @@ def one(folder: Path, tag: bool, seed: int) -> Row:
     """Make the pictures, train one model, and look at the border of those that it has not seen."""
     name = f"tag-alarm-{'tag' if tag else 'plain'}-seed{seed}"
     run = folder / name
-    row = trained(run, pictures(folder / f"{name}.npz", tag, seed), *USUAL, "--seed", seed)
+    row = train_run(run, pictures(folder / f"{name}.npz", tag, seed), *USUAL, "--seed", seed)
     found = vitrail.open(run).shortcuts()
     kept = ("alarm", "whole", "border", "centre", "kept_by_border", "kept_by_centre")
     return {**{field: getattr(found, field) for field in kept}, "steps": row["steps"], "commit": row["commit"]}

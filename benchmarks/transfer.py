@@ -36,7 +36,7 @@ from elpv import read_cells, source_words, write_tables
 from fashion_mnist import folder_of
 from fashion_mnist import run as fashion_run
 from making.paces import row_of, steps_of
-from making.records import Job, Results, Row, number, spread, trained
+from making.records import Job, Results, Row, number, spread, train_run
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
 from vitrail import load
@@ -105,17 +105,19 @@ def main() -> None:
         if start in weights
     }
 
-    def made(key: Row) -> Row:
+    def make_start(key: Row) -> Row:
         start, each = str(key["start"]), str(key["data"])
-        return measured(str(weights[start]), sources[each, key["seed"]], fitted[start, each], key, options.folder)
+        return measure_way(str(weights[start]), sources[each, key["seed"]], fitted[start, each], key, options.folder)
 
-    jobs: list[Job] = [(key, partial(made, key)) for key in keys if str(key["start"]) in weights or results.find(key)]
+    jobs: list[Job] = [
+        (key, partial(make_start, key)) for key in keys if str(key["start"]) in weights or results.find(key)
+    ]
     trainings = [job for job in jobs if job[0]["way"] != "knn"]
     readings = [job for job in jobs if job[0]["way"] == "knn"]
     for some in (trainings, readings):  # neighbours are looked for in what the run of linear has left
         for row in results.side_by_side(some, options.stop_after):
-            told = f"{row['start']} -> {row['data']}, {row['way']}, seed {row['seed']}"
-            print(f"{told}: {number(row, 'accuracy'):.4f}", flush=True)
+            label = f"{row['start']} -> {row['data']}, {row['way']}, seed {row['seed']}"
+            print(f"{label}: {number(row, 'accuracy'):.4f}", flush=True)
     results.write({"summary": summary(results.rows)})
 
 
@@ -131,7 +133,7 @@ def weights_of(start: str, options: argparse.Namespace) -> Path | str | None:
         fashion_run(options.folder, options.start_minutes, 0)
         return folder_of(options.folder, options.start_minutes, 0)
     run = options.folder / f"fashion-mnist-masked-{options.start_minutes:g}min-seed0"
-    trained(run, "fashion-mnist", "--minutes", options.start_minutes, "--seed", 0, "--pretrain.budget_fraction", 0.95)
+    train_run(run, "fashion-mnist", "--minutes", options.start_minutes, "--seed", 0, "--pretrain.budget_fraction", 0.95)
     return encoder_of(run)
 
 
@@ -170,7 +172,7 @@ def words_of(
     return {"linear": pixels, "knn": pixels, "full": [*steps, *pixels], "lora": [*steps, *pixels], **tuned}
 
 
-def measured(
+def measure_way(
     weights: str,
     source: Sequence[object],
     fitted: Mapping[str, Sequence[object]],
@@ -182,7 +184,7 @@ def measured(
     trains = "linear" if way == "knn" else way
     run = folder / f"transfer-{start}-{data}-{trains}-seed{seed}"
     words = ["--seed", seed, *fitted[way], "--compute.threads", 1, "--weights", weights]
-    row = trained(run, *source, *words, *WAYS.get(trains, []))
+    row = train_run(run, *source, *words, *WAYS.get(trains, []))
     if way == "knn":
         return nearest(run)
     return {name: value for name, value in row.items() if name not in CLOCK}

@@ -37,7 +37,7 @@ def main() -> int:
     words = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-c", str(DOCS)]
     if code := sphinx([*words, "-d", f"{options.out}-memory", str(pages), str(options.out)]):
         return int(code)
-    wrong = links.broken(options.out)
+    wrong = links.find_broken_links(options.out)
     print("\n".join(wrong) if wrong else f"{options.out / 'index.html'}: every link leads somewhere.")
     return 1 if wrong else 0
 
@@ -47,20 +47,22 @@ def gather(pages: Path, code_only: bool) -> None:
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
     for path in DOCS.glob("*.md"):
-        (pages / path.name).write_text(brought(path.read_text(encoding="utf-8"), pages), encoding="utf-8")
+        (pages / path.name).write_text(page_with_links(path.read_text(encoding="utf-8"), pages), encoding="utf-8")
     for name in BESIDE:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         (pages / name.lower()).write_text(text, encoding="utf-8")
     shutil.copytree(DOCS / "images", pages / "images")
     (pages / "walkthroughs").mkdir()
     for path in NOTEBOOKS:
-        notebook = walkthroughs.read(path) if code_only else walkthroughs.done(path, ROOT / "build" / "walkthroughs")
+        notebook = (
+            walkthroughs.read(path) if code_only else walkthroughs.run_notebook(path, ROOT / "build" / "walkthroughs")
+        )
         walkthroughs.write_page(notebook, path, pages / "walkthroughs")
     index = pages / "index.md"
-    index.write_text("".join(_found(index.read_text(encoding="utf-8"), pages)), encoding="utf-8")
+    index.write_text("".join(existing_lines(index.read_text(encoding="utf-8"), pages)), encoding="utf-8")
 
 
-def brought(text: str, pages: Path) -> str:
+def page_with_links(text: str, pages: Path) -> str:
     """A page whose links to files outside docs/ lead into the book: those files are taken along."""
 
     def bring(link: re.Match[str]) -> str:
@@ -77,7 +79,7 @@ def brought(text: str, pages: Path) -> str:
     return re.sub(r"\]\(\.\./([^)#]+)\)", bring, text)
 
 
-def _found(index: str, pages: Path) -> Iterator[str]:
+def existing_lines(index: str, pages: Path) -> Iterator[str]:
     """The lines of the index, without patterns such as scale* that no page matches; Sphinx would warn of them."""
     for line in index.splitlines(keepends=True):
         pattern = line.strip()

@@ -32,13 +32,13 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        opened(browser, digits, "light").screenshot(path=IMAGES / "digits.png")
-        part(opened(browser, fashion, "dark"), "Where it errs", "How far to trust an answer", "fashion.png")
-        part(opened(browser, cells, "light"), "How far to trust an answer", "Class by class", "cells.png")
+        open_report(browser, digits, "light").screenshot(path=IMAGES / "digits.png")
+        part(open_report(browser, fashion, "dark"), "Where it errs", "How far to trust an answer", "fashion.png")
+        part(open_report(browser, cells, "light"), "How far to trust an answer", "Class by class", "cells.png")
         browser.close()
 
 
-def opened(browser: Browser, run: Path, scheme: Any) -> Page:
+def open_report(browser: Browser, run: Path, scheme: Any) -> Page:
     """A run's report in a window."""
     page = browser.new_page(viewport={"width": WIDTH, "height": TOP}, color_scheme=scheme)
     page.goto(build_report(run).resolve().as_uri())

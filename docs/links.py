@@ -21,7 +21,7 @@ class Page(NamedTuple):
     """Each address, and whether a browser loads it by itself."""
 
 
-def broken(site: Path) -> list[str]:
+def find_broken_links(site: Path) -> list[str]:
     """One sentence for each link that leads nowhere, and for each thing that a page would fetch over the network."""
     pages = {path.resolve(): read(path) for path in sorted(site.rglob("*.html"))}
     found = []
@@ -64,8 +64,8 @@ class _Reader(HTMLParser):
         self.targets: list[tuple[str, bool]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        self.ids += [told[name] for name in ("id", "name") if told.get(name)]
+        attributes = {name: value or "" for name, value in attrs}
+        self.ids += [attributes[name] for name in ("id", "name") if attributes.get(name)]
         for name in ("href", "src"):
-            if told.get(name) and told.get("rel") not in NO_FILE:
-                self.targets.append((told[name], (tag, name) in FETCHED))
+            if attributes.get(name) and attributes.get("rel") not in NO_FILE:
+                self.targets.append((attributes[name], (tag, name) in FETCHED))

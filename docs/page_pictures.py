@@ -31,24 +31,24 @@ def main() -> None:
     from playwright.sync_api import expect, sync_playwright
 
     address = sys.argv[1]
-    files = [*planted(), photograph()]
+    files = [*write_planted_images(), photograph()]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        one = opened(browser, address, (1120, 1010), "light", files[3:4])
+        one = open_page(browser, address, (1120, 1010), "light", files[3:4])
         one.locator("#method").select_option("integrated")
         expect(one.locator("#caption")).to_contain_text("integrated")
         one.locator("#map").focus()
         one.keyboard.press("ArrowDown")  # goes to the strongest patch
         one.screenshot(path=IMAGES / "page.png")
-        batch = opened(browser, address, (1120, 820), "light", files)
+        batch = open_page(browser, address, (1120, 820), "light", files)
         batch.locator("thead th.n button").click()
         batch.mouse.move(0, 0)
         batch.locator("#batch").screenshot(path=IMAGES / "page-batch.png")
-        opened(browser, address, (390, 844), "dark", files[-1:]).screenshot(path=IMAGES / "page-phone.png")
+        open_page(browser, address, (390, 844), "dark", files[-1:]).screenshot(path=IMAGES / "page-phone.png")
         browser.close()
 
 
-def planted() -> list[dict[str, Any]]:
+def write_planted_images() -> list[dict[str, Any]]:
     """Eight pictures with one glyph, three with two, as PNG files."""
     single, pairs = make_synthetic_images(8, SEED), make_synthetic_pairs(3, SEED)
     names = [f"{CLASSES[target]} {place}.png" for place, target in enumerate(single.targets.tolist())]
@@ -71,7 +71,7 @@ def as_file(name: str, image: Image.Image) -> dict[str, Any]:
     return {"name": name, "mimeType": "image/png", "buffer": data.getvalue()}
 
 
-def opened(browser: Browser, address: str, size: tuple[int, int], scheme: Any, files: list[dict[str, Any]]) -> Page:
+def open_page(browser: Browser, address: str, size: tuple[int, int], scheme: Any, files: list[dict[str, Any]]) -> Page:
     """The page with these pictures, answered and the first one explained."""
     from playwright.sync_api import expect
 

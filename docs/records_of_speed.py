@@ -23,7 +23,7 @@ def files_to_csv(results: Path) -> list[str]:
         seconds = medians[size, way]
         lines.append(line(size, way, len(taken[size, way]), f"{seconds:.1f}", f"{count[size] / seconds:.0f}"))
     compared = [
-        line(size, name, f"{one['times']:.2f}", one["wanted"], met(one["met"]))
+        line(size, name, f"{one['times']:.2f}", one["wanted"], format_verdict(one["met"]))
         for size, each in found.get("compared", {}).items()
         for name, one in each.items()
     ]
@@ -40,7 +40,7 @@ def cold_start(results: Path) -> list[str]:
     lines = table("`vitrail predict` of one picture", "CPU seconds, median", "from", "to", "goal", "")
     for name, one in (("by torch", found), ("`--engine onnx`", found["onnx"])):
         seconds = [f"{one[each]:.2f}" for each in ("cpu_seconds", "fastest", "slowest")]
-        lines.append(line(name, *seconds, one["goal"], met(one["cpu_seconds"] <= one["goal"])))
+        lines.append(line(name, *seconds, one["goal"], format_verdict(one["cpu_seconds"] <= one["goal"])))
     parts = [line(name, f"{seconds:.3f}") for name, seconds in found["parts"].items()]
     return [*lines, "", *table("part, by torch", "CPU seconds"), *parts]
 
@@ -72,6 +72,6 @@ def levers(results: Path) -> list[str]:
     return lines if len(lines) > 2 else []
 
 
-def met(reached: bool) -> str:
+def format_verdict(reached: bool) -> str:
     """A verdict as a word."""
     return "met" if reached else "missed"

@@ -43,7 +43,7 @@ class Shot(NamedTuple):
 
     name: str
     run: Literal["fashion", "labels", "levels"]
-    asked: AudienceRequest | None = None
+    audience: AudienceRequest | None = None
     size: tuple[int, int] = DESK
     scheme: Literal["light", "dark"] = "light"
     begin: str = ""
@@ -80,7 +80,7 @@ def main() -> None:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for shot in (shot for shot in SHOTS if shot.run in runs):
             keep(
-                taken(opened(browser, build_report(copies[shot.run], shot.asked), shot), shot),
+                take_screenshot(open_report(browser, build_report(copies[shot.run], shot.audience), shot), shot),
                 IMAGES / f"{shot.name}.png",
             )
         browser.close()
@@ -92,7 +92,7 @@ def copy(run: Path, place: Path) -> Path:
     return place
 
 
-def opened(browser: Browser, path: Path, shot: Shot) -> Page:
+def open_report(browser: Browser, path: Path, shot: Shot) -> Page:
     """The report, without the pictures of cells."""
     viewport: Any = {"width": shot.size[0], "height": shot.size[1]}
     page = browser.new_page(viewport=viewport, color_scheme=shot.scheme, reduced_motion="reduce")
@@ -102,7 +102,7 @@ def opened(browser: Browser, path: Path, shot: Shot) -> Page:
     return page
 
 
-def taken(page: Page, shot: Shot) -> bytes:
+def take_screenshot(page: Page, shot: Shot) -> bytes:
     """What is seen first, or all between two headings, as PNG."""
     if not shot.begin:
         return page.screenshot()

@@ -24,11 +24,11 @@ def table() -> str:
 
 
 def _row(field: Field) -> str:
-    cells = (f"`--data.{field.name}`", field.type, _shown(field.default), field.doc)
+    cells = (f"`--data.{field.name}`", field.type, format_default(field.default), field.doc)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _shown(default: object) -> str:
+def format_default(default: object) -> str:
     """An empty default is told by the meaning."""
     return "" if default in ("", ()) else f"`{str(default).lower() if isinstance(default, bool) else default}`"
 

@@ -114,7 +114,7 @@ def transitive(requirements: list[str]) -> str:
         name = waiting.pop().lower().replace("_", "-")
         if name in seen:
             continue
-        one = _installed(name)
+        one = installed_size(name)
         if one is None:  # asked for on other systems only
             continue
         seen[name] = size(one)
@@ -138,7 +138,7 @@ def size(one: Distribution) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def _installed(name: str) -> Distribution | None:
+def installed_size(name: str) -> Distribution | None:
     try:
         return distribution(name)
     except ModuleNotFoundError:  # PackageNotFoundError is one

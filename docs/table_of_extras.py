@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--measure", action="store_true")
     if parser.parse_args().measure:
         with tempfile.TemporaryDirectory() as folder:
-            STORED.write_text(json.dumps(measured(Path(folder)), indent=1) + "\n", encoding="utf-8")
+            STORED.write_text(json.dumps(measure_extras(Path(folder)), indent=1) + "\n", encoding="utf-8")
     fill(PAGE, "extras", table(json.loads(STORED.read_text(encoding="utf-8"))))
 
 
@@ -59,7 +59,7 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", where])
 
 
-def measured(folder: Path) -> dict[str, Any]:
+def measure_extras(folder: Path) -> dict[str, Any]:
     """Install the core into an empty environment in `folder`, then every extra beside it."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python, rows = folder / "bin" / "python", []
@@ -74,7 +74,7 @@ def measured(folder: Path) -> dict[str, Any]:
         print(f"{extra or 'core'}: {len(added)} packages, {mebibytes} MiB, {seconds} s", flush=True)
         if extra:
             _pip(python, "uninstall", "--yes", *added)
-    version = _said(python, "-c", "import torch; print(torch.__version__)")
+    version = parse_pip_report(python, "-c", "import torch; print(torch.__version__)")
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -85,7 +85,7 @@ def measured(folder: Path) -> dict[str, Any]:
 
 
 def _packages(python: Path) -> set[str]:
-    return {one["name"] for one in json.loads(_said(python, "-m", "pip", "list", "--format", "json"))}
+    return {one["name"] for one in json.loads(parse_pip_report(python, "-m", "pip", "list", "--format", "json"))}
 
 
 def _size(folder: Path) -> int:
@@ -98,7 +98,7 @@ def _pip(python: Path, *words: str | Path) -> None:
     subprocess.run([python, "-m", "pip", "--quiet", "--disable-pip-version-check", *words], check=True)
 
 
-def _said(python: Path, *words: str) -> str:
+def parse_pip_report(python: Path, *words: str) -> str:
     done = subprocess.run([python, *words], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

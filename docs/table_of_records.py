@@ -23,7 +23,7 @@ def main() -> None:
 
 def page(results: Path) -> str:
     """Every section with results, in the order in which a reader asks; last a line with the commands of the others."""
-    asked = (
+    tables = (
         ("Fashion-MNIST from scratch", "fashion_mnist.py", "fashion-mnist-*min.json", fashion(results), SEEDS),
         (
             "Beside timm's ViT of the same shape",
@@ -36,19 +36,25 @@ def page(results: Path) -> str:
         ("Solar cells in five folds (ELPV)", "elpv.py ELPV DINOV2", "elpv.json", elpv(results), FOLDS),
         ("From a checkpoint", "transfer.py DINOV2 ELPV", "transfer.json", transfer(results), SEEDS),
         ("Class weights where classes are uneven", "imbalance.py", "imbalance.json", imbalance(results), PAIRED),
-        ("What each lever is worth", "ablation.py", "ablation-*min.json", written(results, "ablation-*.md"), PAIRED),
+        (
+            "What each lever is worth",
+            "ablation.py",
+            "ablation-*min.json",
+            written_tables(results, "ablation-*.md"),
+            PAIRED,
+        ),
         (
             "The plan that picks itself, beside six by hand",
             "plans.py --elpv ELPV",
             "plans.json",
-            written(results, "plans.md"),
+            written_tables(results, "plans.md"),
             "",
         ),
         (
             "What a dry run promises, and what the run takes",
             "predictions.py",
             "predictions.json",
-            written(results, "predictions.md"),
+            written_tables(results, "predictions.md"),
             "",
         ),
         (
@@ -58,7 +64,13 @@ def page(results: Path) -> str:
             exporting(results),
             "",
         ),
-        ("The server beside its model and others", "serving.py", "serving.json", written(results, "serving.md"), ""),
+        (
+            "The server beside its model and others",
+            "serving.py",
+            "serving.json",
+            written_tables(results, "serving.md"),
+            "",
+        ),
         (
             "From JPEG files to a CSV of answers, beside others",
             "files_to_csv.py",
@@ -84,7 +96,7 @@ def page(results: Path) -> str:
             "Cost foretold by `inspect --cost`, and taken",
             "cost_model.py",
             "cost-model.json",
-            written(results, "cost-model.md"),
+            written_tables(results, "cost-model.md"),
             "",
         ),
         (
@@ -97,10 +109,10 @@ def page(results: Path) -> str:
     )
     parts = [
         section(title, script, [read(path) for path in sorted(results.glob(files))], lines, spread)
-        for title, script, files, lines, spread in asked
+        for title, script, files, lines, spread in tables
         if lines
     ]
-    missing = [f"{title} (`python benchmarks/{script}`)" for title, script, _, lines, _ in asked if not lines]
+    missing = [f"{title} (`python benchmarks/{script}`)" for title, script, _, lines, _ in tables if not lines]
     if missing:
         parts.append(f"No finished results yet: {'; '.join(missing)}.")
     return "\n\n".join(parts)
@@ -243,7 +255,7 @@ def exporting(results: Path) -> list[str]:
     return lines[1:]
 
 
-def written(results: Path, pattern: str) -> list[str]:
+def written_tables(results: Path, pattern: str) -> list[str]:
     """Tables that their scripts have written, those of several files under the file's name."""
     paths = sorted(results.glob(pattern))
     lines: list[str] = []

@@ -161,9 +161,9 @@ def table(part: str) -> str:
         for one in found:
             file, _, name = one.partition("::")
             files.setdefault(file, []).append(f"`{name}`")
-        told = "; ".join(f"{file.removeprefix('tests/')}: {', '.join(names)}" for file, names in files.items())
+        tests = "; ".join(f"{file.removeprefix('tests/')}: {', '.join(names)}" for file, names in files.items())
         if number.startswith(part):
-            lines.append(f"| {number} | {WHAT[number]} | {told} |")
+            lines.append(f"| {number} | {WHAT[number]} | {tests} |")
     return "\n".join(lines)
 
 

@@ -58,7 +58,7 @@ def fashion() -> Iterator[str]:
             "mean": found["mean_accuracy"],
             "standard_deviation": found["standard_deviation"] if several else None,
         }
-        trainings = _counted(len(rows), "seed")
+        trainings = count_words(len(rows), "seed")
         yield _row("`fashion-mnist`, official test", _minutes(path), _accuracy(spread), trainings, rows)
 
 
@@ -67,7 +67,7 @@ def digits() -> Iterator[str]:
     path = RESULTS / "digits-5-folds.json"
     for case in _read(path)["summary"] if path.is_file() else ():
         rows = [row for row in _read(path)["rows"] if row["minutes"] == case["minutes"]]
-        seeds = _counted(case["seeds"]["n"], "seed")
+        seeds = count_words(case["seeds"]["n"], "seed")
         yield _row(
             "`digits`, 5 folds",
             f"{case['minutes']:g}",
@@ -127,7 +127,7 @@ def _accuracy(spread: dict[str, Any]) -> str:
     return f"{spread['mean']:.2%}" + (f" ± {deviation:.2%}" if deviation is not None else "")
 
 
-def _counted(count: int, word: str) -> str:
+def count_words(count: int, word: str) -> str:
     return f"{count} {word}{'s' * (count > 1)}"
 
 

@@ -33,10 +33,10 @@ CASES: dict[str, tuple[tuple[str, ...], ...]] = {
 def main() -> None:
     """Replace what stands between the markers of each plan."""
     for name in CASES:
-        fill(PAGE, name, told(name))
+        fill(PAGE, name, describe_plans(name))
 
 
-def told(name: str) -> str:
+def describe_plans(name: str) -> str:
     """The commands of a plan and what each prints of the cost."""
     return "\n".join(["```", *(answer(words) for words in CASES[name]), "```"])
 

@@ -32,10 +32,10 @@ def section(verb: str, command: type[Command]) -> str:
     if command.DOTTED is not None:
         named.append(_row("--NAME.OF.FIELD", fields[command.DOTTED]))
     head = ["| flag | takes | default | meaning |", "|---|---|---|---|"]
-    return "\n".join([f"## {verb}", *told(command), "", *head, *named])
+    return "\n".join([f"## {verb}", *describe_verb(command), "", *head, *named])
 
 
-def told(command: type[Command]) -> list[str]:
+def describe_verb(command: type[Command]) -> list[str]:
     """A verb's docstring: paragraphs as they are, indented examples as a block."""
     lines: list[str] = []
     for paragraph in (inspect.getdoc(command) or "").split("\n\n"):

@@ -28,7 +28,7 @@ def read(path: Path) -> Notebook:
     return found
 
 
-def done(path: Path, kept: Path) -> Notebook:
+def run_notebook(path: Path, kept: Path) -> Notebook:
     """The notebook with its outputs; run in an empty folder unless the same was run before and is kept in `kept`.
 
     Raises:
@@ -90,7 +90,7 @@ def parts(notebook: Notebook, stem: str, folder: Path) -> Iterator[str]:
             if place == 0:
                 yield f"This page is a notebook that was run as it stands: {{download}}`{stem}.ipynb`."
             continue
-        yield fenced(text, "python")
+        yield fence_block(text, "python")
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:
@@ -99,10 +99,10 @@ def parts(notebook: Notebook, stem: str, folder: Path) -> Iterator[str]:
                 (folder / name).write_bytes(base64.b64decode("".join(data["image/png"])))
                 yield f"![{heading}: figure {figures}]({name})"
             elif said := "".join(output.get("text", data.get("text/plain", ""))).rstrip():
-                yield fenced(said, "text")
+                yield fence_block(said, "text")
 
 
-def fenced(text: str, language: str) -> str:
+def fence_block(text: str, language: str) -> str:
     """A block that holds any text."""
     fence = "`" * max(3, 1 + max((len(line) - len(line.lstrip("`")) for line in text.splitlines()), default=0))
     return f"{fence}{language}\n{text}\n{fence}"

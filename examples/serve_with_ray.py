@@ -43,9 +43,9 @@ class Answers:
 def rows_of(predictor: Predictor, pictures: list[bytes]) -> list[dict[str, object]]:
     """A row for each picture in order, or why it has none."""
     answers = predictor.predict(pictures, skip_bad=True)
-    told: dict[str, dict[str, object]] = {place: {"error": reason} for place, reason in answers.skipped}
-    told |= {str(row["id"]): row for row in answers.records()}
-    return [told[str(place)] for place in range(len(pictures))]
+    replies: dict[str, dict[str, object]] = {place: {"error": reason} for place, reason in answers.skipped}
+    replies |= {str(row["id"]): row for row in answers.records()}
+    return [replies[str(place)] for place in range(len(pictures))]
 
 
 def main() -> None:
@@ -54,10 +54,10 @@ def main() -> None:
     words.add_argument("model", help="a run folder, a bundle, or hf:OWNER/NAME")
     words.add_argument("--port", type=int, default=8000)
     words.add_argument("--replicas", type=int, default=1)
-    asked = words.parse_args()
-    serve.start(http_options={"host": "127.0.0.1", "port": asked.port})
-    serve.run(Answers.options(num_replicas=asked.replicas).bind(asked.model))
-    print(f"ready on http://127.0.0.1:{asked.port}", flush=True)
+    given = words.parse_args()
+    serve.start(http_options={"host": "127.0.0.1", "port": given.port})
+    serve.run(Answers.options(num_replicas=given.replicas).bind(given.model))
+    print(f"ready on http://127.0.0.1:{given.port}", flush=True)
     while True:
         time.sleep(3600)
 

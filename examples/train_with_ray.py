@@ -19,11 +19,11 @@ from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
 
-def work(asked: dict[str, object]) -> None:
+def work(arguments: dict[str, object]) -> None:
     """What each worker does: the first one shows, measures and writes."""
     import vitrail
 
-    vitrail.fit(**asked)
+    vitrail.fit(**arguments)
 
 
 def main() -> None:
@@ -37,20 +37,20 @@ def main() -> None:
     amount = words.add_mutually_exclusive_group(required=True)
     amount.add_argument("--epochs", type=float)
     amount.add_argument("--steps", type=int)
-    asked = words.parse_args()
+    options = words.parse_args()
     wishes = {
-        "model": asked.model,
-        "epochs": asked.epochs,
-        "steps": asked.steps,
-        "device": "cuda" if asked.gpu else "cpu",
+        "model": options.model,
+        "epochs": options.epochs,
+        "steps": options.steps,
+        "device": "cuda" if options.gpu else "cpu",
     }
-    source = str(Path(asked.source).absolute()) if Path(asked.source).exists() else asked.source
+    source = str(Path(options.source).absolute()) if Path(options.source).exists() else options.source
     ray.init(address=os.environ.get("RAY_ADDRESS"))
-    scaling = ScalingConfig(num_workers=asked.workers, use_gpu=asked.gpu)
-    storage = RunConfig(storage_path=str(asked.out.absolute().with_name(f"{asked.out.name}.ray")))
-    given = {"source": source, "out": str(asked.out.absolute()), **wishes}
+    scaling = ScalingConfig(num_workers=options.workers, use_gpu=options.gpu)
+    storage = RunConfig(storage_path=str(options.out.absolute().with_name(f"{options.out.name}.ray")))
+    given = {"source": source, "out": str(options.out.absolute()), **wishes}
     TorchTrainer(work, train_loop_config=given, scaling_config=scaling, run_config=storage).fit()
-    print(f"trained: {asked.out / 'report.html'}", flush=True)
+    print(f"trained: {options.out / 'report.html'}", flush=True)
     ray.shutdown()
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from .records import Row, trained
+from .records import Row, train_run
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ def cases(elpv: Path | None, folder: Path) -> dict[str, Case]:
     return found
 
 
-def validated(run: Path, *words: object) -> Row:
+def train_and_validate(run: Path, *words: object) -> Row:
     """Train if need be; the figures of the validation pictures, and what the training took."""
-    row = trained(run, *words)
+    row = train_run(run, *words)
     found = json.loads((run / "metrics-val.json").read_text(encoding="utf-8"))
     figures = {f"val_{name}": found[name] for name in ("accuracy", "auroc") if found.get(name) is not None}
     kept = ("steps", "images_seen", "seconds", "wall_seconds", "model", "parameters", "number_format", "commit")

@@ -64,7 +64,7 @@ def main() -> None:
     if asked.get("keep", False):
         keep_freed_memory()
     shape, dtype = SHAPES[asked["shape"]], {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked["format"]]
-    config = configured(shape)
+    config = peer_config(shape)
     if asked["library"] != "vitrail":
         declare()
     build = LIBRARIES[asked["library"]]
@@ -103,7 +103,7 @@ def rehearse(
 ) -> None:
     """Two whole steps of the same kind on a tiny model: what libraries load at the first step is not the model's."""
     shape = SHAPES["quick"]
-    config = configured(shape)
+    config = peer_config(shape)
     told = {**asked, "compiled": False}
     job = (training if asked["mode"] == "training" else inference)(build(config, told), config, shape, dtype, told)
     job()
@@ -135,7 +135,7 @@ class Calls:
         return self.known[job]
 
 
-def configured(shape: Shape) -> ViTConfig:
+def peer_config(shape: Shape) -> ViTConfig:
     """The shape as ours."""
     return dataclasses.replace(config_from_name(shape.name), outputs=shape.outputs)
 

@@ -33,7 +33,7 @@ GRAPHS = "reduce-overhead"
 """torch.compile's mode that records a call once and replays it: a lone picture is mostly starts of kernels."""
 
 
-def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]:
+def compare_with_timm(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]:
     """A row for each kind of work: ours, timm's, and how many times as fast ours is.
 
     Args:
@@ -51,15 +51,15 @@ def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]
             },
         )
     }
-    yield from measured(kinds, device, dry)
+    yield from measure_turns(kinds, device, dry)
     models = {"vitrail": create_model(plan.model, 0).to(device), "timm": theirs}
     ready = {name: cast_linear_weights(model.eval(), torch.bfloat16) for name, model in models.items()}
     for batch in (answered, 1):
         each = {name: answer(model, plan.model, batch, device, dry) for name, model in ready.items()}
-        yield from measured({"answers": (batch, each)}, device, dry)
+        yield from measure_turns({"answers": (batch, each)}, device, dry)
 
 
-def measured(kinds: Mapping[str, tuple[int, Mapping[str, Job]]], device: str, dry: bool) -> Iterator[Row]:
+def measure_turns(kinds: Mapping[str, tuple[int, Mapping[str, Job]]], device: str, dry: bool) -> Iterator[Row]:
     """Medians over turns."""
     for kind, (batch, contestants) in kinds.items():
         seconds = in_turns(contestants, device, dry)

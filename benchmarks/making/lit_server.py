@@ -26,7 +26,7 @@ class Api(litserve.LitAPI):
         """[C, h, w]; LitServe reads the annotation, and then hands over the form of such a request."""
         upload = request["file"]
         assert isinstance(upload, UploadFile)
-        return self.tutorial.decoded(upload.file)
+        return self.tutorial.decode_image(upload.file)
 
     def batch(self, inputs: list[Tensor]) -> Tensor:
         """[n, C, h, w]."""

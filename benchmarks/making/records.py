@@ -69,12 +69,12 @@ class Results:
         """
         until = time.perf_counter() + stop_after * 60
 
-        def made(job: Job) -> Row | None:
+        def make_row(job: Job) -> Row | None:
             return self.row(*job) if self.find(job[0]) or time.perf_counter() < until else None
 
         with ThreadPoolExecutor(2) as pool:
             try:
-                yield from (row for row in pool.map(made, jobs) if row is not None)
+                yield from (row for row in pool.map(make_row, jobs) if row is not None)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -86,7 +86,7 @@ class Results:
         self.path.write_text(text + "\n", encoding="utf-8")
 
 
-def trained(run: Path, *words: object, history: bool = False) -> Row:
+def train_run(run: Path, *words: object, history: bool = False) -> Row:
     """Train into `run` by `vitrail train` with these words, or go on with it, unless it is complete; what it says.
 
     Args:
@@ -195,7 +195,7 @@ def spread(values: Iterable[float]) -> dict[str, float | None]:
     return {"mean": statistics.mean(found), "standard_deviation": deviation, "n": len(found)}
 
 
-def paired(ours: Iterable[float], theirs: Iterable[float]) -> dict[str, object]:
+def paired_difference(ours: Iterable[float], theirs: Iterable[float]) -> dict[str, object]:
     """The mean difference of pairs and its 95 % interval by Student's t; None for a single pair."""
     differences = [one - other for one, other in zip(ours, theirs, strict=True)]
     found = spread(differences)

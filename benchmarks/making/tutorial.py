@@ -22,7 +22,7 @@ class Tutorial:
         predictor = open_predictor(model)
         self.network, self.spec = predictor.single_member().model.eval(), predictor.spec
 
-    def decoded(self, file: BinaryIO) -> Tensor:
+    def decode_image(self, file: BinaryIO) -> Tensor:
         """[C, h, w], from -1 to 1."""
         image = Image.open(file).convert("RGB" if self.spec.channels == 3 else "L")
         values = np.array(image.resize((self.spec.width, self.spec.height)), dtype=np.float32)

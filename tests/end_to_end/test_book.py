@@ -69,7 +69,7 @@ def test_there_are_four_walkthroughs_and_they_carry_no_outputs():
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path):
-    broken = script("links", "docs").broken
+    broken = script("links", "docs").find_broken_links
     (tmp_path / "drawn.png").write_bytes(b"")
     (tmp_path / "other.html").write_text('<p id="there">')
     (tmp_path / "page.html").write_text(PAGE.format(more=""))
@@ -112,7 +112,7 @@ def test_a_notebook_becomes_a_page_with_its_figures(tmp_path):
 
 def test_files_outside_the_pages_are_taken_along(tmp_path):
     text = "[a](../examples/demo.py) [b](../EXPERIMENTS.md) [c](data.md) [d](../gone.txt)"
-    found = script("book", "docs").brought(text, tmp_path)
+    found = script("book", "docs").page_with_links(text, tmp_path)
     assert found == "[a](files/examples/demo.py) [b](experiments.md) [c](data.md) [d](../gone.txt)"
     assert (tmp_path / "files" / "examples" / "demo.py").read_bytes() == (ROOT / "examples" / "demo.py").read_bytes()
 
@@ -135,7 +135,7 @@ def test_the_book_builds_without_a_warning_and_every_link_leads_somewhere(tmp_pa
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_walkthrough_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeypatch):
     monkeypatch.setenv("VITRAIL_REDUCED", "1")
-    notebook = script("walkthroughs", "docs").done(path, ROOT / "build" / "walkthroughs")
+    notebook = script("walkthroughs", "docs").run_notebook(path, ROOT / "build" / "walkthroughs")
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3

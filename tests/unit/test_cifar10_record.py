@@ -34,7 +34,7 @@ def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out
     write(tmp_path / "cifar-10-batches-py", files10())
     early = ("--recipe.patch_keep_rate", "0.5", "--recipe.patch_keep_until", "0.75")
     words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SMALL, "--steps", 4, *early)
-    row = record.recorded(tmp_path / "run", *words)
+    row = record.train_once(tmp_path / "run", *words)
     plan = RunFolder(tmp_path / "run").read_plan()
     half, whole = (training_flops(plan.model, patches) for patches in (8, 16))
     assert half < whole

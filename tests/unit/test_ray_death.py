@@ -23,7 +23,7 @@ def test_files_are_compared_row_by_row(rows, complete, apart, changed, tmp_path)
     alone, shared = tmp_path / "alone.csv", tmp_path / "ray.csv"
     alone.write_text(HEAD + "".join(ROWS))
     shared.write_text(HEAD + "".join(rows))
-    found = script("ray_death").compared(alone, shared)
+    found = script("ray_death").compare_predictions(alone, shared)
     assert (found["complete"], found["decisions_changed"]) == (complete, changed)
     assert found["largest_difference"] == pytest.approx(apart) and found["equal_bytes"] == (rows == ROWS)
     assert found["rows_on_ray"] == len(rows)

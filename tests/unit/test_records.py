@@ -110,7 +110,7 @@ def test_minutes_that_leave_no_steps_are_refused_and_not_kept(tmp_path, monkeypa
 
 def test_a_complete_run_is_read_and_not_trained_again(tmp_path):
     run = run_folder(tmp_path / "run", {"split": "test", "n": 4, "accuracy": 0.75, "accuracy_interval": [0.3, 0.9]})
-    row = records.trained(run, "a source that does not exist")
+    row = records.train_run(run, "a source that does not exist")
     assert (row["accuracy"], row["n"], row["steps"], row["number_format"]) == (0.75, 4, 30, "bfloat16")
     assert (row["seconds"], row["wall_seconds"], row["machine"]) == (12.3, 15.5, {"threads": 2})
     assert "accuracy_interval" not in row
@@ -129,11 +129,11 @@ def test_labels_have_their_accuracy_and_a_single_number_its_figures(tmp_path):
 def test_spreads_and_pairs_follow_their_formulas():
     assert records.spread([0.5]) == {"mean": 0.5, "standard_deviation": None, "n": 1}
     assert records.spread([1.0, 2.0, 3.0])["standard_deviation"] == pytest.approx(1.0)
-    found = records.paired([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+    found = records.paired_difference([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
     differences = np.array([0.1, 0.0, 0.2])
     half = 4.303 * differences.std(ddof=1) / 3**0.5
     assert found["interval"] == pytest.approx([differences.mean() - half, differences.mean() + half])
-    assert records.paired([1.0], [0.5])["interval"] is None
+    assert records.paired_difference([1.0], [0.5])["interval"] is None
 
 
 def test_seconds_until_a_step_come_from_the_rows_that_were_recorded(tmp_path):
@@ -192,15 +192,15 @@ def test_the_rows_of_the_solar_cells_are_those_that_the_bare_command_would_make(
 
 def test_a_share_of_the_peers_time_is_that_of_the_first_checkpoint_as_good():
     peer = script("fashion_mnist_peer")
-    ours = peer.ended([[60, 0.80], [120, 0.91], [180, 0.90]])
-    theirs = peer.ended([[300, 0.7], [600, 0.905]])
+    ours = peer.curve_with_end([[60, 0.80], [120, 0.91], [180, 0.90]])
+    theirs = peer.curve_with_end([[300, 0.7], [600, 0.905]])
     short = {"accuracy": 0.906, "seconds": 90.0}
     assert peer.comparison(ours, short, theirs) == {
         "ours": 0.90, "peer": 0.905, "ours_reaches_it_after": 120, "share": pytest.approx(0.2),
         "short": 0.906, "short_seconds": 90.0, "short_share": pytest.approx(0.15),
     }  # fmt: skip
     assert peer.comparison(theirs, short, ours)["share"] == pytest.approx(600 / 180)
-    assert peer.comparison(peer.ended([[9, 0.1]]), short, theirs)["share"] is None
+    assert peer.comparison(peer.curve_with_end([[9, 0.1]]), short, theirs)["share"] is None
 
 
 def test_beside_the_peer_nothing_is_trained_whose_row_is_there(tmp_path, monkeypatch):
@@ -209,7 +209,7 @@ def test_beside_the_peer_nothing_is_trained_whose_row_is_there(tmp_path, monkeyp
     kept = Path(shutil.copy(measured, tmp_path))
     monkeypatch.setattr(peer, "Results", partial(peer.Results, folder=tmp_path))
     monkeypatch.setattr(peer, "declare_torchvision", lambda: None)
-    monkeypatch.setattr(peer, "begun", lambda *_: pytest.fail("a training was begun"))
+    monkeypatch.setattr(peer, "peer_case", lambda *_: pytest.fail("a training was begun"))
     monkeypatch.setattr(sys, "argv", ["fashion_mnist_peer.py", "--minutes", "13"])
     peer.main()
     assert json.loads(kept.read_text()) == json.loads(measured.read_text())
@@ -218,7 +218,7 @@ def test_beside_the_peer_nothing_is_trained_whose_row_is_there(tmp_path, monkeyp
 def test_made_imbalance_and_its_figures_follow_their_formulas():
     imbalance = script("imbalance")
     targets = np.arange(10_000) % 10
-    rows = imbalance.imbalanced(targets, np.arange(10_000), 1000, 100.0, seed=3)
+    rows = imbalance.imbalanced_rows(targets, np.arange(10_000), 1000, 100.0, seed=3)
     counts = np.bincount(targets[rows])
     assert sorted(counts, reverse=True) == [round(1000 * 100 ** (-k / 9)) for k in range(10)]
     figures = imbalance.figures(np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([90, 10]))
@@ -243,7 +243,7 @@ def test_of_transfers_nothing_is_trained_whose_row_is_there(tmp_path, monkeypatc
     measured = records.RESULTS / "transfer.json"
     kept = Path(shutil.copy(measured, tmp_path))
     monkeypatch.setattr(transfer, "Results", partial(transfer.Results, folder=tmp_path))
-    for name in ("weights_of", "steps_of", "trained", "source_of"):
+    for name in ("weights_of", "steps_of", "train_run", "source_of"):
         monkeypatch.setattr(transfer, name, lambda *_, name=name: pytest.fail(f"{name} was asked"))
     monkeypatch.setattr(sys, "argv", ["transfer.py", str(tmp_path), str(tmp_path)])
     transfer.main()

@@ -67,7 +67,14 @@ def test_memory_is_compared_with_timm_in_each_way():
     found = {"vitrail": 100, "vitrail, fused": 90, "vitrail, recomputed": 50, "timm": 100, "timm, not fused": 125,
              "timm, recomputed": 40}  # fmt: skip
     rows = [{"way": way, "format": "float32", "memory": value, "parameters": 1.25} for way, value in found.items()]
-    assert list(memory.compared(rows, "float32").values()) == [1.0, 0.9, 0.8, 0.5, 1.25, 0.375]  # 20 are the state
+    assert list(memory.compare_memory(rows, "float32").values()) == [
+        1.0,
+        0.9,
+        0.8,
+        0.5,
+        1.25,
+        0.375,
+    ]  # 20 are the state
     assert set(found) == set(memory.WAYS)
 
 
@@ -142,7 +149,9 @@ def test_imports_are_added_up_by_library():
 
 def test_the_parts_of_a_cold_start_add_up_to_the_whole():
     parts = [{"interpreter": 0.1, "forward": 0.5}, {"interpreter": 0.3, "forward": 0.7}]
-    assert cold_start.listed(parts, 1.0) == pytest.approx({"interpreter": 0.2, "forward": 0.6, "the rest": 0.2})
+    assert cold_start.summarize_parts(parts, 1.0) == pytest.approx(
+        {"interpreter": 0.2, "forward": 0.6, "the rest": 0.2}
+    )
 
 
 def test_ways_from_files_are_compared_within_their_number_format_and_with_the_defaults():
@@ -153,14 +162,14 @@ def test_ways_from_files_are_compared_within_their_number_format_and_with_the_de
     }  # fmt: skip
     assert files_to_csv.ratios(seconds) == {"best, float32": 1.1, "best, bfloat16": 1.3, "defaults": 3.0}
     rows = [{"files": "640x427", "way": way, "seconds": taken, "round": 0} for way, taken in seconds.items()]
-    found = files_to_csv.compared([*rows, {**rows[0], "seconds": None}], "640x427")
+    found = files_to_csv.compare_speeds([*rows, {**rows[0], "seconds": None}], "640x427")
     assert [one["met"] for one in found.values()] == [False, True, True]
-    assert files_to_csv.compared(rows, "2560x1708") == {}
+    assert files_to_csv.compare_speeds(rows, "2560x1708") == {}
 
 
 def test_a_way_that_fails_keeps_its_last_words(tmp_path):
     words = [sys.executable, "-c", "raise ValueError('no such model')"]
-    row = files_to_csv.measured(words, tmp_path / "answers.csv", "timm", 16)
+    row = files_to_csv.measure_process(words, tmp_path / "answers.csv", "timm", 16)
     assert row["seconds"] is None and row["reason"] == "ended with 1 and 0 rows: ValueError: no such model"
 
 
@@ -177,7 +186,7 @@ def test_the_page_of_large_trainings_says_what_the_command_says():
     scale = script("table_of_scale", "docs")
     page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     for name in scale.CASES:
-        assert f"<!-- {name}: begin -->\n{scale.told(name)}\n<!-- {name}: end -->" in page
+        assert f"<!-- {name}: begin -->\n{scale.describe_plans(name)}\n<!-- {name}: end -->" in page
 
 
 def test_levers_of_speed_are_pairs_that_give_nearly_the_same(capsys, monkeypatch):
@@ -186,5 +195,5 @@ def test_levers_of_speed_are_pairs_that_give_nearly_the_same(capsys, monkeypatch
     levers.main()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 15 and sum(line.endswith(", kept") for line in lines) == 13
-    row = levers.timed(levers.Lever("nothing", ("x", 1), lambda: None, lambda: sum(range(10_000)), True), 3, 0.001)
+    row = levers.time_both(levers.Lever("nothing", ("x", 1), lambda: None, lambda: sum(range(10_000)), True), 3, 0.001)
     assert row["times"] > 2
