@@ -75,7 +75,7 @@ def check_dataset(
         depths=_count_values(stats.depths),
         kinds=_count_values(stats.kinds),
         remark_counts={remark: len(found) for remark, found in stats.remarks.items()},
-        issues=tuple(sorted(issues, key=lambda concern: RANKS[concern.severity])),
+        issues=tuple(sorted(issues, key=lambda issue: RANKS[issue.severity])),
         notes=(
             *([source.reason] if source.reason else []),
             *source.notes,

@@ -93,8 +93,8 @@ class DataCheckReport:
         """(row, reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split. Each row
         once, with its first reason."""
         found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
-        for concern in self.issues:
-            for row, reason in concern.rows_to_exclude:
+        for issue in self.issues:
+            for row, reason in issue.rows_to_exclude:
                 found.setdefault(row, reason)
         return sorted(found.items())
 
@@ -159,20 +159,19 @@ class DataCheckReport:
 
     def _issue_lines(self) -> list[str]:
         lines = []
-        for concern in self.issues:
-            lines.append(f"{SEVERITY_WORDS[concern.severity]:<9}{concern.text}")
+        for issue in self.issues:
+            lines.append(f"{SEVERITY_WORDS[issue.severity]:<9}{issue.text}")
             lines += [
-                f"           {' = '.join(self.ids[row] for row in group)}"
-                for group in concern.groups[:MAX_SHOWN_GROUPS]
+                f"           {' = '.join(self.ids[row] for row in group)}" for group in issue.groups[:MAX_SHOWN_GROUPS]
             ]
-            if len(concern.groups) > MAX_SHOWN_GROUPS:
-                lines.append(f"           and {len(concern.groups) - MAX_SHOWN_GROUPS:,} more")
-            if concern.rows and not concern.groups:
+            if len(issue.groups) > MAX_SHOWN_GROUPS:
+                lines.append(f"           and {len(issue.groups) - MAX_SHOWN_GROUPS:,} more")
+            if issue.rows and not issue.groups:
                 lines.append(
-                    f"           {join_names([self.ids[row] for row in concern.rows[:MAX_SHOWN]], len(concern.rows))}"
+                    f"           {join_names([self.ids[row] for row in issue.rows[:MAX_SHOWN]], len(issue.rows))}"
                 )
-            if concern.advice:
-                lines.append(f"           {concern.advice}")
+            if issue.advice:
+                lines.append(f"           {issue.advice}")
         return lines
 
     def _class_count_lines(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Images that stand more than once, and groups that lie in more than one split: what makes a result too good."""
+"""Check for leakage: duplicates and groups across splits, duplicates with different labels, possible group columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .findings import DataIssue, join_counts, join_names
 from .image_stats import ImageStatsTable
 
 MAX_IDENTICAL_FRACTION = 0.3
-"""Fraction of all images that one and the same image may have before it looks like a placeholder."""
+"""Fraction of all images from which copies of one image look like a placeholder."""
 MIN_STD = 2.0
-"""Deviation in grey levels below which an image says too little to be anybody's copy."""
+"""Standard deviation in grey levels below which an image is too flat to be compared."""
 MAX_GROUP_PAIRS = 1000
-"""Near copies that two groups of exact copies may make; of larger groups one each is named."""
+"""Near-duplicate pairs listed for two groups of exact copies; of larger groups one each is listed."""
 EXCLUDE_ADVICE = (
     "exclude.csv, which vitrail check --out DIR writes, lists the copies in {drop}: --exclude DIR/exclude.csv leaves "
     "them out, and {keep} stays as it is."
@@ -37,16 +37,16 @@ UNFINISHED = DataIssue(
 
 
 def find_leakage(
-    source: Source, splits: Mapping[str, NDArray[np.int64]], looks: ImageStatsTable, until: float | None = None
+    source: Source, splits: Mapping[str, NDArray[np.int64]], stats: ImageStatsTable, until: float | None = None
 ) -> list[DataIssue]:
-    """Copies across and inside splits, contradicting labels, groups in two splits, columns that look like groups.
+    """Report copies across and inside splits, contradictory labels, groups in two splits, and likely group columns.
 
     Args:
-        until: a value of `time.monotonic` at which the search for near copies ends.
+        until: a value of `time.monotonic` at which the search for near duplicates ends.
     """
     owner = split_indices(len(source), splits)
-    exact = [tuple(looks.rows[places].tolist()) for places in near_duplicates.find_exact_duplicates(looks.digests)]
-    near, complete = _find_near_pairs(looks, exact, until)
+    exact = [tuple(stats.rows[places].tolist()) for places in near_duplicates.find_exact_duplicates(stats.digests)]
+    near, complete = _find_near_pairs(stats, exact, until)
     found = [
         *_check_groups_in_splits(source, owner),
         *_check_copies_across_splits(exact, owner, "exact"),
@@ -54,7 +54,7 @@ def find_leakage(
     ]
     found += _check_contradicting_labels(source, exact, "exact")
     found += _check_contradicting_labels(source, near, "near")
-    found += _check_placeholder(source, exact, len(looks))
+    found += _check_placeholder(source, exact, len(stats))
     found += _check_copies_within_split(exact, owner, "exact")
     found += _check_copies_within_split(near, owner, "near")
     found += [] if complete else [UNFINISHED]
@@ -62,22 +62,22 @@ def find_leakage(
 
 
 def split_indices(n: int, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """For each row of the source, the number of its split in SPLITS; -1 where it has none."""
+    """For each row of the source, the index of its split in SPLITS; -1 where it has none."""
     owner = np.full(n, -1)
     for number, split in enumerate(SPLITS):
         owner[splits.get(split, np.zeros(0, np.int64))] = number
     return owner
 
 
-def _find_near_pairs(looks: ImageStatsTable, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
-    """Near copies, two and two. Of exact copies one is enough to compare; the others then stand beside it.
-    Also whether there was time to compare all."""
+def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
+    """Near-duplicate pairs, and whether the time sufficed to compare all. Of exact copies only one is compared; the
+    others inherit its result."""
     members = {group[0]: group for group in exact}
     again = {row for group in exact for row in group[1:]}
-    flat = set(looks.rows[looks.stds < MIN_STD].tolist())
-    kept = np.array([row not in again and row not in flat for row in looks.sketch_rows.tolist()], dtype=np.bool_)
-    rows = looks.sketch_rows[kept]
-    pairs = near_duplicates.find_near_duplicates(looks.sketches[kept], until)
+    flat = set(stats.rows[stats.stds < MIN_STD].tolist())
+    kept = np.array([row not in again and row not in flat for row in stats.sketch_rows.tolist()], dtype=np.bool_)
+    rows = stats.sketch_rows[kept]
+    pairs = near_duplicates.find_near_duplicates(stats.sketches[kept], until)
     found: list[Group] = []
     for first, second in rows[pairs.indices].tolist():
         left, right = members.get(first, (first,)), members.get(second, (second,))
@@ -88,7 +88,7 @@ def _find_near_pairs(looks: ImageStatsTable, exact: Sequence[Group], until: floa
 
 
 def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
-    """One concern for each pair of splits; the copy in the split that is judged last is kept."""
+    """One finding for each pair of splits; the copy in the later split is kept."""
     for first, second in ((0, 2), (0, 1), (1, 2)):
         found = [group for group in groups if {first, second} <= set(owner[list(group)].tolist())]
         if not found:
@@ -118,7 +118,7 @@ def _order_group(group: Group, owner: NDArray[np.int64], splits: tuple[int, int]
 
 
 def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[DataIssue]:
-    """Copies within one split weigh an image twice, no more."""
+    """Report copies within one split: they only give an image more weight."""
     for number, split in enumerate(SPLITS):
         found = [tuple(row for row in group if owner[row] == number) for group in groups]
         found = [group for group in found if len(group) > 1]
@@ -136,20 +136,20 @@ def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64]
 
 
 def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: str) -> list[DataIssue]:
-    """Copies that were labelled differently."""
+    """Report copies with different labels."""
     found = [group for group in groups if _targets_differ(source.targets[list(group)])]
     if not found:
         return []
     rows = sorted({row for group in found for row in group})
-    told = ""
+    names = ""
     if source.task == "classes":
-        told = f": {join_counts(Counter(_class_names_of_group(source, group) for group in found))}"
+        names = f": {join_counts(Counter(_class_names_of_group(source, group) for group in found))}"
     if how == "near":
-        text = f"{format_count(len(rows), 'picture')} are nearly the same as another one with a different label{told}."
+        text = f"{format_count(len(rows), 'picture')} are nearly the same as another one with a different label{names}."
         advice = "Either a label is wrong, or what makes the difference is small."
         return [_contradiction_issue(how, text, advice, found, ())]
     text = (
-        f"{format_count(len(rows), 'picture')} are each the same picture as another one with a different label{told}."
+        f"{format_count(len(rows), 'picture')} are each the same picture as another one with a different label{names}."
     )
     advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
     leave_out = tuple((row, "the same picture stands elsewhere with a different label") for row in rows)
@@ -171,7 +171,7 @@ def _contradiction_issue(
 
 
 def _targets_differ(targets: np.ndarray) -> bool:
-    """Whether rows of targets contradict each other; what is unknown contradicts nothing."""
+    """Whether rows of targets differ; unknown values match everything."""
     if targets.dtype.kind in "iu":
         return bool((targets != targets[0]).any())
     known = ~np.isnan(targets)
@@ -222,7 +222,7 @@ def _check_groups_in_splits(source: Source, owner: NDArray[np.int64]) -> list[Da
 
 
 def _values_in_several_splits(values: Sequence[object] | np.ndarray, owner: NDArray[np.int64]) -> tuple[list[str], int]:
-    """Values that stand in more than one split, and the images that have them."""
+    """Report group values that occur in more than one split, with their images."""
     used = np.flatnonzero(owner >= 0)
     names, places = np.unique(np.array([str(values[row]) for row in used.tolist()], dtype=np.str_), return_inverse=True)
     inside = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
@@ -232,7 +232,7 @@ def _values_in_several_splits(values: Sequence[object] | np.ndarray, owner: NDAr
 
 
 def _check_group_like_columns(source: Source, owner: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """Columns called like something that has several images, when no group was named."""
+    """Report columns whose name suggests a group, when the settings name no group."""
     if source.groups is not None:
         return
     for column, values in source.metadata.items():

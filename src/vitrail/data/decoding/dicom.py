@@ -17,7 +17,6 @@ from ...spec import ImageSpec
 from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, truncated_error
 from .jpeg import read_jpeg_header
 
-__all__ = ["WHITE", "has_window", "parse_dicom"]
 DICOM = "DICOM"
 INSTALL = "pip install 'vitrail[medical]'"
 DEFLATED_SYNTAX = b"1.2.840.10008.1.2.1.99"
@@ -63,7 +62,7 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     and YBR become RGB [H, W, 3].
 
     Raises:
-        DataError: no pixels, several frames, no window where one is asked for, a decoder that is not installed.
+        DataError: no pixels, several frames, no window where one is required, a decoder that is not installed.
     """
     dataset = _read_dataset(data)
     if not any(name in dataset for name in PIXEL_ELEMENTS):
@@ -236,8 +235,8 @@ def _wrap_to_dtype(value: Any, dtype: np.dtype[Any]) -> float | None:
     if dtype.kind == "f":
         return float(dtype.type(value))
     info = np.iinfo(dtype)
-    ways = (int(value), int(value) - 2**16, int(value) + 2**16)
-    return next((way for way in ways if info.min <= way <= info.max), None)
+    candidates = (int(value), int(value) - 2**16, int(value) + 2**16)
+    return next((each for each in candidates if info.min <= each <= info.max), None)
 
 
 def _fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:

@@ -234,11 +234,11 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
         return None
     if not 0 < header.height * header.width <= max_pixels:
         return None
-    way = next((known for known in map(read_orientation, header.exif) if known is not None), UPRIGHT)
-    height, width = (
-        (header.width, header.height) if way >= FIRST_SIDEWAYS_ORIENTATION else (header.height, header.width)
-    )
-    return ReducibleJpeg(data, height, width, header.channels, way)
+    orientation = next((each for each in map(read_orientation, header.exif) if each is not None), UPRIGHT)
+    height, width = header.height, header.width
+    if orientation >= FIRST_SIDEWAYS_ORIENTATION:
+        height, width = width, height
+    return ReducibleJpeg(data, height, width, header.channels, orientation)
 
 
 def choose_reduction(oversampling: float) -> int:

@@ -39,17 +39,17 @@ def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
     Grey and colour of 8 and 16 bits, grey of 32 bits and float, palettes, CMYK and Lab need nothing else; further
     kinds (several channels of floats, 16-bit colours in planes) need tifffile, which comes with vitrail[medical].
     """
-    found = read_tiff_pages(data)
-    page = found[choose_page(len(found), spec.page, "pages")]
+    pages = read_tiff_pages(data)
+    page = pages[choose_page(len(pages), spec.page, "pages")]
     width, height = page.tag_value(WIDTH), page.tag_value(HEIGHT)
     check_image_size(height, width, spec.max_pixels)
     _check_strips(page, height, width, spec.max_pixels)
     stored = _decode_with_tifffile(page) if _needs_tifffile(page) else _decode_with_pillow(page)
     profile = page.entries.get(PROFILE)
     remarks = remark_colour_profile(page.entry_bytes(profile)) if profile else ()
-    way = page.tag_value(ORIENTATION, 1)
+    orientation = page.tag_value(ORIENTATION, 1)
     stored = stored._replace(remarks=remarks)
-    return apply_orientation(stored, way) if 2 <= way <= 8 else stored
+    return apply_orientation(stored, orientation) if 2 <= orientation <= 8 else stored
 
 
 def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> None:
@@ -255,32 +255,32 @@ def read_tiff_pages(data: bytes) -> list[TiffPage]:
     Raises:
         DataError: the file ends too early, or has more than 10,000 pages.
     """
-    writing = TiffEncoding("<" if data[:2] == b"II" else ">", b"+" in data[2:4])
-    found: list[TiffPage] = []
+    encoding = TiffEncoding("<" if data[:2] == b"II" else ">", b"+" in data[2:4])
+    pages: list[TiffPage] = []
     seen: set[int] = set()
-    (start,) = _unpack_at(writing.offset_format, data, 8 if writing.is_bigtiff else 4)
+    (start,) = _unpack_at(encoding.offset_format, data, 8 if encoding.is_bigtiff else 4)
     while start and start not in seen:
         seen.add(start)
         if len(seen) > MAX_PAGES:
             raise damaged_error(TIFF, f"more than {MAX_PAGES:,} pages")
-        page, start = _read_directory(writing, data, start)
-        if not page.tag_value(SUBFILE) & 0b101:
-            found.append(page)
-    if not found:
+        page, start = _read_directory(encoding, data, start)
+        if not page.tag_value(SUBFILE) & 0b101:  # a thumbnail or a mask
+            pages.append(page)
+    if not pages:
         raise damaged_error(TIFF, "it has no page")
-    return found
+    return pages
 
 
-def _read_directory(writing: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
+def _read_directory(encoding: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
     """The page at an offset, and the offset of the next one."""
-    (count,) = _unpack_at(writing.count_format, data, start)
-    first, step = start + struct.calcsize(writing.count_format), struct.calcsize(writing.entry_format)
+    (count,) = _unpack_at(encoding.count_format, data, start)
+    first, step = start + struct.calcsize(encoding.count_format), struct.calcsize(encoding.entry_format)
     if first + step * count > len(data):
         raise truncated_error(TIFF, len(data), first + step * count)
-    lines = struct.iter_unpack(writing.entry_format, data[first : first + step * count])
-    entries = {tag: TiffEntry(kind, number, field) for tag, kind, number, field in lines}
-    (following,) = _unpack_at(writing.offset_format, data, first + step * count)
-    return TiffPage(writing, entries, data), following
+    records = struct.iter_unpack(encoding.entry_format, data[first : first + step * count])
+    entries = {tag: TiffEntry(kind, num_values, field) for tag, kind, num_values, field in records}
+    (following,) = _unpack_at(encoding.offset_format, data, first + step * count)
+    return TiffPage(encoding, entries, data), following
 
 
 def _unpack_at(form: str, data: bytes, place: int) -> tuple[int, ...]:

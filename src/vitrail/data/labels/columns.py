@@ -1,7 +1,7 @@
-"""Which column of a table names the images, which is to be learnt, which parts the rows: by name and by content.
+"""Infer column roles of a table (image path, targets, split, metadata) by name and by content, and parse cells.
 
-What a person says (`DataSettings.path`, `targets`, `split`, `group`) is taken as it is. A group is never taken unless
-a person says so, because it changes the result; the dataset check warns of a column that looks like one.
+Columns named in the settings (`DataSettings.path`, `targets`, `split`, `group`) are used as they are. A group column
+is never inferred, because it changes the result; the dataset check warns of a column that looks like one.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ GROUP_WORDS = frozenset((
     "exam", "batch", "lot", "series", "station", "machine", "camera",
 ))
 # fmt: on
-MAX_SAMPLED_ROWS = 10_000  # rows of an uncoded column that decide
-MAJORITY = 0.9  # fraction of the cells that make a column what they are
-FLAG_MAJORITY = (
-    0.5  # fraction of zeros and ones in a column that is meant to hold nothing else; a wrong cell is named later
-)
+MAX_SAMPLED_ROWS = 10_000
+"""Rows of an unencoded column from which its role is inferred."""
+MAJORITY = 0.9
+"""Fraction of the cells that decides the kind of a column."""
+FLAG_MAJORITY = 0.5
+"""Fraction of zeros and ones that makes a column one of flags; its wrong cells are errors later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRoles:
-    """What each column is for; empty where there is none."""
+    """The role of each column; empty where there is none."""
 
     path: str
     targets: tuple[str, ...]
@@ -69,7 +70,7 @@ class ColumnRoles:
 def infer_column_roles(
     names: Sequence[str], sample: Mapping[str, Sequence[object]], settings: DataSettings, where: str
 ) -> ColumnRoles:
-    """The roles of columns.
+    """Infer the role of each column.
 
     Args:
         names: all columns, in their order.
@@ -86,9 +87,9 @@ def infer_column_roles(
             )
     cells = {name: _sample_column(sample[name]) for name in names}
     notes: list[str] = []
-    said = {*settings.targets, settings.split, settings.group}
-    path = settings.path or _infer_path_column([name for name in names if name not in said], cells, notes)
-    rest = [name for name in names if name != path and name not in said]
+    named = {*settings.targets, settings.split, settings.group}
+    path = settings.path or _infer_path_column([name for name in names if name not in named], cells, notes)
+    rest = [name for name in names if name != path and name not in named]
     split = settings.split or _infer_split_column(rest, cells)
     rest = [name for name in rest if name != split]
     targets = settings.targets or _infer_target_columns(
@@ -106,7 +107,7 @@ def infer_column_roles(
 
 
 def drop_split_column(columns: ColumnRoles, settings: DataSettings) -> ColumnRoles:
-    """The roles where there are official splits: these win over a column of splits that no setting names."""
+    """Demote an inferred split column to metadata: official splits take precedence over it."""
     if settings.split or not columns.split:
         return columns
     note = (
@@ -275,18 +276,16 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
         split = parse_split_name(value)
         if not split and not is_blank(value):
             raise DataError(
-                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val "
-                f"and test. "
-                "Leave those rows out, or name another column with --data.split."
+                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val and "
+                "test. Leave those rows out, or name another column with --data.split."
             )
         found.setdefault(split, []).append(number)
     rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in found.items()}
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
-            f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in "
-            f"all, though "
-            "others say train. Write train, val or test there, or leave those rows out."
+            f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in all, "
+            "though others say train. Write train, val or test there, or leave those rows out."
         )
     return {split: rows[split] for split in ("train", "val", "test") if split in rows}
 

@@ -90,7 +90,10 @@ def open_cifar100(data_root: Path | None) -> Source:
 
 def _open_cifar(layout: CifarLayout, data_root: Path | None) -> Source:
     files, notes = _find_cifar_files(layout, data_root)
-    names = [_to_str(name) for name in _read_text_list(files, layout.meta, layout.class_names)]
+    names = [
+        name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+        for name in _read_text_list(files, layout.meta, layout.class_names)
+    ]
     batches = [_read_cifar_batch(files, layout, name) for name in (*layout.train, layout.test)]
     test = len(batches[-1][0])
     train = sum(len(images) for images, _ in batches) - test
@@ -204,10 +207,6 @@ def _read_text_list(files: _CifarFiles, name: str, key: str) -> list[object]:
     if not isinstance(found, list) or len(found) < 2 or not all(isinstance(each, str | bytes) for each in found):
         raise DataError(f"{files.where}/{name}: {key} must be a list of at least two texts, the names of the classes.")
     return list(found)
-
-
-def _to_str(name: object) -> str:
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 # -- MNIST and Fashion-MNIST: IDX files, with or without gzip.

@@ -1,4 +1,8 @@
-"""Columns of the `datasets` library: which holds the images, undecoded, and what its types say of the labels."""
+"""Read Hugging Face datasets: from the Hub, a folder of `save_to_disk`, or a Dataset in memory.
+
+No code of a dataset is ever run: the library refuses scripts, and images are decoded by our decoder, so that an image
+is the same from every source.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +28,16 @@ from .lazy_sequences import ConcatSequence, DeferredImages, NumberedNames
 from .manifest import locate_images
 
 USUAL_LABEL_COLUMNS = ("label", "labels")
-"""Of several columns of class labels, one called so is meant."""
+"""Names by which one of several columns of class labels is chosen."""
 
 
 def build_hf_source(
     name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...], home: Path | None
 ) -> Source:
-    """A source of tables by split ("" if there are no official ones), read row by row when images are needed.
+    """Build a source from tables by split ("" if there are no official ones); images are read row by row on demand.
 
     Args:
-        home: where images lie that a column names by their paths, as in a manifest; None if nobody said.
+        home: the folder of relative image paths in a column, as in a manifest; None if unknown.
 
     Raises:
         DataError: no column of images or labels, tables whose columns differ, or a path that leads out of `home`.
@@ -41,24 +45,24 @@ def build_hf_source(
     check_supported_settings(settings, "tables", where)
     tables = _HfTables({split: table.with_format(None) for split, table in parts.items()}, where)
     notes = (*notes, *tables.drop_unlabelled_splits(settings))
-    picture = tables.find_image_column(settings.path)
-    label = tables.find_label_column(settings, picture)
-    answers = tables.infer_class_labels(label, settings) if label else None
+    image = tables.find_image_column(settings.path)
+    label = tables.find_label_column(settings, image)
+    labels = tables.infer_class_labels(label, settings) if label else None
     if label:
         settings = replace(settings, targets=(label,))
     read = read_memory_table(
-        tables.list_plain_columns(picture, settings),
+        tables.list_plain_columns(image, settings),
         tables.read_cells,
-        picture,
+        image,
         settings,
         where,
-        answers,
+        labels,
         bool(tables.split_rows()),
     )
-    pictures, ids = _read_images(tables, read, picture, settings, home)
+    images, ids = _read_images(tables, read, image, settings, home)
     return build_source(
         name,
-        pictures,
+        images,
         ids,
         read.labels,
         groups=read.groups,
@@ -76,8 +80,7 @@ def _read_images(
         if home is None:
             raise DataError(
                 f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which "
-                f"folder "
-                "they lie: --data-root FOLDER."
+                "folder they lie: --data-root FOLDER."
             )
         names = [str(cell) for cell in tables.read_cells(read.image_column)]
         return RelativePaths(
@@ -88,7 +91,7 @@ def _read_images(
 
 
 def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
-    """Rows that are fetched from the table's file, which is mapped; several threads may."""
+    """Images fetched on demand from the table's memory-mapped file; thread-safe."""
     images = import_datasets().Image
     encoded = table.select_columns([image])
     if isinstance(table.features[image], images):
@@ -103,7 +106,7 @@ def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
 
 
 class _HfTables:
-    """Tables of one kind, one a split."""
+    """Tables with equal columns, one per split."""
 
     def __init__(self, parts: dict[str, Any], where: str):
         self.parts = parts
@@ -120,13 +123,13 @@ class _HfTables:
                     )
 
     def split_rows(self) -> dict[str, np.ndarray]:
-        """Row numbers of the official splits."""
+        """Row indices of the official splits."""
         ends = np.cumsum([len(table) for table in self.parts.values()])
         pairs = zip(self.parts.items(), ends.tolist(), strict=True)
         return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
 
     def find_image_column(self, path_setting: str) -> str:
-        """The column of images: told, or of that type; "" if they may be paths."""
+        """The column of images, from the settings or by its type; "" if images may be given as paths."""
         if path_setting:
             return "" if path_setting not in self.features or self._is_text(path_setting) else path_setting
         kinds = ("Image", "Array2D", "Array3D")
@@ -140,7 +143,7 @@ class _HfTables:
         return found[0] if found else ""
 
     def find_label_column(self, settings: DataSettings, image: str) -> str:
-        """The column whose type names classes, if one is to be learnt; "" if the cells must tell."""
+        """The target column of type ClassLabel; "" if the task must be inferred from cells."""
         typed_so = [name for name in self.features if name != image and self._class_names(name)]
         if settings.targets:
             return settings.targets[0] if len(settings.targets) == 1 and settings.targets[0] in typed_so else ""
@@ -153,7 +156,7 @@ class _HfTables:
         return usual[0] if usual else (typed_so or [""])[0]
 
     def drop_unlabelled_splits(self, settings: DataSettings) -> list[str]:
-        """Leave out splits whose class labels were never published: all of them -1 or empty."""
+        """Drop splits whose class labels were not published: all of them are -1 or empty."""
         notes = []
         names = [
             name for name in settings.targets or self.features if name in self.features and self._class_names(name)
@@ -168,7 +171,7 @@ class _HfTables:
         return notes
 
     def infer_class_labels(self, name: str, settings: DataSettings) -> InferredTask | None:
-        """What a column of class labels, or of lists of them, says; None where the settings want something else."""
+        """Labels of a ClassLabel column or of lists of them; None where the settings name another task."""
         names = self._class_names(name)
         values = [value for table in self.parts.values() for value in self._read_column(table, name)]
         if hasattr(self.features[name], "names"):
@@ -182,10 +185,10 @@ class _HfTables:
         )
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
-        """Columns of plain values, and that of the images."""
-        told = {*settings.targets, settings.split, settings.group, image}
+        """Columns of plain values, and the column of the images."""
+        named = {*settings.targets, settings.split, settings.group, image}
         kinds = ("Value", "ClassLabel")
-        return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
+        return [name for name, feature in self.features.items() if name in named or type(feature).__name__ in kinds]
 
     def read_cells(self, name: str) -> list[object]:
         """All values of a column; class labels by name."""
@@ -205,7 +208,7 @@ class _HfTables:
         return self._dtype(name) in ("string", "large_string")
 
     def _class_names(self, name: str) -> list[str]:
-        """Names of the classes of a ClassLabel, or of a list of such."""
+        """Class names of a ClassLabel, or of a list of them."""
         feature = self.features[name]
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
         found = getattr(inner, "names", None)
@@ -221,7 +224,7 @@ def _label_to_name(value: object, names: Sequence[str]) -> object:
 def _encode_class_label(
     name: str, names: Sequence[str], values: Sequence[object], settings: DataSettings, where: str
 ) -> InferredTask:
-    """A ClassLabel: the numbers of its classes, in its own order, those without an image too."""
+    """Encode a ClassLabel column as class indices in its own order, with all of its classes."""
     targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     known = (targets >= 0) & (targets < len(names))
     reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
@@ -231,8 +234,7 @@ def _encode_class_label(
     if settings.uncertain != "ignore":
         raise DataError(
             f"{where}, row {first:,}: {name!r} is {values[first]}, in {format_count(int((~known).sum()), 'row')} in "
-            f"all: no "
-            "class is known there. Leave such rows out with --data.uncertain ignore."
+            "all: no class is known there. Leave such rows out with --data.uncertain ignore."
         )
     note = (
         f"Left out {format_count(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
@@ -242,7 +244,7 @@ def _encode_class_label(
 
 
 def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[object], where: str) -> InferredTask:
-    """Lists of ClassLabel: 1 for each that is in the list; without a list, nothing is known."""
+    """Encode lists of ClassLabel as multilabel targets; rows without a list are unknown (NaN)."""
     targets = np.zeros((len(values), len(names)), dtype=np.float32)
     for row, labels in enumerate(values):
         if not isinstance(labels, list):
@@ -255,19 +257,16 @@ def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[
     return InferredTask("labels", tuple(names), targets, reason)
 
 
-# Datasets of the `datasets` library: by their name on the Hub, from a folder of `save_to_disk`, or loaded already.
-#
-# Nothing of a dataset is ever run: scripts are refused by the library, and its own image decoder is not used, so
-# that an image looks the same from every source.
+# -- Loading datasets.
 
 HUB_NAME_PATTERN = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?::([\w.+-]+))?")
 
 
 def open_hub_dataset(name: str, settings: DataSettings) -> Source:
-    """A dataset of the Hub, from the library's cache if it is there: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
+    """Open a dataset of the Hub, from the library's cache if possible: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
 
     Raises:
-        DataError: it is not there and cannot be fetched, or cannot be used.
+        DataError: it is not cached and cannot be fetched, or cannot be used.
     """
     datasets = import_datasets()
     if (matched := HUB_NAME_PATTERN.fullmatch(name)) is None:
@@ -286,7 +285,7 @@ def open_hub_dataset(name: str, settings: DataSettings) -> Source:
 
 
 def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
-    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote.
+    """Open a folder written by `Dataset.save_to_disk` or `DatasetDict.save_to_disk`.
 
     Raises:
         DataError: the library cannot read it, or it cannot be used.
@@ -298,21 +297,20 @@ def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
     except Exception as error:  # damaged tables raise anything
         raise DataError(
             f"{path} cannot be read as a folder of the datasets library ({_describe_error(error)}). Write it again "
-            f"with "
-            "save_to_disk, or give a folder of class folders or a manifest."
+            "with save_to_disk, or give a folder of class folders or a manifest."
         ) from error
     return _build_from_loaded(path.resolve().name, loaded, settings, str(path), path)
 
 
 def open_hf_dataset(dataset: Any, settings: DataSettings) -> Source:
-    """A Dataset or DatasetDict in memory."""
+    """Open a Dataset or DatasetDict in memory."""
     import_datasets()
-    anywhere = replace(settings, allow_outside_root=True)  # the program that handed it over may read its own files
+    anywhere = replace(settings, allow_outside_root=True)  # a Python program may read its own files
     return _build_from_loaded("dataset", dataset, anywhere, f"This {type(dataset).__name__}", Path())
 
 
 def import_datasets() -> ModuleType:
-    """The datasets library.
+    """Import the datasets library, an optional extra.
 
     Raises:
         DataError: it is not installed.
@@ -325,8 +323,7 @@ def import_datasets() -> ModuleType:
 
 
 def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
-    """A source of a table, or of one a split; images that it names by their paths lie below `home`."""
-
+    """Build a source from a Dataset or DatasetDict; relative image paths belong to `home`."""
     home = Path(settings.data_root).expanduser() if settings.data_root else home
     if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary
         return build_hf_source(name, {"": loaded}, settings, where, (), home)
@@ -335,7 +332,7 @@ def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: st
 
 
 def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Tables by our names of splits; a single one is all there is and is parted later."""
+    """Tables by our names of splits; a single table without a split name is split later."""
     found: dict[str, Any] = {}
     notes = []
     for theirs, table in loaded.items():
@@ -357,11 +354,11 @@ def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, A
 
 
 def _load_error_message(name: str, repository: str, error: Exception) -> str:
-    said = _describe_error(error)
-    if "config" in said.lower() and "missing" in said.lower():
-        return f"hf:{name} has several configurations ({said}). Name one: hf:{repository}:CONFIGURATION."
+    reason = _describe_error(error)
+    if "config" in reason.lower() and "missing" in reason.lower():
+        return f"hf:{name} has several configurations ({reason}). Name one: hf:{repository}:CONFIGURATION."
     return (
-        f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({said}). Where there is a "
+        f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({reason}). Where there is a "
         f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\", "
         "and give that FOLDER here."
     )

@@ -1,4 +1,4 @@
-"""Images that a person holds in Python: pairs, arrays, tables and other libraries' datasets."""
+"""Open datasets in memory: (image, label) pairs, arrays, torch datasets and pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXPECTED_OBJECTS = (
 
 
 def open_object(obj: object, settings: DataSettings) -> Source:
-    """A source of whatever holds images and labels; images stay where they are until they are needed.
+    """Open an object that holds images and labels; images are fetched when they are needed.
 
     A list holds pairs; a tuple of two holds images and labels, unless both are pairs themselves. An image is a path,
     an array or tensor, or a Pillow image.
@@ -57,27 +57,27 @@ def open_object(obj: object, settings: DataSettings) -> Source:
 
 
 def open_images_and_labels(images: object, labels: object, settings: DataSettings) -> Source:
-    """Images and labels apart: an array or tensor [n, ...], or a list of any images, and one label an image."""
+    """Open separate images and labels: an array or tensor [n, ...] or a list of images, and one label per image."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and not images.dtype.hasobject):
         check_supported_settings(settings, "arrays", "what was given")
         is_tensor = isinstance(images, Tensor)
         stack, notes = normalize_stack(
             tensor_to_array(images) if isinstance(images, Tensor) else images, "pictures", is_tensor
         )
-        answers = infer_labels(labels, len(stack), settings, "labels")
-        return build_source("arrays", stack, NumberedNames("", len(stack)), answers, notes=notes)
+        inferred = infer_labels(labels, len(stack), settings, "labels")
+        return build_source("arrays", stack, NumberedNames("", len(stack)), inferred, notes=notes)
     if isinstance(images, str | bytes) or not isinstance(images, Sequence | np.ndarray):
         raise DataError(
             f"Pictures must be an array, a tensor or a list. Got a {type(images).__name__}. {EXPECTED_OBJECTS}"
         )
     check_supported_settings(settings, "pairs", "what was given")
-    answers = infer_labels(labels, len(images), settings, "labels")
+    inferred = infer_labels(labels, len(images), settings, "labels")
     found, ids = collect_images(list(images))
-    return build_source("pictures", found, ids, answers)
+    return build_source("pictures", found, ids, inferred)
 
 
 def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
-    """(image, label) pairs."""
+    """Open (image, label) pairs."""
     check_supported_settings(settings, "pairs", "what was given")
     if not pairs:
         raise DataError("The list of (picture, label) pairs is empty.")
@@ -87,38 +87,38 @@ def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
             size = f" of {len(pair)}" if isinstance(pair, list | tuple) else ""
             raise DataError(f"Row {row:,} of the list is a {type(pair).__name__}{size}, expected (picture, label).")
         split.append((pair[0], pair[1]))
-    answers = infer_labels([label for _, label in split], len(split), settings, "labels")
-    pictures, ids = collect_images([picture for picture, _ in split])
-    return build_source("pairs", pictures, ids, answers)
+    labels = infer_labels([label for _, label in split], len(split), settings, "labels")
+    images, ids = collect_images([image for image, _ in split])
+    return build_source("pairs", images, ids, labels)
 
 
 def collect_images(inputs: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
-    """Images of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
+    """Convert images of any kinds, and their ids: paths if all are distinct paths, else row numbers.
 
     Args:
         root: folder that relative paths belong to.
 
     Raises:
-        DataError: something that is no image.
+        DataError: an object that is not an image.
     """
-    if all(isinstance(picture, str | os.PathLike) for picture in inputs):
+    if all(isinstance(image, str | os.PathLike) for image in inputs):
         return _collect_paths(inputs, root)
-    if all(isinstance(picture, np.ndarray | Tensor) for picture in inputs):
+    if all(isinstance(image, np.ndarray | Tensor) for image in inputs):
         arrays = []
-        for row, picture in enumerate(inputs):
-            values = tensor_to_array(picture) if isinstance(picture, Tensor) else np.asarray(picture)
-            arrays.append(check_single_image(values, f"picture {row:,}", isinstance(picture, Tensor)))
+        for row, image in enumerate(inputs):
+            values = tensor_to_array(image) if isinstance(image, Tensor) else np.asarray(image)
+            arrays.append(check_single_image(values, f"picture {row:,}", isinstance(image, Tensor)))
         return tuple(arrays), NumberedNames("", len(inputs))
-    for row, picture in enumerate(inputs):
-        if not isinstance(picture, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
-            kind = "nothing" if picture is None else f"a {type(picture).__name__}"
+    for row, image in enumerate(inputs):
+        if not isinstance(image, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
+            kind = "nothing" if image is None else f"a {type(image).__name__}"
             raise DataError(f"Picture {row:,} is {kind}, expected a path, an array, a tensor or a Pillow picture.")
     ids = NumberedNames("", len(inputs))
     return DeferredImages(ids, lambda row: _memory_stamp(inputs[row]), inputs.__getitem__, serialize=True), ids
 
 
 def _collect_paths(inputs: Sequence[object], root: Path | None) -> tuple[Sequence[Path], Sequence[str]]:
-    names = [os.fspath(picture) for picture in inputs if isinstance(picture, str | os.PathLike)]
+    names = [os.fspath(image) for image in inputs if isinstance(image, str | os.PathLike)]
     texts = [os.fsdecode(name) for name in names]
     if other := next((text for text in texts if "\0" in text or "://" in text), None):
         raise DataError(f"{other[:200]!r} is no path of a file on this machine.")
@@ -127,12 +127,12 @@ def _collect_paths(inputs: Sequence[object], root: Path | None) -> tuple[Sequenc
 
 
 def _is_library_class(obj: object, package: str, name: str) -> bool:
-    """Whether an object is of a class of a library, which need not be imported to ask."""
+    """Whether an object is of a class of a library, without importing that library."""
     return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in type(obj).__mro__)
 
 
 def _is_indexed(obj: object) -> bool:
-    """Whether an object that is no container of Python's own has rows and a length."""
+    """Whether an object other than a built-in container has rows and a length."""
     own = isinstance(obj, Sequence | np.ndarray | Tensor | dict | set | str | bytes)
     return not own and hasattr(type(obj), "__getitem__") and hasattr(type(obj), "__len__")
 
@@ -140,13 +140,13 @@ def _is_indexed(obj: object) -> bool:
 def _is_images_and_labels(obj: Sequence[object]) -> bool:
     if len(obj) != 2:
         return False
-    if isinstance(obj, list):  # of pairs, unless it begins with an array of many images
+    if isinstance(obj, list):  # of pairs, unless its first entry is an array of many images
         return isinstance(obj[0], np.ndarray | Tensor) and obj[0].ndim > 2
     return not all(isinstance(each, tuple) for each in obj)
 
 
 def _memory_stamp(image: object) -> str:
-    """What tells an image in memory from another without decoding it."""
+    """A text that identifies an image in memory without decoding it."""
     if isinstance(image, Image):
         return f"{image.mode} {image.size} {getattr(image, 'filename', '')}"
     if isinstance(image, bytes):
@@ -154,24 +154,21 @@ def _memory_stamp(image: object) -> str:
     return str(image) if isinstance(image, str | os.PathLike) else type(image).__name__
 
 
-# Datasets of torch: anything with a length that gives (image, label) for a row, torchvision's among them.
-#
-# Labels are collected once, when the dataset is opened; images are fetched when they are needed, one at a time,
-# because nobody knows whether the dataset's own code bears several threads.
+# -- Map-style datasets of torch and torchvision: labels are collected once, when the dataset is opened; images are
+# fetched on demand, one at a time, because the dataset's code may not be thread-safe.
 
 MAX_VERIFIED_LABELS = 100
-"""Rows that are asked whether the listed labels are theirs."""
+"""Rows read to verify the listed labels."""
 
 
 def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
-    """A map-style dataset whose rows are (image, label).
+    """Open a map-style dataset whose rows are (image, label).
 
-    Labels are taken from `.targets` or `.labels` where there are such and three rows agree with them, else every row
-    is asked for its label. `.classes` names the classes. A transform of the dataset's own runs whenever an image is
-    fetched.
+    Labels are taken from `.targets` or `.labels` where these exist and some rows agree with them, else every row is
+    read for its label. `.classes` names the classes. The dataset's own transform runs whenever an image is fetched.
 
     Raises:
-        DataError: no rows, or rows that are no (image, label).
+        DataError: no rows, or rows that are not (image, label).
     """
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return open_images_and_labels(*dataset.tensors, settings)
@@ -182,16 +179,16 @@ def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
     _read_example(dataset, 0)
     labels, notes = _collect_labels(dataset, count)
     ids = NumberedNames("", count)
-    pictures = DeferredImages(
+    images = DeferredImages(
         ids,
         lambda row: f"{_dataset_class_name(dataset)} {count} {row}",
         lambda row: _read_example(dataset, row)[0],
         serialize=True,
     )
-    answers = infer_labels(
+    inferred = infer_labels(
         labels, count, settings, f"labels of this {_dataset_class_name(dataset)}", _dataset_classes(dataset)
     )
-    return build_source(_dataset_class_name(dataset).lower(), pictures, ids, answers, notes=notes)
+    return build_source(_dataset_class_name(dataset).lower(), images, ids, inferred, notes=notes)
 
 
 def _dataset_class_name(dataset: Any) -> str:
@@ -199,43 +196,41 @@ def _dataset_class_name(dataset: Any) -> str:
 
 
 def _innermost_dataset(dataset: Any) -> Any:
-    """The dataset of which others are parts."""
+    """The dataset inside nested Subsets."""
     while isinstance(dataset, Subset):
         dataset = dataset.dataset
     return dataset
 
 
 def _read_example(dataset: Any, row: int) -> tuple[object, object]:
-    """One row, checked."""
+    """Read one row as (image, label)."""
     try:
         found = dataset[row]
-    except Exception as error:  # somebody's own code can raise anything
-        said = " ".join(str(error).split())[:200]
+    except Exception as error:  # the dataset's code can raise anything
+        reason = " ".join(str(error).split())[:200]
         raise DataError(
-            f"Row {row:,} of this {_dataset_class_name(dataset)} cannot be read ({type(error).__name__}: {said})."
+            f"Row {row:,} of this {_dataset_class_name(dataset)} cannot be read ({type(error).__name__}: {reason})."
         ) from error
     if not isinstance(found, list | tuple) or len(found) != 2:
         size = f" of {len(found)}" if isinstance(found, list | tuple | dict) else ""
         raise DataError(
-            f"Row {row:,} of this {_dataset_class_name(dataset)} is a {type(found).__name__}{size}, expected "
-            f"(picture, label). Wrap "
-            "the data set in one whose __getitem__ returns the two."
+            f"Row {row:,} of this {_dataset_class_name(dataset)} is a {type(found).__name__}{size}, expected (picture, "
+            "label). Wrap the data set in one whose __getitem__ returns the two."
         )
     return found[0], found[1]
 
 
 def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
-    """One label a row, and what is to be noted."""
+    """One label per row, and notes."""
     notes = []
     if any(_dataset_attribute(dataset, name) is not None for name in ("transform", "transforms")):
         notes.append(
-            f"This {_dataset_class_name(dataset)} has a transform of its own, which runs first: leave random ones "
-            f"and normalisation "
-            "to Vitrail."
+            f"This {_dataset_class_name(dataset)} has a transform of its own, which runs first: leave random ones and "
+            "normalisation to Vitrail."
         )
     known, why = _listed_labels(dataset), "for it has no list of labels"
     if known is not None and len(known) == count:
-        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row of every label
+        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row with each label
         rows = {0, count // 2, count - 1, *sorted(firsts.values())[:MAX_VERIFIED_LABELS]}
         if all(_labels_equal(known[row], _read_example(dataset, row)[1]) for row in sorted(rows)):
             return known, tuple(notes)
@@ -245,7 +240,7 @@ def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
 
 
 def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
-    """The labels that a dataset lists, without touching an image; None where it does not."""
+    """The labels that a dataset lists, without reading images; None if it lists none."""
     if isinstance(dataset, Subset):
         inner = _listed_labels(dataset.dataset)
         return None if inner is None else [inner[int(row)] for row in dataset.indices]
@@ -262,7 +257,7 @@ def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
 
 
 def _dataset_classes(dataset: Any) -> Sequence[str]:
-    """Names that a dataset gives its classes; none where it gives none, or something else."""
+    """The class names of a dataset; empty where it has none, or something else."""
     found = _dataset_attribute(dataset, "classes")
     if isinstance(found, list | tuple) and len(found) > 1 and all(isinstance(name, str) for name in found):
         return found
@@ -278,13 +273,13 @@ def _labels_equal(one: object, other: object) -> bool:
     return one.shape == other.shape and bool((one == other).all())
 
 
-# DataFrames of pandas: a column of paths, arrays or Pillow images, and columns that say what they show.
+# -- DataFrames of pandas: a column of paths, arrays or Pillow images, and columns of labels.
 
 
 def open_frame(frame: Any, settings: DataSettings) -> Source:
-    """A DataFrame; roles of columns are found by name and content, or told by `settings`.
+    """Open a DataFrame; column roles are inferred by name and content, or taken from `settings`.
 
-    Relative paths belong to `settings.data_root`, or to the folder in which Python runs.
+    Relative paths belong to `settings.data_root`, or to the working directory.
 
     Raises:
         DataError: no rows, no column of images, or none of labels.
@@ -302,16 +297,16 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
         return _column_values(frame.iloc[:, numbers[name]])
 
     firsts = {name: _first_value(cells(name)) for name in names}
-    pictures = [settings.path] if settings.path in names else [name for name in names if _is_image_cell(firsts[name])]
-    if len(pictures) > 1:
+    images = [settings.path] if settings.path in names else [name for name in names if _is_image_cell(firsts[name])]
+    if len(images) > 1:
         raise DataError(
-            f"The DataFrame has several columns of pictures: {', '.join(map(repr, pictures))}. Name one with "
-            f"--data.path {pictures[0]}."
+            f"The DataFrame has several columns of pictures: {', '.join(map(repr, images))}. Name one with "
+            f"--data.path {images[0]}."
         )
-    picture = pictures[0] if pictures else ""
-    told = {*settings.targets, settings.split, settings.group}
-    plain = [name for name in names if name == picture or name in told or _is_plain_cell(firsts[name])]
-    table = read_memory_table(plain, cells, picture, settings, "DataFrame")
+    image = images[0] if images else ""
+    named = {*settings.targets, settings.split, settings.group}
+    plain = [name for name in names if name == image or name in named or _is_plain_cell(firsts[name])]
+    table = read_memory_table(plain, cells, image, settings, "DataFrame")
     root = Path(settings.data_root).expanduser() if settings.data_root else None
     found, ids = collect_images(cells(table.image_column), root)
     return build_source(
@@ -327,7 +322,7 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
 
 
 def _column_values(column: Any) -> list[object]:
-    """Python's own values; None for every kind of nothing that pandas knows."""
+    """Cells as Python values; None for every missing value of pandas."""
     return column.astype(object).where(column.notna(), None).tolist()
 
 
@@ -336,7 +331,7 @@ def _first_value(cells: Sequence[object]) -> object:
 
 
 def _is_image_cell(cell: object) -> bool:
-    """Whether a cell is an image by itself, and no path to one."""
+    """Whether a cell is an image itself, not a path to one."""
     if isinstance(cell, np.ndarray | Tensor):
         return cell.ndim >= 2
     return isinstance(cell, Image | bytes) or (isinstance(cell, dict) and bool({"bytes", "path"} & cell.keys()))

@@ -1,4 +1,4 @@
-"""Long sequences that take no memory: numbered names, parts laid end to end, images fetched when asked for."""
+"""Lazy sequences that take no memory: numbered names, concatenations, selected rows, images fetched on demand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Part_co = TypeVar("Part_co", covariant=True)
 
 
 class ConcatSequence(Sequence[Part_co]):
-    """Sequences and arrays laid end to end, without a copy."""
+    """A concatenation of sequences and arrays, without a copy."""
 
     def __init__(self, parts: Sequence[Any]):
         self._parts = parts
@@ -43,7 +43,7 @@ class ConcatSequence(Sequence[Part_co]):
 
 
 class SubsetSequence(Sequence[Part_co]):
-    """Some rows of a sequence, without a copy."""
+    """Selected rows of a sequence, without a copy."""
 
     def __init__(self, whole: Any, rows: NDArray[np.int64]):
         self._whole = whole
@@ -84,7 +84,7 @@ class NumberedNames(Sequence[str]):
 
 @dataclass(frozen=True)
 class DeferredImage:
-    """An image that lies in somebody's object and is fetched when it is needed."""
+    """An image of a user's object, fetched on demand."""
 
     name: str
     stamp: str
@@ -94,25 +94,25 @@ class DeferredImage:
         """The encoded bytes, or the values with channels last.
 
         Raises:
-            DataError: the object does not give it, or gives something that is no image.
+            DataError: the object raises an error, or returns something that is not an image.
         """
         try:
             return load_image_input(self.get(), self.name)
         except DataError:
             raise
-        except Exception as error:  # somebody's own code can raise anything
-            said = " ".join(str(error).split())[:200]
-            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {said}).") from error
+        except Exception as error:  # user code can raise anything
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {reason}).") from error
 
 
 class DeferredImages(Sequence[DeferredImage]):
-    """Images of an object, one a row.
+    """Images of a user's object, one per row.
 
     Args:
-        names: what messages call the rows.
-        stamp: what changes when a row's image does, found without fetching it.
-        get: a row's image, as a path, bytes, array, tensor or Pillow image.
-        one_at_a_time: `get` runs somebody's code, which may not bear several threads.
+        names: names of the rows in messages.
+        stamp: a text that changes when a row's image does, known without fetching it.
+        get: returns a row's image, as a path, bytes, array, tensor or Pillow image.
+        one_at_a_time: `get` runs user code, which may not be thread-safe.
     """
 
     def __init__(
@@ -146,5 +146,5 @@ class DeferredImages(Sequence[DeferredImage]):
         with self._lock:
             found = self._get(row)
             if isinstance(found, Image):
-                found.load()  # Pillow puts it off, and two threads must not do it for one image
+                found.load()  # Pillow loads lazily, and two threads must not load one image
             return found

@@ -1,4 +1,8 @@
-"""Manifests: a table with one row for each image, which says where it lies and what it shows."""
+"""Read manifests: tables (CSV, TSV, JSON lines, Parquet) with one row per image, its path and its labels.
+
+Images must lie inside the root folder unless `settings.allow_outside_root` is set. Names are judged alike on every
+system: a path that leaves the folder on Windows is refused on Linux too.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +34,16 @@ Where = Callable[[int], str]
 
 
 def open_manifest(path: Path, settings: DataSettings) -> Source:
-    """The images that a CSV, TSV, JSON lines or Parquet file names, below its own folder or `settings.data_root`.
+    """Open the images named in a CSV, TSV, JSON lines or Parquet file, below its folder or `settings.data_root`.
 
-    Columns are found by name and content unless the settings name them; see `columns.choose` and `tasks.infer`. The
-    rows keep their order, less repeated ones and those that `--data.uncertain ignore` leaves out. Missing images
-    stay, are noted, and count as unreadable.
+    Column roles are inferred unless the settings name them; see `infer_column_roles` and `infer_task`. The rows keep
+    their order, without repeated ones and those that `--data.uncertain ignore` leaves out. Missing images stay, are
+    noted, and count as unreadable.
 
     Raises:
-        UsageError: a setting that manifests have no use for.
-        DataError: the table cannot be read; no column names images or is to be learnt; a cell does not fit its
-            column; a path leads out of the folder; an image stands twice with different labels.
+        UsageError: a setting that does not apply to manifests.
+        DataError: the table cannot be read; there is no column of images or of targets; a cell does not fit its
+            column; a path leads out of the folder; an image occurs twice with different labels.
     """
     check_supported_settings(settings, "manifest", "a manifest")
     table = read_manifest_table(path)
@@ -57,8 +61,7 @@ def _find_roles(table: ManifestTable, settings: DataSettings) -> ColumnRoles:
     if not roles.path:
         raise DataError(
             f"No column of {table.name} names pictures. Its columns are {quote_names(names)}, as the first line has "
-            f"it; "
-            f"name the right one with --data.path {quote_for_shell(names[0])}"
+            f"it; name the right one with --data.path {quote_for_shell(names[0])}"
         )
     if not roles.targets:
         raise DataError(
@@ -78,19 +81,19 @@ def build_manifest_source(
     splits: Splits,
     settings: DataSettings,
 ) -> Source:
-    """A source from located images and the other columns, each image once.
+    """Build a source from located images and the other columns, with each image once.
 
     Args:
         names: of the images below `root`, one for each row of the table.
         splits: rows of the table.
 
     Raises:
-        DataError: a cell does not fit its column, or an image stands twice with different labels or splits.
+        DataError: a cell does not fit its column, or an image occurs twice with different labels or splits.
     """
-    answers = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
-    rows = np.arange(len(table)) if answers.kept_rows is None else answers.kept_rows
-    firsts, notes = _drop_repeated_images(names, rows, answers, splits, table.where)
-    rows, targets = rows[firsts], answers.targets[firsts]
+    labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
+    rows = np.arange(len(table)) if labels.kept_rows is None else labels.kept_rows
+    firsts, notes = _drop_repeated_images(names, rows, labels, splits, table.where)
+    rows, targets = rows[firsts], labels.targets[firsts]
     groups = None
     if roles.group:
         groups, note = read_groups(roles.group, table.columns[roles.group], table.where)
@@ -99,16 +102,16 @@ def build_manifest_source(
     kept = take_rows(names, rows)
     source = Source(
         name=name,
-        task=answers.task,
-        classes=answers.classes,
+        task=labels.task,
+        classes=labels.classes,
         images=RelativePaths(root, kept),
         targets=targets,
         ids=kept,
         groups=groups,
         splits=splits,
-        reason=answers.reason,
+        reason=labels.reason,
         metadata={column: take_rows(format_column(table.columns[column]), rows) for column in roles.metadata},
-        notes=(*answers.notes, *notes),
+        notes=(*labels.notes, *notes),
     )
     check_classes(source, table.name)
     return source
@@ -117,18 +120,20 @@ def build_manifest_source(
 def _drop_repeated_images(
     names: Sequence[str],
     rows: NDArray[np.int64],
-    answers: InferredTask,
+    labels: InferredTask,
     splits: Splits,
     where: Where,
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Places in `rows` of the first row of each image, and a note on the others.
+    """Positions in `rows` of the first row of each image, and a note on the others.
 
     Raises:
         DataError: two rows of one image differ in label or split.
     """
     marks = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
     order = np.argsort(marks, kind="stable")
-    alike = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1  # equal to the one before: perhaps one image
+    alike = (
+        np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1
+    )  # equal to the hash before: perhaps the same image
     if not len(alike):
         return np.arange(len(rows)), ()
     split_of = np.full(len(names), -1)
@@ -142,15 +147,15 @@ def _drop_repeated_images(
             continue
         repeated.append(place)
         one, other = int(rows[earlier]), int(rows[place])
-        if not np.array_equal(answers.targets[earlier], answers.targets[place], equal_nan=True):
+        if not np.array_equal(labels.targets[earlier], labels.targets[place], equal_nan=True):
             raise DataError(
                 f"{where(one)} and {where(other)} both name {names[one]!r}, with different labels. A manifest has one "
                 "row for each picture; if it shows several things, join them with | in one row."
             )
         if split_of[one] != split_of[other]:
-            said = [list(splits)[split_of[row]] if split_of[row] >= 0 else "none" for row in (one, other)]
+            sides = [list(splits)[split_of[row]] if split_of[row] >= 0 else "none" for row in (one, other)]
             raise DataError(
-                f"{where(one)} and {where(other)} both name {names[one]!r}, for the splits {said[0]} and {said[1]}. "
+                f"{where(one)} and {where(other)} both name {names[one]!r}, for the splits {sides[0]} and {sides[1]}. "
                 "A picture belongs to one split."
             )
     if not repeated:
@@ -164,49 +169,46 @@ def _drop_repeated_images(
 
 
 def _renumber_splits(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
-    """Splits by the places of their rows in `rows`, without the others."""
+    """Splits as positions in `rows`, without other rows."""
     places = np.full(length, -1)
     places[rows] = np.arange(len(rows))
     return {split: places[members][places[members] >= 0] for split, members in splits.items()}
 
 
-# Where the images that a manifest names lie: inside one folder, unless a person allows more, each looked for once.
-#
-# Folders are listed, files are not asked after one by one, so that a million names take seconds. Names are judged
-# alike on every system: what leads out of the folder on Windows is refused on Linux too.
+# -- Locating images: folders are listed once instead of testing each file, so that a million names take seconds.
 
-MAX_NAMED_FILES = 20  # missing images that are named
-DEPTH = 2  # folders below the root that are searched for names without a folder
+MAX_NAMED_FILES = 20  # missing images listed in a note
+DEPTH = 2  # depth of folders searched for names without a folder
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
 _UNUSUAL = re.compile(
     r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$"
-)  # all that is worth a second look
+)  # names that need a closer look
 
 
 @dataclass(frozen=True)
 class ImageLocations:
-    """Where each image lies, as names below the root or, where that is allowed, full names."""
+    """Paths of images relative to the root or, where that is allowed, absolute."""
 
     names: CompactStrings
     missing: NDArray[np.int64]
-    """Rows whose image is not there."""
+    """Rows whose image is missing."""
     notes: tuple[str, ...] = ()
 
 
 def locate_images(
     root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
 ) -> ImageLocations:
-    """Find every image below `root`; names without folder or ending are looked for one or two folders deep.
+    """Find every image below `root`; names without folder or extension are searched one or two folders deep.
 
     Args:
         cells: the column of names.
         where: how messages name a row, such as "films.csv, line 17".
 
     Raises:
-        DataError: a name leads out of the root, is an address or is empty; none of the images is there; or a name
-            without a folder fits several files.
+        DataError: a name leads out of the root, is a URL or is empty; no image exists; or a name without a folder
+            matches several files.
     """
     root = root.absolute()  # "." says little in a message
     folders: dict[str, int] = {}
@@ -241,7 +243,7 @@ def locate_images(
 
 
 class _PathPolicy:
-    """Which names and places a manifest may use."""
+    """Which names and paths a manifest may use."""
 
     def __init__(self, root: Path, settings: DataSettings, where: Callable[[int], str]):
         self._root = root
@@ -250,7 +252,7 @@ class _PathPolicy:
         self._where = where
 
     def normalize_path(self, row: int, name: str) -> str:
-        """An unusual name in its usual form, or an error that says what is wrong with it."""
+        """Normalise an unusual name, or raise an error with the reason."""
         if not name:
             raise DataError(f"{self._where(row)}: no picture is named.")
         if "\0" in name:
@@ -285,7 +287,7 @@ class _PathPolicy:
             )
 
     def raise_ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
-        """Refuse a name that fits several files."""
+        """Refuse a name that matches several files."""
         others = f" and {len(files) - 2:,} more" if len(files) > 2 else ""
         raise DataError(
             f"{self._where(row)}: {name!r} may mean {files[0]!r} or {files[1]!r}{others}. Write the folder and the "
@@ -314,7 +316,7 @@ def _find_missing_rows(
 
 
 def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
-    """Names in a folder, and those of them that are links; none if there is no such folder or it cannot be listed."""
+    """Names in a folder, and the links among them; empty if the folder does not exist or cannot be listed."""
     there, links = set(), set()
     try:
         with os.scandir(folder) as entries:
@@ -330,7 +332,7 @@ def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
 def _search_missing(
     root: Path, names: CompactStrings, missing_rows: NDArray[np.int64], policy: _PathPolicy
 ) -> tuple[dict[int, str], list[str]]:
-    """Second looks at names whose file is not where they say: their files' names, and a note for each way it was
+    """Search for files that are not at their path: their paths, and a note for each way in which files were
     found by."""
     found: dict[int, str] = {}
     ways: Counter[str] = Counter()
@@ -349,7 +351,7 @@ def _search_missing(
         if fitting:
             found[row] = fitting[0]
             ways[_describe_match(name, fitting[0])] += 1
-        elif os.path.lexists(os.path.join(root, plain)):  # on a disk that does not tell a from A
+        elif os.path.lexists(os.path.join(root, plain)):  # on a case-insensitive file system
             found[row] = plain
         if row in found:
             policy.check_inside_root(row, found[row])
@@ -357,7 +359,7 @@ def _search_missing(
 
 
 def _describe_match(name: str, file: str) -> str:
-    """How an image was found, told of several."""
+    """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
     ending = os.path.splitext(file)[1]
@@ -368,7 +370,7 @@ def _describe_match(name: str, file: str) -> str:
 
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by those of their names that are wanted: with or without folder, with or without ending."""
+    """Files below the root by their wanted names: with or without folder, with or without extension."""
     found: dict[str, list[str]] = {}
     waiting = [("", 0)]
     while waiting:

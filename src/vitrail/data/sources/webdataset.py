@@ -1,4 +1,8 @@
-"""What the samples of tar shards show: their .cls, .json and .txt files as the columns of a table."""
+"""Read tar shards in the WebDataset layout: index the samples by the headers, read images in place, infer labels.
+
+One sample is all files that share a name up to its first dot, folders included (`dogs/0007.jpg`, `dogs/0007.cls`,
+`dogs/0007.json`). The labels are in .cls, .json or .txt files, which are read as the columns of a table.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,16 @@ from .tar_index import TarEntry, TarMembers, TarShard, iter_tar_entries, quote_t
 
 CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX = "cls", "txt", "json"
 MAX_LABEL_BYTES = {CLASS_SUFFIX: 4096, TEXT_SUFFIX: 2**16, JSON_SUFFIX: 2**24}
-"""Bytes of the longest file of each kind that is read."""
+"""Largest file of each kind that is read, in bytes."""
 SAMPLED_FIELDS = 10_000
-"""Samples whose fields decide which of them are read of all."""
+"""Samples whose JSON fields decide which fields are read of all samples."""
 MIN_CAPTION_TEXTS = 20
-"""Texts of which more must come again, or they are captions."""
+"""Distinct texts from which mostly unrepeated texts count as captions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleAnnotations:
-    """What is known of each sample beside its image."""
+    """Labels, groups, splits and metadata of the samples."""
 
     labels: InferredTask
     groups: NDArray[np.object_] | None
@@ -50,23 +54,23 @@ class SampleAnnotations:
 
 
 def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
-    """Suffixes of files that may say what an image shows."""
+    """Suffixes of files that may hold labels."""
     return tuple(dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets)))
 
 
 def read_annotations(
     samples: TarSamples, settings: DataSettings, name: str, has_official_splits: bool = False
 ) -> SampleAnnotations:
-    """The task and every sample's answer, group, split and further fields.
+    """Read labels, groups, splits and metadata of all samples, and infer the task.
 
-    What is to be learnt are the files that `settings.targets` names by their suffix, or the fields of the .json files
-    that it names; by default .cls, else a field that looks like a label, else .txt.
+    The targets are the files that `settings.targets` names by their suffix, or the fields of the .json files that it
+    names; by default .cls, else a field that looks like a label, else .txt.
 
     Args:
-        has_official_splits: the shards' names tell their splits already.
+        has_official_splits: the splits are known from the shards' names.
 
     Raises:
-        DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
+        DataError: no labels at all, samples without one, captions instead of labels, or an unreadable file.
     """
     there = [suffix for suffix, part in samples.labels.items() if len(part.present_rows())]
     columns: dict[str, Sequence[Cell]] = {
@@ -75,8 +79,9 @@ def read_annotations(
     fields = _sample_json_fields(samples, columns) if JSON_SUFFIX in there else {}
     if not columns and not fields:
         raise DataError(_no_labels_message(samples, name))
-    asked = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
-    roles = infer_column_roles((*columns, *fields), {**_head_rows(columns), **fields}, asked, name)
+    role_settings = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
+    heads = {suffix: column[:SAMPLED_FIELDS] for suffix, column in columns.items()}
+    roles = infer_column_roles((*columns, *fields), {**heads, **fields}, role_settings, name)
     roles = drop_split_column(roles, settings) if has_official_splits else roles
     if not roles.targets:
         raise DataError(_no_labels_message(samples, name))
@@ -96,7 +101,7 @@ def read_annotations(
 
 
 def _list_text_suffixes(there: Sequence[str], settings: DataSettings) -> list[str]:
-    """Suffixes whose files are read as text: .cls, those that were asked for, and .txt where it is all there is."""
+    """Suffixes whose files are read as text: .cls, those in the settings, and .txt where there is nothing else."""
     chosen = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
     return chosen or [TEXT_SUFFIX] * (TEXT_SUFFIX in there and JSON_SUFFIX not in there)
 
@@ -104,7 +109,7 @@ def _list_text_suffixes(there: Sequence[str], settings: DataSettings) -> list[st
 def _infer_sample_task(
     columns: Mapping[str, Sequence[Cell]], settings: DataSettings, samples: TarSamples
 ) -> InferredTask:
-    """A .cls file holds one class, also where the classes are numbers."""
+    """Infer the task; a .cls file holds one class, even if it is a number."""
     if tuple(columns) == (CLASS_SUFFIX,) and settings.task == "auto":
         found = infer_task(columns, replace(settings, task="classes"), samples.where)
         return replace(found, reason="Each sample has one class in its .cls file.")
@@ -112,7 +117,7 @@ def _infer_sample_task(
 
 
 def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
-    """The text in the files of one suffix, None where a sample has none."""
+    """Read the files of one suffix as text, None where a sample has none."""
     column = TableBuilder((suffix,))
     for row, data in _iter_label_files(samples, np.arange(len(samples.ids)), suffix):
         try:
@@ -126,7 +131,7 @@ def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
 
 
 def _sample_json_fields(samples: TarSamples, taken: Mapping[str, object]) -> dict[str, Sequence[Cell]]:
-    """Fields of some thousand .json files in the order of their appearance, with what these hold."""
+    """The fields of some thousand .json files, in order of appearance, with their values."""
     there = samples.labels[JSON_SUFFIX].present_rows()
     rows = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SAMPLED_FIELDS)).astype(np.int64))]
     names: dict[str, None] = {}
@@ -145,7 +150,7 @@ def _read_json_fields(samples: TarSamples, rows: NDArray[np.int64], names: Seque
 
 
 def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str) -> Iterator[tuple[int, bytes]]:
-    """Rows with the contents of their file of one suffix, b"" where there is none."""
+    """Iterate over rows with the contents of their file of one suffix, b"" where there is none."""
     part = samples.labels[suffix]
     limit = MAX_LABEL_BYTES.get(suffix, MAX_LABEL_BYTES[TEXT_SUFFIX])
     long = np.flatnonzero(part.sizes > limit)
@@ -178,19 +183,15 @@ def _reject_repeated_names(pairs: list[tuple[str, object]]) -> dict[str, object]
 
 
 def _json_value_to_cell(value: object) -> object:
-    """A value that a column can hold; whatever is nested deeper than a list becomes text."""
+    """Convert a JSON value to a cell; anything nested deeper than a list becomes text."""
     nested = isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
     )
     return json.dumps(value, ensure_ascii=False) if nested else value
 
 
-def _head_rows(columns: Mapping[str, Sequence[Cell]]) -> dict[str, Sequence[Cell]]:
-    return {name: column[:SAMPLED_FIELDS] for name, column in columns.items()}
-
-
 def _select_metadata(names: Sequence[str], fields: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """Fields worth keeping of a million samples: those whose values come again."""
+    """Fields worth keeping for a million samples: those whose values repeat."""
     return [
         name
         for name in names
@@ -202,7 +203,7 @@ def _select_metadata(names: Sequence[str], fields: Mapping[str, Sequence[Cell]])
 
 
 def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Mapping[str, object]) -> None:
-    """Every sample needs the files that its label stands in."""
+    """Refuse samples without the files that hold the label."""
     for suffix in dict.fromkeys(name if name in columns else JSON_SUFFIX for name in targets):
         lacking = np.flatnonzero(samples.labels[suffix].offsets < 0).tolist()
         if lacking:
@@ -215,7 +216,7 @@ def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Ma
 
 
 def _check_captions(cells: Sequence[Cell], settings: DataSettings, name: str) -> None:
-    """Sentences that hardly ever come again are no labels."""
+    """Refuse texts that hardly ever repeat: they are captions, not labels."""
     if TEXT_SUFFIX in settings.targets or settings.task != "auto":
         return
     values = encode_categorical(cells).values
@@ -238,57 +239,43 @@ def _no_labels_message(samples: TarSamples, name: str) -> str:
     )
 
 
-# From the files of tar shards to samples, by WebDataset's rule: one sample is all files that share a name up to its
-# first dot, folders included (`dogs/0007.jpg`, `dogs/0007.cls`, `dogs/0007.json`).
+# -- Indexing samples by the headers of the shards.
 
 IMAGE_SUFFIXES = (
-    "jpg",
-    "jpeg",
-    "png",
-    "webp",
-    "bmp",
-    "gif",
-    "tif",
-    "tiff",
-    "jpe",
-    "jfif",
-    "dib",
-    "npy",
-    "dcm",
-    "dicom",
-)
-"""Endings of images; of several in one sample the first of this list is taken."""
+    "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jpe", "jfif", "dib", "npy", "dcm", "dicom",
+)  # fmt: skip
+"""Extensions of images; of several images in one sample, the first of this list is used."""
 MAX_SHOWN_SAMPLES = 5
 
 
 @dataclass(frozen=True)
 class FileLocations:
-    """Where one kind of file of every sample lies; the offset is -1 where a sample has none."""
+    """Offset and size of one kind of file of every sample; the offset is -1 where a sample has none."""
 
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
     def present_rows(self) -> NDArray[np.int64]:
-        """Samples that have it."""
+        """Samples that have the file."""
         return np.flatnonzero(self.offsets >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TarSamples:
-    """Every sample that has an image, in the order of its shards."""
+    """All samples with an image, in the order of the shards."""
 
     shards: tuple[TarShard, ...]
     shard_indices: NDArray[np.int64]
-    """Which shard each lies in; rising."""
+    """The shard of each sample, ascending."""
     ids: CompactStrings
-    """Shard, then the samples' own name."""
+    """Shard, then the sample's key."""
     images: TarMembers
     labels: Mapping[str, FileLocations]
-    """By suffix: cls, json, txt, and those that were asked for."""
+    """By suffix: cls, json, txt, and those in the settings."""
     notes: tuple[str, ...]
 
     def where(self, row: int) -> str:
-        """What messages call a sample."""
+        """The name of a sample in messages."""
         return self.ids[row]
 
 
@@ -299,12 +286,12 @@ def index_samples(
 
     Args:
         shards: each with its path relative to `root`.
-        labels: suffixes of the files that may say what an image shows.
-        image: suffix of the file that is the image; empty for any ending of PICTURES.
+        labels: suffixes of the files that may hold labels.
+        image: suffix of the file that is the image; empty for any of IMAGE_SUFFIXES.
 
     Raises:
-        DataError: a shard cannot be read, a name stands in it twice, a sample has several images of equal right, or
-            nowhere is an image.
+        DataError: a shard cannot be read, a name occurs in it twice, a sample has several images of equal rank, or
+            there are no images at all.
     """
     gathering = _SampleIndexer(labels, image)
     for number, (label, shard) in enumerate(shards):
@@ -318,7 +305,7 @@ COMPOUND_SUFFIX_RANK = 100
 
 
 class _LocationColumn:
-    """Places of one kind of file, a row a sample."""
+    """Builds `FileLocations`, one row per sample."""
 
     def __init__(self) -> None:
         self.offsets = array("q")
@@ -336,7 +323,7 @@ class _LocationColumn:
 
 
 class _SampleIndexer:
-    """Columns that grow by one row a sample."""
+    """Builds `TarSamples` shard by shard."""
 
     def __init__(self, labels: Iterable[str], image: str):
         self.image_suffix = image.lower().lstrip(".")
@@ -344,14 +331,14 @@ class _SampleIndexer:
         self.shard_indices = array("q")
         self.images = _LocationColumn()
         self.labels = {name: _LocationColumn() for name in labels if name != self.image_suffix}
-        self.ranks = array("h")  # how good the image is that a sample has so far; NO_PICTURE is the worst
+        self.ranks = array("h")  # rank of a sample's image so far; NO_IMAGE_RANK is the worst
         self.suffix_indices = array("i")
         self.suffixes: dict[str, int] = {}
         self.link_count = self.system_file_count = 0
         self.unread_suffixes: Counter[str] = Counter()
 
     def add_shard(self, shard_index: int, label: str, shard: TarShard) -> None:
-        """All files of one shard."""
+        """Add all files of one shard."""
         rows: dict[str, int] = {}
         for entry in iter_tar_entries(shard.path):
             if entry.kind == "folder":
@@ -402,7 +389,7 @@ class _SampleIndexer:
             self.suffix_indices[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
 
     def _image_rank(self, suffix: str) -> int:
-        """Which of a sample's images is taken: the lowest."""
+        """The rank of an image suffix; of a sample's images the lowest rank is used."""
         if self.image_suffix:
             return 0 if suffix == self.image_suffix else NO_IMAGE_RANK
         last = suffix.rpartition(".")[2]
@@ -411,7 +398,7 @@ class _SampleIndexer:
         return IMAGE_SUFFIXES.index(last) if last == suffix else COMPOUND_SUFFIX_RANK
 
     def build(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
-        """What has been gathered, without samples that have no image."""
+        """The samples added, without those that have no image."""
         rows = np.flatnonzero(np.array(self.images.offsets, np.int64) >= 0)
         if not len(rows):
             raise DataError(self._no_images_message(shards))
@@ -466,8 +453,7 @@ class _SampleIndexer:
 def _duplicate_file_message(shard: TarShard, entry: TarEntry) -> str:
     return (
         f"{shard.path} holds {quote_tar_name(entry.name)} twice, the second at byte {entry.offset:,}; which one is "
-        f"meant? "
-        "Write the shard again with each name once."
+        "meant? Write the shard again with each name once."
     )
 
 
@@ -479,7 +465,7 @@ def _several_images_message(id: str, first: str, second: str) -> str:
 
 
 def _split_sample_key(name: str) -> tuple[str, str]:
-    """(key, suffix in small letters) of a file's name; no key for litter."""
+    """(key, suffix in lower case) of a file's name; the key is empty for hidden and system files."""
     folder, slash, base = name.rpartition("/")
     stem, _, suffix = base.partition(".")
     if not stem or base in SYSTEM_FILES or "__MACOSX" in folder:
@@ -488,7 +474,7 @@ def _split_sample_key(name: str) -> tuple[str, str]:
 
 
 def _sanitize_key(key: str) -> str:
-    """A key as relative text on one line, so that nobody who takes it for a path leaves a folder by it."""
+    """Make a key a printable relative path, so that it cannot be used for path traversal."""
     if key.isprintable() and not key.startswith(("/", ".")) and "//" not in key and "/." not in key:
         return key
     text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
@@ -496,24 +482,24 @@ def _sanitize_key(key: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
 
 
-# Tar shards in the WebDataset layout, as an index: their headers are read once, their images where they lie.
+# -- Opening shards.
 
 SHARDS = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 MAX_PATTERN_FILES = 1_000_000
-"""Files that a pattern in braces may name."""
+"""Most files that a pattern in braces may name."""
 
 
 def open_shard(path: Path, settings: DataSettings) -> Source:
-    """The samples of one shard; see `open_shards`."""
+    """Open the samples of one shard; see `open_shards`."""
     return _open_samples([path], path.parent, path.stem, settings)
 
 
 def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
-    """The samples of several shards, in the order named.
+    """Open the samples of several shards, in the order named.
 
-    A sample is all files that share a name up to its first dot: an image, and what it shows in .cls (a number or a
-    name), .json (fields) or .txt. A shard whose name or folder says train, val or test belongs to that official split.
+    A sample is all files that share a name up to its first dot: an image, and its label in .cls (a number or a name),
+    .json (fields) or .txt. A shard whose name or folder contains train, val or test belongs to that official split.
 
     Raises:
         DataError: a shard is missing or damaged, a sample has no label, a class is in val or test but not in train.
@@ -527,15 +513,15 @@ def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
         raise DataError(f"{twice[0]} is named twice; each of its pictures would count double. Name each shard once.")
     if len({path.is_absolute() for path in paths}) > 1:
         paths = [path.absolute() for path in paths]
-    root = _common_folder(paths)
+    root = Path(os.path.commonpath([path.parent for path in paths]))
     return _open_samples(paths, root, _common_name(paths) or root.resolve().name or "shards", settings)
 
 
 def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
-    """The samples of all shards below a folder, in natural order; see `open_shards`.
+    """Open the samples of all shards below a folder, in natural order; see `open_shards`.
 
     Raises:
-        DataError: also where the folder holds images beside its shards, so that either could be meant.
+        DataError: also where the folder holds images beside its shards, which is ambiguous.
     """
     paths, packed = _find_shards(folder)
     if not paths:
@@ -546,12 +532,12 @@ def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
 
 
 def expand_braces(text: str) -> list[str]:
-    """A pattern written out as a shell would: `a-{00..11}.tar` is twelve files, `{train,val}.tar` two.
+    """Expand braces as a shell does: `a-{00..11}.tar` is twelve files, `{train,val}.tar` two.
 
     Raises:
         DataError: more than a million.
     """
-    parts = re.split(r"\{([^{}]*)\}", text)  # what is in braces has odd places
+    parts = re.split(r"\{([^{}]*)\}", text)  # the parts at odd positions were in braces
     choices = [_expand_brace(part) if place % 2 else [part] for place, part in enumerate(parts)]
     if math.prod(map(len, choices)) > MAX_PATTERN_FILES:
         raise DataError(f"{text} names more than {MAX_PATTERN_FILES:,} shards. Name fewer.")
@@ -587,23 +573,23 @@ def _open_samples(
     shards = [(labels[path], TarShard.from_path(path)) for path in kept]
     samples = index_samples(str(root), shards, label_suffixes(settings), settings.path)
     of_shards = [splits[path] for path in kept]
-    told = read_annotations(samples, settings, name, any(of_shards))
+    annotations = read_annotations(samples, settings, name, any(of_shards))
     source = build_source(
         name,
         samples.images,
         samples.ids,
-        told.labels,
-        groups=told.groups,
-        splits=_rows_by_shard_split(of_shards, samples.shard_indices) if any(of_shards) else told.splits,
-        metadata=told.metadata,
-        notes=(*notes, *samples.notes, *told.notes),
+        annotations.labels,
+        groups=annotations.groups,
+        splits=_rows_by_shard_split(of_shards, samples.shard_indices) if any(of_shards) else annotations.splits,
+        metadata=annotations.metadata,
+        notes=(*notes, *samples.notes, *annotations.notes),
     )
-    rows = told.labels.kept_rows
+    rows = annotations.labels.kept_rows
     return replace(source, blocks=samples.shard_indices if rows is None else samples.shard_indices[rows])
 
 
 def split_from_shard_name(path: Path) -> str:
-    """The split that a shard's folders name, or else its own name (`imagenet-val-0007.tar`); empty if neither does.
+    """The split named by a shard's folders, or else by its own name (`imagenet-val-0007.tar`); empty if neither.
 
     Raises:
         DataError: it names two.
@@ -626,7 +612,7 @@ def _rows_by_shard_split(splits: Sequence[str], numbers: NDArray[np.int64]) -> d
 
 
 def _find_shards(folder: Path) -> tuple[list[Path], list[str]]:
-    """Shards below a folder in natural order, and packed ones, which cannot be read in place."""
+    """Find shards below a folder in natural order, and compressed ones, which cannot be read in place."""
     shards, packed = [], []
     for place, name in _walk_files(folder):
         if name.lower().endswith(SHARDS):
@@ -642,7 +628,7 @@ def _find_shards(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _walk_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """(folder, name) of every file that is not hidden."""
+    """Iterate over (folder, name) of every file that is not hidden."""
     for place, folders, names in os.walk(folder, onerror=_raise_unlistable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from ((place, name) for name in names if not name.startswith("."))
@@ -652,18 +638,14 @@ def _raise_unlistable(error: OSError) -> None:
     raise DataError(f"{error.filename} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
 
 
-def _common_folder(paths: Sequence[Path]) -> Path:
-    return Path(os.path.commonpath([path.parent for path in paths]))
-
-
 def _common_name(paths: Sequence[Path]) -> str:
-    """The words that the names of all shards begin with; empty if that is no name of a set."""
+    """The words that the names of all shards begin with; empty if they only name a split."""
     words = zip(*(path.stem.split("-") for path in paths), strict=False)
     name = "-".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, words))
     return "" if name.lower() in SPLIT_NAMES else name
 
 
 def _to_printable_path(name: str) -> str:
-    """A path as text on one line that any file can hold."""
+    """A path as printable text on one line."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
