@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +75,10 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     _check_pixels(dataset, spec.max_pixels)
     values = _decode_frame(dataset, frame)
     if str(dataset.PhotometricInterpretation) == "PALETTE COLOR":
-        return DecodedImage(_apply_palette(values, dataset))
+        from pydicom.pixels.processing import apply_color_lut
+
+        colours = np.asarray(apply_color_lut(values, dataset))
+        return DecodedImage((colours >> 8 if colours.dtype.itemsize == 2 else colours).astype(np.uint8))
     if values.ndim == 3:
         return DecodedImage(values)
     return DecodedImage(apply_dicom_values(values, dataset, frame, spec.window == "file"))
@@ -99,8 +102,11 @@ def has_window(data: bytes, page: int = 0) -> bool:
     except Exception:  # an unparsable file has no window; `parse_dicom` raises the error
         return False
     try:
-        colours = str(dataset.get("PhotometricInterpretation", ""))
-        return not colours.startswith("MONOCHROME") or frame_has_window(dataset, max(0, page - 1))
+        if not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME"):
+            return True
+        frame = max(0, page - 1)
+        group = _functional_group(dataset, frame, "FrameVOILUTSequence")
+        return bool(group.get("VOILUTSequence")) or _read_window(dataset, frame) is not None
     except Exception:  # pydicom parses elements lazily, so errors may appear only here
         return False
 
@@ -165,32 +171,12 @@ def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
-    from pydicom.pixels.processing import apply_color_lut
-
-    colours = np.asarray(apply_color_lut(values, dataset))
-    return (colours >> 8).astype(np.uint8) if colours.dtype.itemsize == 2 else colours.astype(np.uint8)
-
-
 # -- Grey values: rescale, window and padding of one frame. Enhanced multi-frame files give these per frame, in
 # functional groups; others give them once.
 
 WHITE = 65535
 MAX_SIGMOID_EXPONENT = 80.0  # beyond it float32 gives plain black or white
-PADDING_ELEMENTS = {
-    "u": "PixelPadding",
-    "i": "PixelPadding",
-    "f4": "FloatPixelPadding",
-    "f8": "DoubleFloatPixelPadding",
-}
-
-
-class DicomWindow(NamedTuple):
-    """A VOI window: centre, width, and the function LINEAR, LINEAR_EXACT or SIGMOID."""
-
-    centre: float
-    width: float
-    function: str
+PADDING_ELEMENTS = {"f4": "FloatPixelPadding", "f8": "DoubleFloatPixelPadding"}  # PixelPadding for integers
 
 
 def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: bool) -> np.ndarray:
@@ -203,23 +189,19 @@ def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: b
     padding = _padding_mask(values, dataset)
     if windowed:
         shown = _apply_window(_apply_rescale(values, dataset, frame), dataset, frame)
-        found = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
+        grey = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
     else:
-        found = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
-    return found if padding is None else _fill_padding(found, padding)
-
-
-def frame_has_window(dataset: Any, frame: int) -> bool:
-    """Whether a frame has a VOI table or a valid window."""
-    return bool(
-        _functional_group(dataset, frame, "FrameVOILUTSequence").get("VOILUTSequence") or _read_window(dataset, frame)
-    )
+        grey = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
+    if padding is None:
+        return grey
+    if padding.all():
+        raise DataError("is a DICOM film of nothing but padding; leave it out.")
+    return np.where(padding, grey[~padding].min(), grey)
 
 
 def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
     """Mask of padding pixels: one stored value, or the range up to its limit (DICOM PS3.3, C.7.5.1.1.2)."""
-    kind = values.dtype.kind
-    name = PADDING_ELEMENTS[kind if kind in "ui" else values.dtype.str[1:]]
+    name = PADDING_ELEMENTS.get(values.dtype.str[1:], "PixelPadding")
     first, last = (_wrap_to_dtype(dataset.get(name + end), values.dtype) for end in ("Value", "RangeLimit"))
     if first is None:
         return None
@@ -239,16 +221,10 @@ def _wrap_to_dtype(value: Any, dtype: np.dtype[Any]) -> float | None:
     return next((each for each in candidates if info.min <= each <= info.max), None)
 
 
-def _fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
-    if padding.all():
-        raise DataError("is a DICOM film of nothing but padding; leave it out.")
-    return np.where(padding, values[~padding].min(), values)
-
-
 def _invert_stored(values: np.ndarray, dataset: Any) -> np.ndarray:
     """Invert MONOCHROME1 within the stored bits, so that white is the largest value; its own inverse."""
     if values.dtype.kind == "f":
-        raise DataError("is a MONOCHROME1 film of floats, whose white nobody knows; save it as MONOCHROME2.")
+        raise DataError("is a MONOCHROME1 film of floats, whose white is undefined; save it as MONOCHROME2.")
     top = -1 if int(dataset.PixelRepresentation) else 2 ** int(dataset.BitsStored) - 1
     return (top - values.astype(np.int64)).astype(values.dtype)
 
@@ -305,27 +281,30 @@ def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
             "carries no window, which --image.window file asks of every film; take --image.window none, and say with "
             "--data.range what is black and white."
         )
+    centre, width, function = window
     exact = values.astype(np.float32)
-    if window.function == "SIGMOID":
-        steps = (-4 * (exact - window.centre) / window.width).clip(-MAX_SIGMOID_EXPONENT, MAX_SIGMOID_EXPONENT)
+    if function == "SIGMOID":
+        steps = (-4 * (exact - centre) / width).clip(-MAX_SIGMOID_EXPONENT, MAX_SIGMOID_EXPONENT)
         return 1 / (1 + np.exp(steps))
-    centre, width = window.centre, window.width
-    if window.function == "LINEAR":
+    if function == "LINEAR":
         centre, width = centre - 0.5, width - 1
     if width == 0:
         return (exact > centre).astype(np.float32)
     return ((exact - centre) / width + 0.5).clip(0, 1)
 
 
-def _read_window(dataset: Any, frame: int) -> DicomWindow | None:
-    """The first window that the standard allows: width at least 1, or above 0 where it is exact; else None."""
+def _read_window(dataset: Any, frame: int) -> tuple[float, float, str] | None:
+    """Centre, width and function of the first window; None if its width is below 1, or not above 0 where it is exact.
+
+    The function is LINEAR, LINEAR_EXACT or SIGMOID.
+    """
     place = _functional_group(dataset, frame, "FrameVOILUTSequence")
     centre, width = _first_number(place.get("WindowCenter")), _first_number(place.get("WindowWidth"))
     function = str(place.get("VOILUTFunction") or "LINEAR")
     if centre is None or width is None or not (math.isfinite(centre) and math.isfinite(width)):
         return None
     narrow = width < 1 if function == "LINEAR" else width <= 0
-    return None if narrow else DicomWindow(centre, width, function)
+    return None if narrow else (centre, width, function)
 
 
 def _first_number(value: Any) -> float | None:
