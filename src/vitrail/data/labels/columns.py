@@ -19,8 +19,8 @@ from ...errors import DataError
 from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
 from ..settings import DataSettings
-from ..source import SPLIT_NAMES
-from .codes import CategoricalColumn, Cell, encode_categorical, format_column, normalize_cell
+from ..source import SPLIT_NAMES, SPLITS
+from .codes import CategoricalColumn, Cell, encode_categorical, format_column
 
 # fmt: off
 PATH_COLUMN_NAMES = (
@@ -54,6 +54,9 @@ FLAG_MAJORITY = 0.5
 """Fraction of zeros and ones that makes a column one of flags; its wrong cells are errors later."""
 
 
+CodedColumns = Mapping[str, CategoricalColumn[Cell]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnRoles:
     """The role of each column; empty where there is none."""
@@ -85,25 +88,21 @@ def infer_column_roles(
             raise DataError(
                 f"{where} has no column {wanted!r}.{suggest_name(wanted, names)} Its columns: {quote_names(names)}."
             )
-    cells = {name: _sample_column(sample[name]) for name in names}
-    notes: list[str] = []
+    cells = {}
+    for name in names:
+        whole = sample[name]
+        cells[name] = encode_categorical(whole if isinstance(whole, CategoricalColumn) else whole[:MAX_SAMPLED_ROWS])
     named = {*settings.targets, settings.split, settings.group}
-    path = settings.path or _infer_path_column([name for name in names if name not in named], cells, notes)
+    path, notes = settings.path, ()
+    if not path:
+        path, notes = _infer_path_column([name for name in names if name not in named], cells)
     rest = [name for name in names if name != path and name not in named]
     split = settings.split or _infer_split_column(rest, cells)
     rest = [name for name in rest if name != split]
-    targets = settings.targets or _infer_target_columns(
-        [name for name in rest if name != settings.strata], cells, where
-    )
-    rest = [name for name in rest if name not in targets]
-    return ColumnRoles(
-        path=path,
-        targets=tuple(targets),
-        split=split,
-        group=settings.group,
-        metadata=tuple(rest),
-        notes=tuple(notes),
-    )
+    candidates = [name for name in rest if name != settings.strata]
+    targets = settings.targets or _infer_target_columns(candidates, cells, where)
+    metadata = tuple(name for name in rest if name not in targets)
+    return ColumnRoles(path=path, targets=targets, split=split, group=settings.group, metadata=metadata, notes=notes)
 
 
 def drop_split_column(columns: ColumnRoles, settings: DataSettings) -> ColumnRoles:
@@ -129,14 +128,6 @@ def quote_for_shell(name: str) -> str:
     return "'" + name.replace("'", "'\\''") + "'" if re.search(r'["$`\\!]', name) else f'"{name}"'
 
 
-def _sample_column(cells: Sequence[object]) -> CategoricalColumn[Cell]:
-    return (
-        encode_categorical(cells)
-        if isinstance(cells, CategoricalColumn)
-        else encode_categorical([normalize_cell(cell) for cell in cells[:MAX_SAMPLED_ROWS]])
-    )
-
-
 def normalize_column_name(name: str) -> str:
     """A column name in lower case without other characters than letters and digits: "Image Index" is imageindex."""
     return re.sub(r"[^a-z0-9]", "", name.casefold())
@@ -147,27 +138,32 @@ def _split_column_words(name: str) -> list[str]:
     return re.findall(r"[a-z]+|[0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
 
 
-def _infer_path_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], notes: list[str]) -> str:
+def _infer_path_column(names: Sequence[str], cells: CodedColumns) -> tuple[str, tuple[str, ...]]:
     """The column whose cells end like image files, preferably one of a known name; else one of a known name."""
-    rank = {
-        name: PATH_COLUMN_NAMES.index(normalize_column_name(name))
-        for name in names
-        if normalize_column_name(name) in PATH_COLUMN_NAMES
-    }
+    rank = _rank_names(names, PATH_COLUMN_NAMES)
     ending = [name for name in names if _fraction_of_rows(cells[name], has_image_extension) >= MAJORITY]
-    if ending:
-        best = min(ending, key=lambda name: rank.get(name, len(PATH_COLUMN_NAMES)))
-        others = [name for name in ending if name != best]
-        if others:
-            notes.append(
-                f"Columns {quote_names([best, *others])} all name pictures; {best!r} is taken. "
-                f"--data.path {quote_for_shell(others[0])} takes another."
-            )
-        return best
-    texts = [
-        name for name in rank if _fraction_of_rows(cells[name], lambda cell: isinstance(cell, str | int)) >= MAJORITY
-    ]
-    return min(texts, key=rank.__getitem__, default="")
+    if not ending:
+        texts = [name for name in rank if _fraction_of_rows(cells[name], _is_text_or_integer) >= MAJORITY]
+        return min(texts, key=rank.__getitem__, default=""), ()
+    best = min(ending, key=lambda name: rank.get(name, len(PATH_COLUMN_NAMES)))
+    others = [name for name in ending if name != best]
+    if not others:
+        return best, ()
+    note = (
+        f"Columns {quote_names([best, *others])} all name pictures; {best!r} is taken. "
+        f"--data.path {quote_for_shell(others[0])} takes another."
+    )
+    return best, (note,)
+
+
+def _rank_names(names: Sequence[str], known: Sequence[str]) -> dict[str, int]:
+    """The place in the list of known names of each column that has one."""
+    plain = {name: normalize_column_name(name) for name in names}
+    return {name: known.index(plain[name]) for name in names if plain[name] in known}
+
+
+def _is_text_or_integer(cell: Cell) -> bool:
+    return isinstance(cell, str | int)
 
 
 def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> float:
@@ -178,18 +174,16 @@ def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell
     return sum(int(counts[number]) for number in filled if predicate(column.values[number])) / total if total else 0.0
 
 
-def _infer_split_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]]) -> str:
+def _infer_split_column(names: Sequence[str], cells: CodedColumns) -> str:
     """The column whose cells are all split names, or that has a known name and holds at least one split name."""
-    for called in (False, True):
-        for name in names:
-            known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
-            if any(known) and (
-                normalize_column_name(name) in SPLIT_COLUMN_NAMES
-                if called
-                else all(known) and normalize_column_name(name) not in TARGET_COLUMN_NAMES
-            ):
-                return name
-    return ""
+    candidates = []
+    for name in names:
+        known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
+        if any(known) and all(known) and normalize_column_name(name) not in TARGET_COLUMN_NAMES:
+            return name
+        if any(known) and normalize_column_name(name) in SPLIT_COLUMN_NAMES:
+            candidates.append(name)
+    return candidates[0] if candidates else ""
 
 
 def parse_split_name(cell: Cell) -> str:
@@ -197,15 +191,9 @@ def parse_split_name(cell: Cell) -> str:
     return SPLIT_NAMES.get(str(cell).strip().casefold(), "")
 
 
-def _infer_target_columns(
-    names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], where: str
-) -> tuple[str, ...]:
+def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str) -> tuple[str, ...]:
     """The column of a known name; else the columns of zeros and ones; else the single remaining candidate."""
-    rank = {
-        name: TARGET_COLUMN_NAMES.index(normalize_column_name(name))
-        for name in names
-        if normalize_column_name(name) in TARGET_COLUMN_NAMES
-    }
+    rank = _rank_names(names, TARGET_COLUMN_NAMES)
     if rank:
         return (min(rank, key=rank.__getitem__),)
     plain = [name for name in names if METADATA_WORDS.isdisjoint(_split_column_words(name))]
@@ -236,8 +224,9 @@ def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
 
 
 def _all_values(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> bool:
-    words = [value for value in column.values if not is_unknown(value)]
-    return bool(words) and all(predicate(value) for value in words)
+    """Whether there are known values and the predicate holds for all of them."""
+    known = [value for value in column.values if not is_unknown(value)]
+    return bool(known) and all(predicate(value) for value in known)
 
 
 def _is_flag(cell: Cell) -> bool:
@@ -271,7 +260,7 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
         DataError: a word that is no split name, or empty cells although other rows are in train.
     """
     column = encode_categorical(cells)
-    found: dict[str, list[int]] = {}
+    codes: dict[str, list[int]] = {}
     for number, value in enumerate(column.values):
         split = parse_split_name(value)
         if not split and not is_blank(value):
@@ -279,15 +268,15 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
                 f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val and "
                 "test. Leave those rows out, or name another column with --data.split."
             )
-        found.setdefault(split, []).append(number)
-    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in found.items()}
+        codes.setdefault(split, []).append(number)
+    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in codes.items()}
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
             f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in all, "
             "though others say train. Write train, val or test there, or leave those rows out."
         )
-    return {split: rows[split] for split in ("train", "val", "test") if split in rows}
+    return {split: rows[split] for split in SPLITS if split in rows}
 
 
 def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str]) -> tuple[NDArray[np.object_], str]:

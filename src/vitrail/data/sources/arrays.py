@@ -20,7 +20,7 @@ from ...files.npy import ArrayFile
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source
 from .image_input import check_numeric, is_channels_first
-from .label_input import build_source, infer_labels, normalize_labels
+from .label_input import Annotations, build_source, infer_labels, normalize_labels
 from .lazy_sequences import ConcatSequence, NumberedNames
 
 IMAGE_ARRAY_NAMES = ("x", "image", "images", "img", "imgs", "picture", "pictures", "pixels", "photos", "data")
@@ -68,15 +68,15 @@ def _build_source(
     ends = np.cumsum([len(part.images) for part in parts])
     groups = [part.groups for part in parts if part.groups is not None]
     rows = {part.split: np.arange(end - len(part.images), end) for part, end in zip(parts, ends, strict=True)}
-    return build_source(
-        path.stem,
-        _concat_images(path, parts),
-        ConcatSequence([NumberedNames(part.split, len(part.images)) for part in parts]),
-        infer_labels(_concat_labels(path, parts), int(ends[-1]), settings, str(path), names),
+    images = _concat_images(path, parts)
+    annotations = Annotations(
+        labels=infer_labels(_concat_labels(path, parts), len(images), settings, str(path), names),
         groups=np.concatenate(groups) if groups else None,
         splits={split: rows[split] for split in SPLITS if split in rows},
         notes=(*notes, *(note for part in parts for note in part.notes)),
     )
+    ids = ConcatSequence[str]([NumberedNames(part.split, len(part.images)) for part in parts])
+    return build_source(path.stem, images, ids, annotations)
 
 
 class _NpzArchive:
@@ -100,8 +100,7 @@ class _NpzArchive:
             return [self._guess_by_axes()]
         if "train" in splits:
             splits = [split for split in splits if split]
-        found = [self._read_split(split, self._find_images(split)) for split in splits]
-        parts = [part for part in found if part is not None]
+        parts = [part for split in splits if (part := self._read_split(split)) is not None]
         if not parts:
             raise DataError(
                 f"{self._file.path} holds pictures, {self._find_images(splits[0])!r}, but no labels. {_HOW}"
@@ -124,48 +123,49 @@ class _NpzArchive:
         rest = [name for name in self._file.headers if name not in self._used_names]
         return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
 
-    def _read_split(self, split: str, images: str) -> SplitArrays | None:
+    def _read_split(self, split: str) -> SplitArrays | None:
+        """The arrays of one split; None if it has no labels."""
+        images = self._find_images(split)
         shape = self._file.headers[images].shape
         labels = self._find_labels(split, shape[0] if shape else 0)
         if not labels:
             return None
         self._used_names |= {images, labels}
-        group = (
-            self._names_by_split[split].get(parse_array_name(self._settings.group)[1], "")
-            if self._settings.group
-            else ""
-        )
-        if self._settings.group and not group:
-            raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
-        self._used_names |= {group} - {""}
-        groups = self._file.read(group) if group else None
+        groups = None
+        if self._settings.group:
+            name = self._names_by_split[split].get(parse_array_name(self._settings.group)[1])
+            if name is None:
+                raise DataError(
+                    f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}."
+                )
+            self._used_names.add(name)
+            groups = self._file.read(name)
         return _read_arrays(self._file, split, images, self._file, labels, groups)
 
     def _find_images(self, split: str) -> str:
         """The name of the images; of several candidates, the one with enough axes for images."""
-        found = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
-        deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
+        candidates = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
+        deep = [name for name in candidates if len(self._file.headers[name].shape) >= 3]
         if len(deep) > 1:
             raise DataError(
                 f"{self._file.path} holds several arrays of pictures: {', '.join(deep)}. Name one with "
                 f"--data.path {deep[0]}"
             )
-        return (deep or found or [""])[0]
+        return (deep or candidates or [""])[0]
 
     def _find_labels(self, split: str, count: int) -> str:
         """The name of the labels; of several candidates, the one with one entry per image."""
         targets = self._settings.targets
         if len(targets) > 1:
             raise DataError(f"{self._file.path}: labels are one array [n] or [n, K]. Got --data.targets {targets}.")
-        found = self._find_arrays(split, targets[0] if targets else "", LABELS)
-        shapes = {name: self._file.headers[name].shape for name in found}
-        as_long = [name for name in found if shapes[name][:1] == (count,)]
+        candidates = self._find_arrays(split, targets[0] if targets else "", LABELS)
+        as_long = [name for name in candidates if self._file.headers[name].shape[:1] == (count,)]
         if len(as_long) > 1:
             raise DataError(
                 f"{self._file.path} holds several arrays of labels: {', '.join(as_long)}. Name one with "
                 f"--data.targets {as_long[0]}"
             )
-        return (as_long or found or [""])[0]
+        return (as_long or candidates or [""])[0]
 
     def _find_arrays(self, split: str, array_name: str, defaults: Iterable[str]) -> list[str]:
         """Names of a split that the settings name, or else the usual ones."""
@@ -238,23 +238,21 @@ def _read_npy_pair(file: ArrayFile, settings: DataSettings) -> SplitArrays:
         raise DataError(f"{path}: labels are one file. Got --data.targets {', '.join(settings.targets)}.")
     split, _ = parse_array_name(path.stem)
     beside = sorted(other for other in path.parent.glob("*.npy") if other != path)
-    alike = [
-        other
-        for other in beside
-        if parse_array_name(other.stem)[0] == split and parse_array_name(other.stem)[1] in LABELS
-    ]
     own = [other for other in beside if other.stem.lower() in (f"{path.stem}_labels".lower(), f"{path.stem}-labels")]
-    found = [path.parent / settings.targets[0]] if settings.targets else own or alike
-    if len(found) != 1 or not found[0].is_file():
-        several = f"several files may be its labels, {', '.join(other.name for other in found)}" if found else ""
-        missing = f"there is no {found[0].name}" if len(found) == 1 else several or "no file beside it holds labels"
+    names_of_labels = {(split, name) for name in LABELS}
+    candidates = own or [other for other in beside if parse_array_name(other.stem) in names_of_labels]
+    if settings.targets:
+        candidates = [path.parent / settings.targets[0]]
+    if len(candidates) != 1 or not candidates[0].is_file():
+        several = f"several files may be its labels, {', '.join(other.name for other in candidates)}"
+        only = f"there is no {candidates[0].name}" if candidates else "no file beside it holds labels"
         raise DataError(
-            f"{path} holds pictures, and {missing}. Put their labels, one per picture in order, into "
-            f"{path.stem}_labels.npy in the same folder, or name the file with --data.targets FILE."
+            f"{path} holds pictures, and {several if len(candidates) > 1 else only}. Put their labels, one per picture "
+            f"in order, into {path.stem}_labels.npy in the same folder, or name the file with --data.targets FILE."
         )
-    labels = ArrayFile(found[0])
+    labels = ArrayFile(candidates[0])
     if "" not in labels.headers:
-        raise DataError(f"{found[0]} is no .npy file of labels.")
+        raise DataError(f"{candidates[0]} is no .npy file of labels.")
     return _read_arrays(file, "", "", labels, "", None)
 
 
@@ -278,8 +276,7 @@ def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | Con
 def _concat_labels(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray:
     labels = [part.labels for part in parts]
     arrays = [each[:, 0] if each.ndim == 2 and each.shape[1] == 1 else each for each in labels]
-    kinds = {(each.shape[1:], each.dtype.kind in "SU") for each in arrays}
-    if len(kinds) > 1:
+    if len({(each.shape[1:], each.dtype.kind in "SU") for each in arrays}) > 1:
         pairs = zip(parts, arrays, strict=True)
         listing = ", ".join(f"{part.split} {each.dtype} {list(each.shape)}" for part, each in pairs)
         raise DataError(f"{path}: the labels of its splits are of different kinds: {listing}.")
@@ -312,7 +309,7 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
             "size as one array [n, height, width, channels], and those of different sizes as files."
         )
     if values.ndim not in (3, 4):
-        raise DataError(f"{where} {_wrong_axes_message(values.shape)}")
+        raise DataError(f"{where} has the shape {list(values.shape)}. {_axes_hint(values.shape)}")
     if values.size == 0:
         raise DataError(f"{where} has the shape {list(values.shape)}: no pictures, or pictures without pixels.")
     values = check_numeric(values, where)
@@ -323,16 +320,15 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
     return values, ()
 
 
-def _wrong_axes_message(shape: tuple[int, ...]) -> str:
-    """The error message for a number of axes other than 3 or 4."""
-    begin = f"has the shape {list(shape)}. "
+def _axes_hint(shape: tuple[int, ...]) -> str:
+    """What to do about a number of axes other than 3 or 4."""
     if len(shape) == 5:
-        return begin + (
+        return (
             "That is a volume or a film a row, and pictures have no depth or time: give its slices or frames as "
             "pictures of their own, [n, height, width, channels]."
         )
     if len(shape) == 2:
         side = math.isqrt(shape[1])
         square = f", perhaps {shape[0]} x {side} x {side}" if side > 1 and side * side == shape[1] else ""
-        return begin + f"A row of numbers is no picture: reshape it to [n, height, width]{square}."
-    return begin + "Pictures are [n, height, width], [n, height, width, channels] or [n, channels, height, width]."
+        return f"A row of numbers is no picture: reshape it to [n, height, width]{square}."
+    return "Pictures are [n, height, width], [n, height, width, channels] or [n, channels, height, width]."

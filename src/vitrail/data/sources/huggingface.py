@@ -21,8 +21,8 @@ from ..compact_strings import RelativePaths
 from ..labels.columns import quote_for_shell, quote_names
 from ..labels.tasks import InferredTask
 from ..settings import DataSettings, check_supported_settings
-from ..source import SPLIT_NAMES, SPLITS, ImageInput, Source
-from .column_roles import TableAnnotations, read_memory_table
+from ..source import SPLIT_NAMES, SPLITS, Source
+from .column_roles import read_memory_table
 from .label_input import build_source
 from .lazy_sequences import ConcatSequence, DeferredImages, NumberedNames
 from .manifest import locate_images
@@ -50,44 +50,21 @@ def build_hf_source(
     labels = tables.infer_class_labels(label, settings) if label else None
     if label:
         settings = replace(settings, targets=(label,))
-    read = read_memory_table(
-        tables.list_plain_columns(image, settings),
-        tables.read_cells,
-        image,
-        settings,
-        where,
-        labels,
-        bool(tables.split_rows()),
-    )
-    images, ids = _read_images(tables, read, image, settings, home)
-    return build_source(
-        name,
-        images,
-        ids,
-        read.labels,
-        groups=read.groups,
-        splits=read.splits or tables.split_rows(),
-        metadata=read.metadata,
-        notes=(*notes, *read.notes),
-    )
-
-
-def _read_images(
-    tables: _HfTables, read: TableAnnotations, image: str, settings: DataSettings, home: Path | None
-) -> tuple[Sequence[ImageInput], Sequence[str]]:
+    rows, names = tables.split_rows(), tables.list_plain_columns(image, settings)
+    path_column, read = read_memory_table(names, tables.read_cells, image, settings, where, labels, bool(rows))
+    annotations = replace(read, splits=read.splits or rows, notes=(*notes, *read.notes))
     ids = ConcatSequence[str]([NumberedNames(split, len(table)) for split, table in tables.parts.items()])
-    if not image:  # a column of paths
-        if home is None:
-            raise DataError(
-                f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which "
-                "folder they lie: --data-root FOLDER."
-            )
-        names = [str(cell) for cell in tables.read_cells(read.image_column)]
-        return RelativePaths(
-            home, locate_images(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names
-        ), ids
-    parts = [_lazy_table_images(table, split, image) for split, table in tables.parts.items()]
-    return (parts[0] if len(parts) == 1 else ConcatSequence(parts)), ids
+    if image:
+        stacks = [_lazy_table_images(table, split, image) for split, table in tables.parts.items()]
+        return build_source(name, stacks[0] if len(stacks) == 1 else ConcatSequence(stacks), ids, annotations)
+    if home is None:
+        raise DataError(
+            f"{where} names its pictures by their paths in column {path_column!r}. Say below which folder they lie: "
+            "--data-root FOLDER."
+        )
+    paths = [str(cell) for cell in tables.read_cells(path_column)]
+    located, _ = locate_images(home, paths, settings, lambda row: f"{where}, row {row:,}")
+    return build_source(name, RelativePaths(home, located), ids, annotations)
 
 
 def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
@@ -99,8 +76,8 @@ def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
     fingerprint = getattr(table, "_fingerprint", "")
 
     def get(row: int) -> object:
-        found = encoded[row][image]
-        return np.asarray(found) if isinstance(found, list) else found
+        cell = encoded[row][image]
+        return np.asarray(cell) if isinstance(cell, list) else cell
 
     return DeferredImages(NumberedNames(split, len(table)), lambda row: f"{fingerprint} {row}", get)
 
@@ -131,16 +108,17 @@ class _HfTables:
     def find_image_column(self, path_setting: str) -> str:
         """The column of images, from the settings or by its type; "" if images may be given as paths."""
         if path_setting:
-            return "" if path_setting not in self.features or self._is_text(path_setting) else path_setting
+            is_path = path_setting not in self.features or self._dtype(path_setting) in ("string", "large_string")
+            return "" if is_path else path_setting
         kinds = ("Image", "Array2D", "Array3D")
-        found = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
-        found = found or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
-        if len(found) > 1:
+        columns = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
+        columns = columns or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
+        if len(columns) > 1:
             raise DataError(
-                f"{self.where} has several columns of pictures: {quote_names(found)}. Name one with "
-                f"--data.path {quote_for_shell(found[0])}."
+                f"{self.where} has several columns of pictures: {quote_names(columns)}. Name one with "
+                f"--data.path {quote_for_shell(columns[0])}."
             )
-        return found[0] if found else ""
+        return columns[0] if columns else ""
 
     def find_label_column(self, settings: DataSettings, image: str) -> str:
         """The target column of type ClassLabel; "" if the task must be inferred from cells."""
@@ -163,7 +141,7 @@ class _HfTables:
         ]
         for split in [split for split in self.parts if split and len(self.parts) > 1]:
             for name in names:
-                column = self._read_column(self.parts[split], name)
+                column = _read_column(self.parts[split], name)
                 if all(value in (None, -1) for value in column):
                     del self.parts[split]
                     notes.append(f"Left out the split {split} ({len(column):,} rows): its {name!r} was not published.")
@@ -172,17 +150,12 @@ class _HfTables:
 
     def infer_class_labels(self, name: str, settings: DataSettings) -> InferredTask | None:
         """Labels of a ClassLabel column or of lists of them; None where the settings name another task."""
-        names = self._class_names(name)
-        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
+        names, values = self._class_names(name), self._read_all(name)
         if hasattr(self.features[name], "names"):
-            return (
-                _encode_class_label(name, names, values, settings, self.where)
-                if settings.task in ("auto", "classes")
-                else None
-            )
-        return (
-            _encode_class_label_lists(name, names, values, self.where) if settings.task in ("auto", "labels") else None
-        )
+            fits = settings.task in ("auto", "classes")
+            return _encode_class_label(name, names, values, settings, self.where) if fits else None
+        fits = settings.task in ("auto", "labels")
+        return _encode_class_label_lists(name, names, values, self.where) if fits else None
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
         """Columns of plain values, and the column of the images."""
@@ -192,27 +165,25 @@ class _HfTables:
 
     def read_cells(self, name: str) -> list[object]:
         """All values of a column; class labels by name."""
-        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
-        names = self._class_names(name)
-        if not names:
-            return values
-        return [_label_to_name(value, names) for value in values]
+        names, values = self._class_names(name), self._read_all(name)
+        return [_label_to_name(value, names) for value in values] if names else values
 
-    def _read_column(self, table: Any, name: str) -> list[object]:
-        return table.select_columns([name])[:][name]
+    def _read_all(self, name: str) -> list[object]:
+        return [value for table in self.parts.values() for value in _read_column(table, name)]
 
     def _dtype(self, name: str) -> str:
         return str(getattr(self.features[name], "dtype", ""))
-
-    def _is_text(self, name: str) -> bool:
-        return self._dtype(name) in ("string", "large_string")
 
     def _class_names(self, name: str) -> list[str]:
         """Class names of a ClassLabel, or of a list of them."""
         feature = self.features[name]
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
-        found = getattr(inner, "names", None)
-        return list(found) if type(inner).__name__ == "ClassLabel" and found else []
+        names = getattr(inner, "names", None)
+        return list(names) if type(inner).__name__ == "ClassLabel" and names else []
+
+
+def _read_column(table: Any, name: str) -> list[object]:
+    return table.select_columns([name])[:][name]
 
 
 def _label_to_name(value: object, names: Sequence[str]) -> object:
@@ -230,15 +201,14 @@ def _encode_class_label(
     reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
     if known.all():
         return InferredTask("classes", tuple(names), targets, reason)
-    first = int(np.flatnonzero(~known)[0])
+    unknown = format_count(int((~known).sum()), "row")
     if settings.uncertain != "ignore":
+        first = int(np.flatnonzero(~known)[0])
         raise DataError(
-            f"{where}, row {first:,}: {name!r} is {values[first]}, in {format_count(int((~known).sum()), 'row')} in "
-            "all: no class is known there. Leave such rows out with --data.uncertain ignore."
+            f"{where}, row {first:,}: {name!r} is {values[first]}, in {unknown} in all: no class is known there. Leave "
+            "such rows out with --data.uncertain ignore."
         )
-    note = (
-        f"Left out {format_count(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
-    )
+    note = f"Left out {unknown} whose {name!r} is empty or -1 (--data.uncertain ignore)."
     kept = np.flatnonzero(known)
     return InferredTask("classes", tuple(names), targets[kept], reason, (note,), kept)
 
@@ -269,7 +239,8 @@ def open_hub_dataset(name: str, settings: DataSettings) -> Source:
         DataError: it is not cached and cannot be fetched, or cannot be used.
     """
     datasets = import_datasets()
-    if (matched := HUB_NAME_PATTERN.fullmatch(name)) is None:
+    matched = HUB_NAME_PATTERN.fullmatch(name)
+    if matched is None:
         raise DataError(f"hf:{name} is no name of a data set. Expected hf:OWNER/NAME or hf:OWNER/NAME:CONFIGURATION.")
     repository, configuration = matched.groups()
     if Path(repository).exists():
@@ -325,14 +296,12 @@ def import_datasets() -> ModuleType:
 def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
     """Build a source from a Dataset or DatasetDict; relative image paths belong to `home`."""
     home = Path(settings.data_root).expanduser() if settings.data_root else home
-    if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary
-        return build_hf_source(name, {"": loaded}, settings, where, (), home)
-    parts, notes = _tables_by_split(loaded, where)
+    parts, notes = _tables_by_split(loaded, where) if isinstance(loaded, Mapping) else ({"": loaded}, ())
     return build_hf_source(name, parts, settings, where, notes, home)
 
 
 def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Tables by our names of splits; a single table without a split name is split later."""
+    """Tables of a DatasetDict by our names of splits; a single table without a split name is split later."""
     found: dict[str, Any] = {}
     notes = []
     for theirs, table in loaded.items():

@@ -12,7 +12,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, q
 from ..labels.tasks import InferredTask, infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import Source
-from .label_input import check_classes
+from .label_input import Annotations, build_source
 from .table_files import ManifestTable, read_manifest_table
 
 Splits = dict[str, NDArray[np.int64]]
@@ -47,15 +47,6 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     """
     check_supported_settings(settings, "manifest", "a manifest")
     table = read_manifest_table(path)
-    roles = _find_roles(table, settings)
-    root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
-    found = locate_images(root, table.columns[roles.path], settings, table.where)
-    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
-    source = build_manifest_source(path.stem, root, found.names, table, roles, splits, settings)
-    return replace(source, notes=(*table.notes, *roles.notes, *found.notes, *source.notes))
-
-
-def _find_roles(table: ManifestTable, settings: DataSettings) -> ColumnRoles:
     names = tuple(table.columns)
     roles = infer_column_roles(names, table.columns, settings, table.name)
     if not roles.path:
@@ -67,9 +58,13 @@ def _find_roles(table: ManifestTable, settings: DataSettings) -> ColumnRoles:
         raise DataError(
             f"No column of {table.name} says what the pictures show. Beside {roles.path!r} it has "
             f"{quote_names([name for name in names if name != roles.path]) or 'none'}. Name one with --data.targets "
-            f"COLUMN."
+            "COLUMN."
         )
-    return roles
+    root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
+    images, notes = locate_images(root, table.columns[roles.path], settings, table.where)
+    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
+    source = build_manifest_source(path.stem, root, images, table, roles, splits, settings)
+    return replace(source, notes=(*table.notes, *roles.notes, *notes, *source.notes))
 
 
 def build_manifest_source(
@@ -91,57 +86,37 @@ def build_manifest_source(
         DataError: a cell does not fit its column, or an image occurs twice with different labels or splits.
     """
     labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
-    rows = np.arange(len(table)) if labels.kept_rows is None else labels.kept_rows
-    firsts, notes = _drop_repeated_images(names, rows, labels, splits, table.where)
-    rows, targets = rows[firsts], labels.targets[firsts]
-    groups = None
+    labels = _drop_repeated_images(names, labels, splits, table.where)
+    groups, note = None, ""
     if roles.group:
         groups, note = read_groups(roles.group, table.columns[roles.group], table.where)
-        groups, notes = groups[rows], notes + ((note,) if note else ())
-    splits = _renumber_splits(splits, rows, len(table))
-    kept = take_rows(names, rows)
-    source = Source(
-        name=name,
-        task=labels.task,
-        classes=labels.classes,
-        images=RelativePaths(root, kept),
-        targets=targets,
-        ids=kept,
+    annotations = Annotations(
+        labels=replace(labels, notes=(*labels.notes, note) if note else labels.notes),
         groups=groups,
         splits=splits,
-        reason=labels.reason,
-        metadata={column: take_rows(format_column(table.columns[column]), rows) for column in roles.metadata},
-        notes=(*labels.notes, *notes),
+        metadata={column: format_column(table.columns[column]) for column in roles.metadata},
     )
-    check_classes(source, table.name)
-    return source
+    return build_source(name, RelativePaths(root, names), names, annotations, table.name)
 
 
-def _drop_repeated_images(
-    names: Sequence[str],
-    rows: NDArray[np.int64],
-    labels: InferredTask,
-    splits: Splits,
-    where: Where,
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Positions in `rows` of the first row of each image, and a note on the others.
+def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Splits, where: Where) -> InferredTask:
+    """Keep only the first row of each image, with a note on the others.
 
     Raises:
         DataError: two rows of one image differ in label or split.
     """
-    marks = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
-    order = np.argsort(marks, kind="stable")
-    alike = (
-        np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1
-    )  # equal to the hash before: perhaps the same image
-    if not len(alike):
-        return np.arange(len(rows)), ()
+    rows = np.arange(len(names)) if labels.kept_rows is None else labels.kept_rows
+    hashes = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
+    order = np.argsort(hashes, kind="stable")
+    equal = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1  # to the hash before: perhaps the same image
+    if not len(equal):
+        return labels
     split_of = np.full(len(names), -1)
     for number, members in enumerate(splits.values()):
         split_of[members] = number
     first: dict[str, int] = {}
     repeated: list[int] = []
-    for place in np.sort(order[np.union1d(alike - 1, alike)]).tolist():
+    for place in np.sort(order[np.union1d(equal - 1, equal)]).tolist():
         earlier = first.setdefault(names[int(rows[place])], place)
         if earlier == place:
             continue
@@ -159,20 +134,14 @@ def _drop_repeated_images(
                 "A picture belongs to one split."
             )
     if not repeated:
-        return np.arange(len(rows)), ()
-    last = int(rows[repeated[0]])
+        return labels
+    example = int(rows[repeated[0]])
     note = (
         f"{len(repeated):,} rows name a picture that an earlier row names with the same labels, such as "
-        f"{names[last]!r} ({where(last)}); each picture is used once."
+        f"{names[example]!r} ({where(example)}); each picture is used once."
     )
-    return np.setdiff1d(np.arange(len(rows)), repeated), (note,)
-
-
-def _renumber_splits(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
-    """Splits as positions in `rows`, without other rows."""
-    places = np.full(length, -1)
-    places[rows] = np.arange(len(rows))
-    return {split: places[members][places[members] >= 0] for split, members in splits.items()}
+    kept = np.setdiff1d(np.arange(len(rows)), repeated)
+    return replace(labels, targets=labels.targets[kept], kept_rows=rows[kept], notes=(*labels.notes, note))
 
 
 # -- Locating images: folders are listed once instead of testing each file, so that a million names take seconds.
@@ -182,25 +151,16 @@ DEPTH = 2  # depth of folders searched for names without a folder
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
-_UNUSUAL = re.compile(
-    r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$"
-)  # names that need a closer look
-
-
-@dataclass(frozen=True)
-class ImageLocations:
-    """Paths of images relative to the root or, where that is allowed, absolute."""
-
-    names: CompactStrings
-    missing: NDArray[np.int64]
-    """Rows whose image is missing."""
-    notes: tuple[str, ...] = ()
+_UNUSUAL = re.compile(r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$")
+"""Names that need a closer look."""
 
 
 def locate_images(
     root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
-) -> ImageLocations:
+) -> tuple[CompactStrings, tuple[str, ...]]:
     """Find every image below `root`; names without folder or extension are searched one or two folders deep.
+
+    Returns the paths relative to the root (absolute ones only where they are allowed), and notes.
 
     Args:
         cells: the column of names.
@@ -212,34 +172,34 @@ def locate_images(
     """
     root = root.absolute()  # "." says little in a message
     folders: dict[str, int] = {}
-    homes = array("q")
-    judge = _PathPolicy(root, settings, where)
+    folder_indices = array("q")
+    policy = _PathPolicy(root, settings, where)
 
-    def usual() -> Iterator[str]:
+    def normalized_names() -> Iterator[str]:
         for row, cell in enumerate(cells):
             name = format_cell(cell).strip()
-            plain = judge.normalize_path(row, name) if _UNUSUAL.search(name) else name
-            homes.append(folders.setdefault(plain.rpartition("/")[0], len(folders)))
-            yield plain
+            name = policy.normalize_path(row, name) if _UNUSUAL.search(name) else name
+            folder_indices.append(folders.setdefault(name.rpartition("/")[0], len(folders)))
+            yield name
 
-    settled = CompactStrings(usual())
-    lost = _find_missing_rows(root, settled, list(folders), np.frombuffer(homes, np.int64), judge)
-    if not len(lost):
-        return ImageLocations(settled, lost)
-    found, notes = _search_missing(root, settled, lost, judge)
-    lost = np.array([row for row in lost.tolist() if row not in found], dtype=np.int64)
-    if len(lost) == len(settled):
+    names = CompactStrings(normalized_names())
+    missing = _find_missing_rows(root, names, list(folders), np.frombuffer(folder_indices, np.int64), policy)
+    if not missing:
+        return names, ()
+    elsewhere, notes = _search_missing(root, names, missing, policy)
+    missing = [row for row in missing if row not in elsewhere]
+    if len(missing) == len(names):
         raise DataError(
-            f"None of the {len(settled):,} pictures is there: {settled[0]!r} ({where(0)}) was looked for in {root} and "
-            f"the folders below it. Say where the pictures are with --data-root FOLDER."
+            f"None of the {len(names):,} pictures is there: {names[0]!r} ({where(0)}) was looked for in {root} and the "
+            "folders below it. Say where the pictures are with --data-root FOLDER."
         )
-    if found:
-        settled = CompactStrings(found.get(row, name) for row, name in enumerate(settled))
-    if len(lost):
-        named = ", ".join(f"{settled[row]!r} ({where(row)})" for row in lost[:MAX_NAMED_FILES].tolist())
-        more = f" and {len(lost) - MAX_NAMED_FILES:,} more" if len(lost) > MAX_NAMED_FILES else ""
-        notes.append(f"{len(lost):,} of {len(settled):,} pictures are missing in {root}: {named}{more}.")
-    return ImageLocations(settled, lost, tuple(notes))
+    if elsewhere:
+        names = CompactStrings(elsewhere.get(row, name) for row, name in enumerate(names))
+    if missing:
+        listed = ", ".join(f"{names[row]!r} ({where(row)})" for row in missing[:MAX_NAMED_FILES])
+        more = f" and {len(missing) - MAX_NAMED_FILES:,} more" if len(missing) > MAX_NAMED_FILES else ""
+        notes.append(f"{len(missing):,} of {len(names):,} pictures are missing in {root}: {listed}{more}.")
+    return names, tuple(notes)
 
 
 class _PathPolicy:
@@ -297,11 +257,11 @@ class _PathPolicy:
 
 def _find_missing_rows(
     root: Path, names: CompactStrings, folders: list[str], folder_indices: NDArray[np.int64], policy: _PathPolicy
-) -> NDArray[np.int64]:
-    """Rows whose file is not in the listing of its folder, one folder after another."""
+) -> list[int]:
+    """Rows whose file is not in the listing of its folder, ascending."""
     order = np.argsort(folder_indices, kind="stable")
     ends = np.cumsum(np.bincount(folder_indices, minlength=len(folders)))
-    lost: list[int] = []
+    missing: list[int] = []
     for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
         there, links = list_folder_names(os.path.join(root, folder))
         if there:
@@ -311,8 +271,8 @@ def _find_missing_rows(
             if base in links:
                 policy.check_inside_root(row, names[row])
             if base not in there:
-                lost.append(row)
-    return np.sort(np.array(lost, dtype=np.int64))
+                missing.append(row)
+    return sorted(missing)
 
 
 def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
@@ -330,32 +290,28 @@ def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
 
 
 def _search_missing(
-    root: Path, names: CompactStrings, missing_rows: NDArray[np.int64], policy: _PathPolicy
+    root: Path, names: CompactStrings, missing_rows: list[int], policy: _PathPolicy
 ) -> tuple[dict[int, str], list[str]]:
-    """Search for files that are not at their path: their paths, and a note for each way in which files were
-    found by."""
-    found: dict[int, str] = {}
+    """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
+    paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    wanted = {names[row].replace("\\", "/") for row in missing_rows.tolist()}
-    files = _index_files(root, wanted)
-    for row in missing_rows.tolist():
+    files = _index_files(root, {names[row].replace("\\", "/") for row in missing_rows})
+    for row in missing_rows:
         name = names[row]
         plain = name.replace("\\", "/")
-        fitting = files.get(plain, [])
-        if len(missing_rows) < len(
-            names
-        ):  # where others are at their place, one of that name elsewhere may be its mask
-            fitting = [file for file in fitting if file.count("/") == plain.count("/")]
-        if len(fitting) > 1:
-            policy.raise_ambiguous(row, name, fitting)
-        if fitting:
-            found[row] = fitting[0]
-            ways[_describe_match(name, fitting[0])] += 1
+        matches = files.get(plain, [])
+        if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
+            matches = [file for file in matches if file.count("/") == plain.count("/")]
+        if len(matches) > 1:
+            policy.raise_ambiguous(row, name, matches)
+        if matches:
+            paths[row] = matches[0]
+            ways[_describe_match(name, matches[0])] += 1
         elif os.path.lexists(os.path.join(root, plain)):  # on a case-insensitive file system
-            found[row] = plain
-        if row in found:
-            policy.check_inside_root(row, found[row])
-    return found, [f"{count:,} pictures {way}." for way, count in ways.items()]
+            paths[row] = plain
+        if row in paths:
+            policy.check_inside_root(row, paths[row])
+    return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 
 def _describe_match(name: str, file: str) -> str:
@@ -371,10 +327,10 @@ def _describe_match(name: str, file: str) -> str:
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
     """Files below the root by their wanted names: with or without folder, with or without extension."""
-    found: dict[str, list[str]] = {}
-    waiting = [("", 0)]
-    while waiting:
-        folder, depth = waiting.pop()
+    files: dict[str, list[str]] = {}
+    pending = [("", 0)]  # folders and their depths
+    while pending:
+        folder, depth = pending.pop()
         try:
             with os.scandir(os.path.join(root, folder)) as entries:
                 inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -385,11 +341,11 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
                 continue
             file = folder + base
             if is_folder:
-                waiting += [(file + "/", depth + 1)] if depth < DEPTH else []
+                pending += [(file + "/", depth + 1)] if depth < DEPTH else []
                 continue
             keys = {file, base}
             if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
                 keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
             for key in keys & wanted:
-                found.setdefault(key, []).append(file)
-    return found
+                files.setdefault(key, []).append(file)
+    return files

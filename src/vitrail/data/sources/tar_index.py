@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, overload
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from .lazy_sequences import LazySequence
 
 BLOCK = 512
 READ_BYTES = 8192
@@ -73,13 +74,18 @@ def _iter_entries(file: BinaryIO, path: Path, length: int) -> Iterator[TarEntry]
         file.seek(position)
         block = file.read(BLOCK)
         if block == EMPTY:
-            _check_archive_end(file, path, position)
+            rest = file.read(CHECKED_TAIL_BYTES)
+            if rest.count(0) < len(rest):
+                raise DataError(
+                    f"{path} ends at byte {position:,}, yet more follows, which every reader would miss. Were two tar "
+                    "files joined by cat? Join them with tar --concatenate, or keep both."
+                )
             return
         header = _parse_header(block, path, position)
         extends = header.kind in EXTENDED_TYPES
-        name, size = (
-            (header.name, header.size) if extends or not fields else _apply_extended_header(header, fields, path)
-        )
+        name, size = header.name, header.size
+        if fields and not extends:
+            name, size = _apply_extended_header(header, fields, path)
         start = position + BLOCK
         if start + size > length:
             raise DataError(
@@ -119,10 +125,13 @@ PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2
 
 def _parse_header(block: bytes, path: Path, position: int) -> _TarHeader:
     """Parse name, size and kind of one header after its checksum is verified."""
-    if len(block) < BLOCK:
+    if not block and position:
         raise DataError(
-            _missing_end_message(path) if not block and position else _bad_header_message(block, path, position)
+            f"{path} lacks the empty blocks that close a tar file, so its last pictures may be missing. Fetch or write "
+            f"it again; if it is whole, `head -c 1024 /dev/zero >> {path.name}` closes it."
         )
+    if len(block) < BLOCK:
+        raise DataError(_bad_header_message(block, path, position))
     try:
         stated, size = _parse_octal(block[148:156]), _parse_octal(block[124:136])
     except ValueError:
@@ -181,10 +190,12 @@ def _read_extended_header(file: BinaryIO, header: _TarHeader, path: Path, positi
         raise DataError(_damaged_message(path, position)) from None
     if any(name.startswith("GNU.sparse") for name in records):
         raise DataError(f"{path} holds a sparse file at byte {position:,}. Pack it without --sparse.")
-    found: dict[str, str] = {name: records[name] for name in ("path", "size") if name in records}
-    if header.kind == ord("g") and found:
-        raise DataError(f"{path} gives all of its files one {' and '.join(found)} (byte {position:,}). Write it again.")
-    return found
+    fields = {name: records[name] for name in ("path", "size") if name in records}
+    if header.kind == ord("g") and fields:
+        raise DataError(
+            f"{path} gives all of its files one {' and '.join(fields)} (byte {position:,}). Write it again."
+        )
+    return fields
 
 
 def _iter_pax_records(contents: bytes) -> Iterator[tuple[str, str]]:
@@ -192,35 +203,14 @@ def _iter_pax_records(contents: bytes) -> Iterator[tuple[str, str]]:
     start = 0
     while start < len(contents) and contents[start]:
         space = contents.index(b" ", start, start + 20)
-        length = _parse_decimal(contents[start:space])
+        digits = contents[start:space]
+        length = int(digits) if digits.isdigit() else 0  # int() would take a sign
         line = contents[space + 1 : start + length]
         if start + length > len(contents) or not line.endswith(b"\n") or b"=" not in line:
             raise ValueError(line)
         name, _, value = line[:-1].decode("utf-8", "surrogateescape").partition("=")
         yield name, value
         start += length
-
-
-def _parse_decimal(digits: bytes) -> int:
-    if not digits.isdigit():
-        raise ValueError(digits)
-    return int(digits)
-
-
-def _check_archive_end(file: BinaryIO, path: Path, position: int) -> None:
-    rest = file.read(CHECKED_TAIL_BYTES)
-    if rest.count(0) < len(rest):
-        raise DataError(
-            f"{path} ends at byte {position:,}, yet more follows, which every reader would miss. Were two tar files "
-            "joined by cat? Join them with tar --concatenate, or keep both."
-        )
-
-
-def _missing_end_message(path: Path) -> str:
-    return (
-        f"{path} lacks the empty blocks that close a tar file, so its last pictures may be missing. Fetch or write it "
-        f"again; if it is whole, `head -c 1024 /dev/zero >> {path.name}` closes it."
-    )
 
 
 def _bad_header_message(block: bytes, path: Path, position: int) -> str:
@@ -311,47 +301,26 @@ class TarMember:
             return _read_range(file, self.offset, self.size, self.name)
 
 
-class TarMembers(Sequence[TarMember]):
-    """Images of shards as a sequence of `TarMember`, stored as a few bytes each.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TarMembers(LazySequence[TarMember]):
+    """Images of shards as a sequence of `TarMember`, stored as a few bytes each."""
 
-    Args:
-        numbers: int64 [n], the shard of each.
-        offsets, sizes: int64 [n], in bytes.
-        ids: shard and key of each, relative to `root`.
-        suffix: int32 [n], index into `suffixes` of each.
-    """
-
-    def __init__(
-        self,
-        root: str,
-        shards: Sequence[TarShard],
-        numbers: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        ids: Sequence[str],
-        suffixes: Sequence[str],
-        suffix: NDArray[np.int32],
-    ):
-        self._root = root
-        self._shards = tuple(shards)
-        self._numbers, self._offsets, self._sizes = numbers, offsets, sizes
-        self._ids = ids
-        self._suffixes = tuple(suffixes)
-        self._suffix = suffix
+    root: str
+    shards: Sequence[TarShard]
+    shard_indices: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ids: Sequence[str]
+    """Shard and key of each image, relative to `root`."""
+    suffixes: Sequence[str]
+    suffix_indices: NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
-    @overload
-    def __getitem__(self, index: int) -> TarMember: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TarMember]: ...
-    def __getitem__(self, index: int | slice) -> TarMember | list[TarMember]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        row = range(len(self))[index]  # negative ones count from the end, and one beyond raises IndexError
-        name = os.path.join(self._root, f"{self._ids[row]}.{self._suffixes[self._suffix[row]]}")
-        return TarMember(self._shards[self._numbers[row]], int(self._offsets[row]), int(self._sizes[row]), name)
+    def get_row(self, row: int) -> TarMember:
+        name = os.path.join(self.root, f"{self.ids[row]}.{self.suffixes[self.suffix_indices[row]]}")
+        return TarMember(self.shards[self.shard_indices[row]], int(self.offsets[row]), int(self.sizes[row]), name)
 
 
 def read_members(
@@ -376,7 +345,7 @@ def _read_range(file: BinaryIO, offset: int, size: int, name: str) -> bytes:
     if size > MAX_MEMBER_BYTES:
         raise DataError(f"{name}: file is {size / 2**20:,.0f} MiB, limit {MAX_MEMBER_BYTES // 2**20} MiB.")
     file.seek(offset)
-    found = file.read(size)
-    if len(found) < size:
-        raise DataError(f"{name}: the shard ends after {len(found):,} of its {size:,} bytes.")
-    return found
+    data = file.read(size)
+    if len(data) < size:
+        raise DataError(f"{name}: the shard ends after {len(data):,} of its {size:,} bytes.")
+    return data

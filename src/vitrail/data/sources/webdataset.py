@@ -25,12 +25,12 @@ from ..compact_strings import CompactStrings
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, encode_categorical, format_column
 from ..labels.columns import drop_split_column, infer_column_roles, read_groups, rows_by_split
-from ..labels.tasks import InferredTask, infer_task
+from ..labels.tasks import infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source, natural_sort_key
 from .class_folders import SYSTEM_FILES
-from .label_input import build_source
-from .table_files import TableBuilder
+from .label_input import Annotations, build_source
+from .table_files import TableBuilder, flatten_json_value, reject_duplicate_keys
 from .tar_index import TarEntry, TarMembers, TarShard, iter_tar_entries, quote_tar_name, read_members
 
 CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX = "cls", "txt", "json"
@@ -42,25 +42,9 @@ MIN_CAPTION_TEXTS = 20
 """Distinct texts from which mostly unrepeated texts count as captions."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SampleAnnotations:
-    """Labels, groups, splits and metadata of the samples."""
-
-    labels: InferredTask
-    groups: NDArray[np.object_] | None
-    splits: Mapping[str, NDArray[np.int64]]
-    metadata: Mapping[str, Sequence[str]]
-    notes: tuple[str, ...]
-
-
-def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
-    """Suffixes of files that may hold labels."""
-    return tuple(dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets)))
-
-
 def read_annotations(
     samples: TarSamples, settings: DataSettings, name: str, has_official_splits: bool = False
-) -> SampleAnnotations:
+) -> Annotations:
     """Read labels, groups, splits and metadata of all samples, and infer the task.
 
     The targets are the files that `settings.targets` names by their suffix, or the fields of the .json files that it
@@ -73,9 +57,10 @@ def read_annotations(
         DataError: no labels at all, samples without one, captions instead of labels, or an unreadable file.
     """
     there = [suffix for suffix, part in samples.labels.items() if len(part.present_rows())]
-    columns: dict[str, Sequence[Cell]] = {
-        each: _read_text_column(samples, each) for each in _list_text_suffixes(there, settings)
-    }
+    texts = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
+    if not texts and TEXT_SUFFIX in there and JSON_SUFFIX not in there:
+        texts = [TEXT_SUFFIX]
+    columns: dict[str, Sequence[Cell]] = {suffix: _read_text_column(samples, suffix) for suffix in texts}
     fields = _sample_json_fields(samples, columns) if JSON_SUFFIX in there else {}
     if not columns and not fields:
         raise DataError(_no_labels_message(samples, name))
@@ -91,29 +76,19 @@ def read_annotations(
     if roles.targets == (TEXT_SUFFIX,):
         _check_captions(columns[TEXT_SUFFIX], settings, name)
     groups, note = read_groups(roles.group, columns[roles.group], samples.where) if roles.group else (None, "")
-    return SampleAnnotations(
-        labels=_infer_sample_task({each: columns[each] for each in roles.targets}, settings, samples),
+    if roles.targets == (CLASS_SUFFIX,) and settings.task == "auto":  # one class, even if it is a number
+        as_classes = replace(settings, task="classes")
+        labels = infer_task({CLASS_SUFFIX: columns[CLASS_SUFFIX]}, as_classes, samples.where)
+        labels = replace(labels, reason="Each sample has one class in its .cls file.")
+    else:
+        labels = infer_task({each: columns[each] for each in roles.targets}, settings, samples.where)
+    return Annotations(
+        labels=labels,
         groups=groups,
         splits=rows_by_split(roles.split, columns[roles.split], samples.where) if roles.split else {},
         metadata={each: format_column(columns[each]) for each in roles.metadata if each in columns},
         notes=tuple(each for each in (*roles.notes, note) if each and "--data.path" not in each),
     )
-
-
-def _list_text_suffixes(there: Sequence[str], settings: DataSettings) -> list[str]:
-    """Suffixes whose files are read as text: .cls, those in the settings, and .txt where there is nothing else."""
-    chosen = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
-    return chosen or [TEXT_SUFFIX] * (TEXT_SUFFIX in there and JSON_SUFFIX not in there)
-
-
-def _infer_sample_task(
-    columns: Mapping[str, Sequence[Cell]], settings: DataSettings, samples: TarSamples
-) -> InferredTask:
-    """Infer the task; a .cls file holds one class, even if it is a number."""
-    if tuple(columns) == (CLASS_SUFFIX,) and settings.task == "auto":
-        found = infer_task(columns, replace(settings, task="classes"), samples.where)
-        return replace(found, reason="Each sample has one class in its .cls file.")
-    return infer_task(columns, settings, samples.where)
 
 
 def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
@@ -144,8 +119,8 @@ def _read_json_fields(samples: TarSamples, rows: NDArray[np.int64], names: Seque
     columns = TableBuilder(names)
     if names:
         for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
-            found = _parse_json_object(data, samples.where(row)) if data else {}
-            columns.append_row([_json_value_to_cell(found.get(name)) for name in names])
+            fields = _parse_json_object(data, samples.where(row)) if data else {}
+            columns.append_row([flatten_json_value(fields.get(name)) for name in names])
     return columns.build()
 
 
@@ -159,47 +134,30 @@ def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str)
             f"{samples.where(int(long[0]))}.{suffix} has {part.sizes[long[0]]:,} bytes, limit {limit:,}: more than a "
             f"label needs. {len(long):,} such files in all."
         )
-    found = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
-    return zip(rows.tolist(), found, strict=True)
+    contents = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
+    return zip(rows.tolist(), contents, strict=True)
 
 
 def _parse_json_object(data: bytes, where: str) -> dict[str, object]:
     try:
-        found = json.loads(data, object_pairs_hook=_reject_repeated_names)
+        fields = json.loads(data, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
         raise DataError(f"{where}.{JSON_SUFFIX} is not JSON ({error}).") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise DataError(
-            f'{where}.{JSON_SUFFIX} must hold an object such as {{"label": "cat"}}. Got {str(found)[:60]!r}.'
+            f'{where}.{JSON_SUFFIX} must hold an object such as {{"label": "cat"}}. Got {str(fields)[:60]!r}.'
         )
-    return found
-
-
-def _reject_repeated_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
-    return found
-
-
-def _json_value_to_cell(value: object) -> object:
-    """Convert a JSON value to a cell; anything nested deeper than a list becomes text."""
-    nested = isinstance(value, dict) or (
-        isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
-    )
-    return json.dumps(value, ensure_ascii=False) if nested else value
+    return fields
 
 
 def _select_metadata(names: Sequence[str], fields: Mapping[str, Sequence[Cell]]) -> list[str]:
     """Fields worth keeping for a million samples: those whose values repeat."""
-    return [
-        name
-        for name in names
-        if name in fields
-        and (
-            len(fields[name]) < SAMPLED_FIELDS or 2 * len(encode_categorical(fields[name]).values) <= len(fields[name])
-        )
-    ]
+    kept = []
+    for name in [name for name in names if name in fields]:
+        values = fields[name]
+        if len(values) < SAMPLED_FIELDS or 2 * len(encode_categorical(values).values) <= len(values):
+            kept.append(name)
+    return kept
 
 
 def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Mapping[str, object]) -> None:
@@ -210,8 +168,8 @@ def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Ma
             names = ", ".join(map(samples.where, lacking[:MAX_SHOWN_SAMPLES]))
             more = f" and {len(lacking) - MAX_SHOWN_SAMPLES:,} more" if len(lacking) > MAX_SHOWN_SAMPLES else ""
             raise DataError(
-                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so nobody knows what they "
-                f"show: {names}{more}. Write the shards again with a label for each, or without these samples."
+                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so their label is unknown: "
+                f"{names}{more}. Write the shards again with a label for each, or without these samples."
             )
 
 
@@ -241,9 +199,11 @@ def _no_labels_message(samples: TarSamples, name: str) -> str:
 
 # -- Indexing samples by the headers of the shards.
 
+# fmt: off
 IMAGE_SUFFIXES = (
     "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jpe", "jfif", "dib", "npy", "dcm", "dicom",
-)  # fmt: skip
+)
+# fmt: on
 """Extensions of images; of several images in one sample, the first of this list is used."""
 MAX_SHOWN_SAMPLES = 5
 
@@ -293,10 +253,10 @@ def index_samples(
         DataError: a shard cannot be read, a name occurs in it twice, a sample has several images of equal rank, or
             there are no images at all.
     """
-    gathering = _SampleIndexer(labels, image)
+    indexer = _SampleIndexer(labels, image)
     for number, (label, shard) in enumerate(shards):
-        gathering.add_shard(number, label, shard)
-    return gathering.build(root, tuple(shard for _, shard in shards))
+        indexer.add_shard(number, label, shard)
+    return indexer.build(root, tuple(shard for _, shard in shards))
 
 
 MISSING_OFFSET = -1
@@ -310,10 +270,6 @@ class _LocationColumn:
     def __init__(self) -> None:
         self.offsets = array("q")
         self.sizes = array("q")
-
-    def append_missing(self) -> None:
-        self.offsets.append(MISSING_OFFSET)
-        self.sizes.append(0)
 
     def set_entry(self, row: int, entry: TarEntry) -> None:
         self.offsets[row], self.sizes[row] = entry.offset, entry.size
@@ -349,19 +305,19 @@ class _SampleIndexer:
             elif not key:
                 self.system_file_count += 1
             else:
-                row = rows.get(key)
-                if row is None:
-                    row = rows[key] = self._add_sample(shard_index, f"{label}/{key}")
-                self._add_file(row, suffix, entry, shard)
+                if key not in rows:
+                    rows[key] = len(self.ids)
+                    self._add_sample(shard_index, f"{label}/{key}")
+                self._add_file(rows[key], suffix, entry, shard)
 
-    def _add_sample(self, shard_index: int, id: str) -> int:
+    def _add_sample(self, shard_index: int, id: str) -> None:
         self.ids.append(id)
         self.shard_indices.append(shard_index)
         self.ranks.append(NO_IMAGE_RANK)
         self.suffix_indices.append(0)
         for column in (self.images, *self.labels.values()):
-            column.append_missing()
-        return len(self.ids) - 1
+            column.offsets.append(MISSING_OFFSET)
+            column.sizes.append(0)
 
     def _add_file(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
         label = self.labels.get(suffix)
@@ -374,15 +330,17 @@ class _SampleIndexer:
         if rank == NO_IMAGE_RANK:
             self.unread_suffixes[suffix] += 1
             return
-        if rank == before:
-            taken = list(self.suffixes)[self.suffix_indices[row]]
-            raise DataError(
-                _duplicate_file_message(shard, entry)
-                if suffix == taken
-                else _several_images_message(self.ids[row], taken, suffix)
-            )
         if before != NO_IMAGE_RANK:
-            self.unread_suffixes[suffix if rank > before else list(self.suffixes)[self.suffix_indices[row]]] += 1
+            taken = list(self.suffixes)[self.suffix_indices[row]]
+            if suffix == taken:
+                raise DataError(_duplicate_file_message(shard, entry))
+            if rank == before:
+                raise DataError(
+                    f"{self.ids[row]} has several pictures, .{taken} and .{suffix}. Say which is to be learnt from, "
+                    f"for example with --data.path {taken}. (A sample is all files that share a name up to its first "
+                    "dot.)"
+                )
+            self.unread_suffixes[suffix if rank > before else taken] += 1
         if rank < before:
             self.images.set_entry(row, entry)
             self.ranks[row] = rank
@@ -404,13 +362,21 @@ class _SampleIndexer:
             raise DataError(self._no_images_message(shards))
         numbers = np.array(self.shard_indices, np.int64)[rows]
         ids = CompactStrings(self.ids[row] for row in rows.tolist())
-        place = self.images.to_locations(rows)
-        suffix = np.array(self.suffix_indices, np.int32)[rows]
+        locations = self.images.to_locations(rows)
         return TarSamples(
             shards=shards,
             shard_indices=numbers,
             ids=ids,
-            images=TarMembers(root, shards, numbers, place.offsets, place.sizes, ids, tuple(self.suffixes), suffix),
+            images=TarMembers(
+                root=root,
+                shards=shards,
+                shard_indices=numbers,
+                offsets=locations.offsets,
+                sizes=locations.sizes,
+                ids=ids,
+                suffixes=tuple(self.suffixes),
+                suffix_indices=np.array(self.suffix_indices, np.int32)[rows],
+            ),
             labels={name: column.to_locations(rows) for name, column in self.labels.items()},
             notes=tuple(self._iter_notes(rows)),
         )
@@ -457,13 +423,6 @@ def _duplicate_file_message(shard: TarShard, entry: TarEntry) -> str:
     )
 
 
-def _several_images_message(id: str, first: str, second: str) -> str:
-    return (
-        f"{id} has several pictures, .{first} and .{second}. Say which is to be learnt from, for example with "
-        f"--data.path {first}. (A sample is all files that share a name up to its first dot.)"
-    )
-
-
 def _split_sample_key(name: str) -> tuple[str, str]:
     """(key, suffix in lower case) of a file's name; the key is empty for hidden and system files."""
     folder, slash, base = name.rpartition("/")
@@ -477,14 +436,18 @@ def _sanitize_key(key: str) -> str:
     """Make a key a printable relative path, so that it cannot be used for path traversal."""
     if key.isprintable() and not key.startswith(("/", ".")) and "//" not in key and "/." not in key:
         return key
-    text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    path = "/".join("__" if part == ".." else part for part in text.split("/") if part not in ("", "."))
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
+    text = _escape_unprintable(key)
+    return "/".join("__" if part == ".." else part for part in text.split("/") if part not in ("", "."))
+
+
+def _escape_unprintable(name: str) -> str:
+    """A name as printable text on one line."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # -- Opening shards.
 
-SHARDS = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 MAX_PATTERN_FILES = 1_000_000
 """Most files that a pattern in braces may name."""
@@ -561,29 +524,24 @@ def _open_samples(
     paths: Sequence[Path], root: Path, name: str, settings: DataSettings, notes: tuple[str, ...] = ()
 ) -> Source:
     check_supported_settings(settings, "shards", name)
-    labels = {path: _to_printable_path(path.relative_to(root).as_posix()) for path in paths}
+    labels = {path: _escape_unprintable(path.relative_to(root).as_posix()) for path in paths}
     splits = {path: "" if settings.split else split_from_shard_name(Path(label)) for path, label in labels.items()}
     beside = {path: labels[path] for path in paths if not splits[path] and "train" in splits.values()}
     if beside:
-        notes = (
-            *notes,
-            f"Left out what lies beside the training shards: {', '.join(map(repr, list(beside.values())[:5]))}.",
-        )
+        names = ", ".join(map(repr, list(beside.values())[:5]))
+        notes = (*notes, f"Left out what lies beside the training shards: {names}.")
     kept = [path for path in paths if path not in beside]
     shards = [(labels[path], TarShard.from_path(path)) for path in kept]
-    samples = index_samples(str(root), shards, label_suffixes(settings), settings.path)
-    of_shards = [splits[path] for path in kept]
-    annotations = read_annotations(samples, settings, name, any(of_shards))
-    source = build_source(
-        name,
-        samples.images,
-        samples.ids,
-        annotations.labels,
-        groups=annotations.groups,
-        splits=_rows_by_shard_split(of_shards, samples.shard_indices) if any(of_shards) else annotations.splits,
-        metadata=annotations.metadata,
-        notes=(*notes, *samples.notes, *annotations.notes),
-    )
+    suffixes = dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets))
+    samples = index_samples(str(root), shards, suffixes, settings.path)
+    split_of_shard = [splits[path] for path in kept]
+    annotations = read_annotations(samples, settings, name, any(split_of_shard))
+    annotations = replace(annotations, notes=(*notes, *samples.notes, *annotations.notes))
+    if any(split_of_shard):
+        split_of_row = np.array(split_of_shard)[samples.shard_indices]
+        rows_of_split = {split: np.flatnonzero(split_of_row == split) for split in SPLITS if split in split_of_row}
+        annotations = replace(annotations, splits=rows_of_split)
+    source = build_source(name, samples.images, samples.ids, annotations)
     rows = annotations.labels.kept_rows
     return replace(source, blocks=samples.shard_indices if rows is None else samples.shard_indices[rows])
 
@@ -605,33 +563,24 @@ def split_from_shard_name(path: Path) -> str:
     return ""
 
 
-def _rows_by_shard_split(splits: Sequence[str], numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    of_row = np.array(splits)[numbers]
-    found = {split: np.flatnonzero(of_row == split) for split in SPLITS}
-    return {split: rows for split, rows in found.items() if len(rows)}
-
-
 def _find_shards(folder: Path) -> tuple[list[Path], list[str]]:
     """Find shards below a folder in natural order, and compressed ones, which cannot be read in place."""
     shards, packed = [], []
-    for place, name in _walk_files(folder):
-        if name.lower().endswith(SHARDS):
-            shards.append(Path(place) / name)
-        elif name.lower().endswith(PACKED):
-            packed.append(name)
-        elif Path(name).suffix.lower() in IMAGE_EXTENSIONS:
-            raise DataError(
-                f"{folder} holds tar files and also pictures outside of them, such as {Path(place) / name}. Name the "
-                "tar files to use those, or move them elsewhere to use the pictures."
-            )
-    return sorted(shards, key=lambda path: natural_sort_key(path.relative_to(folder).as_posix())), sorted(packed)
-
-
-def _walk_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """Iterate over (folder, name) of every file that is not hidden."""
     for place, folders, names in os.walk(folder, onerror=_raise_unlistable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from ((place, name) for name in names if not name.startswith("."))
+        for name in names:
+            if name.startswith("."):
+                continue
+            if name.lower().endswith(".tar"):
+                shards.append(Path(place) / name)
+            elif name.lower().endswith(PACKED):
+                packed.append(name)
+            elif Path(name).suffix.lower() in IMAGE_EXTENSIONS:
+                raise DataError(
+                    f"{folder} holds tar files and also pictures outside of them, such as {Path(place) / name}. Name "
+                    "the tar files to use those, or move them elsewhere to use the pictures."
+                )
+    return sorted(shards, key=lambda path: natural_sort_key(path.relative_to(folder).as_posix())), sorted(packed)
 
 
 def _raise_unlistable(error: OSError) -> None:
@@ -643,9 +592,3 @@ def _common_name(paths: Sequence[Path]) -> str:
     words = zip(*(path.stem.split("-") for path in paths), strict=False)
     name = "-".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, words))
     return "" if name.lower() in SPLIT_NAMES else name
-
-
-def _to_printable_path(name: str) -> str:
-    """A path as printable text on one line."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
