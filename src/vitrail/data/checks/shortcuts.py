@@ -46,11 +46,14 @@ def find_shortcuts(source: Source, stats: ImageStatsTable, strata: str = "") -> 
     """
     if len(stats) < 2 * MIN_CLASS_IMAGES:
         return []
-    features = [(name, values) for name, values in _iter_features(source, stats, strata) if len(set(values)) > 1]
+    features = []
+    for name, values in _iter_features(source, stats, strata):
+        if len(set(values)) > 1:
+            features.append((name, *_encode_values(values)))
     if source.task == "number":
-        return [issue for name, values in features for issue in _check_explained_variance(source, stats, name, values)]
-    coded = [(name, *_encode_values(values)) for name, values in features]
-    return [issue for target in _iter_targets(source, stats.rows) for issue in _check_target(target, coded)]
+        rows = stats.rows
+        return [issue for name, codes, _ in features for issue in _check_explained_variance(source, rows, name, codes)]
+    return [issue for target in _iter_targets(source, stats.rows) for issue in _check_target(target, features)]
 
 
 class ShortcutTarget(NamedTuple):
@@ -69,11 +72,14 @@ def _check_target(target: ShortcutTarget, features: Sequence[tuple[str, Codes, l
     known = target.is_known
     if known.sum() < 2 * MIN_CLASS_IMAGES:
         return
+    classes = len(target.descriptions)
     for feature, codes, names in features:
-        table = _contingency_table(codes[known], target.class_indices[known], len(names), len(target.descriptions))
-        singled = dict(_find_class_shortcuts(feature, names, target.descriptions, table))
-        yield from (_shortcut_issue(text) for number, text in singled.items() if number not in reported)
-        reported |= set(singled)
+        table_indices = codes[known] * classes + target.class_indices[known]
+        table = np.bincount(table_indices, minlength=len(names) * classes).reshape(-1, classes)  # counts of images
+        for number, text in _find_class_shortcuts(feature, names, target.descriptions, table):
+            if number not in reported:
+                yield _shortcut_issue(text)
+            reported.add(number)
         if not reported:
             yield from _check_predictive_feature(feature, target.label, table)
 
@@ -84,8 +90,7 @@ def _iter_features(source: Source, stats: ImageStatsTable, strata: str) -> Itera
     kinds = stats.kinds.tolist()
     yield "size and format", [f"{size} {kind}" for size, kind in zip(sizes, kinds, strict=True)]
     if len(set(sizes)) > MAX_DISTINCT_VALUES:
-        areas = [str(area) for area in (stats.heights.astype(np.int64) * stats.widths).tolist()]
-        yield "size", areas
+        yield "size", [str(area) for area in (stats.heights.astype(np.int64) * stats.widths).tolist()]
     else:
         yield "size", sizes
     yield "format", kinds
@@ -111,8 +116,8 @@ def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple
     }
     for part, values in parts.items():
         texts = ["" if value.isdigit() else value for value in values]
-        found = {_normalize_name(value) for value in texts}
-        if not any(name in value or (len(value) > 2 and value in name) for value in found if value for name in plain):
+        used = {_normalize_name(value) for value in texts} - {""}
+        if not any(name in value or (len(value) > 2 and value in name) for value in used for name in plain):
             yield part, texts
 
 
@@ -156,11 +161,6 @@ def _parse_numbers(texts: Shaped[np.ndarray, " n"]) -> NDArray[np.float64] | Non
     return numbers if np.isfinite(numbers).all() else None
 
 
-def _contingency_table(codes: Codes, numbers: Codes, values: int, classes: int) -> NDArray[np.int64]:
-    """Contingency table [values, classes]: counts of images."""
-    return np.bincount(codes * classes + numbers, minlength=values * classes).reshape(values, classes)
-
-
 def _find_class_shortcuts(
     feature: str, names: list[str], subjects: tuple[str, ...], table: NDArray[np.int64]
 ) -> Iterator[tuple[int, str]]:
@@ -171,23 +171,15 @@ def _find_class_shortcuts(
             continue
         value = int(table[1:, number].argmax()) + 1  # 0 is all rare values together
         both, others = int(table[value, number]), int(table[value].sum() - table[value, number])
-        if both >= MIN_OVERLAP * mine and both >= MIN_OVERLAP * (both + others):
-            yield number, _class_sentence(subject, _value_phrase(feature, names[value]), mine, both, others)
-
-
-def _class_sentence(subject: str, value: str, mine: int, both: int, others: int) -> str:
-    if both == mine and not others:
-        return f"All {mine:,} pictures {subject} are {value}, no other is."
-    return (
-        f"{both:,} of {mine:,} pictures {subject} are {value}, and only {format_count(others, 'picture')} of all "
-        f"others."
-    )
-
-
-def _value_phrase(feature: str, value: str) -> str:
-    if feature in ("size and format", "size", "format", "depth", "colour"):
-        return value
-    return f"{value!r} by their {feature}"
+        if both < MIN_OVERLAP * mine or both < MIN_OVERLAP * (both + others):
+            continue
+        plain = feature in ("size and format", "size", "format", "depth", "colour")
+        phrase = names[value] if plain else f"{names[value]!r} by their {feature}"
+        if both == mine and not others:
+            yield number, f"All {mine:,} pictures {subject} are {phrase}, no other is."
+        else:
+            rest = format_count(others, "picture")
+            yield number, f"{both:,} of {mine:,} pictures {subject} are {phrase}, and only {rest} of all others."
 
 
 def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:
@@ -214,12 +206,11 @@ def _shortcut_issue(text: str) -> DataIssue:
 
 
 def _check_explained_variance(
-    source: Source, stats: ImageStatsTable, feature: str, values: Sequence[str]
+    source: Source, rows: NDArray[np.int64], feature: str, codes: Codes
 ) -> Iterator[DataIssue]:
     """Report a feature that explains most of a number's variance."""
-    codes, _ = _encode_values(values)
     for column, name in enumerate(source.classes):
-        numbers = source.targets[stats.rows, column].astype(np.float64)
+        numbers = source.targets[rows, column].astype(np.float64)
         known = ~np.isnan(numbers)
         n = int(known.sum())
         if n < 2 * MIN_CLASS_IMAGES or not numbers[known].std():
