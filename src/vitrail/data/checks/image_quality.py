@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from ...formatting import format_count
 from ...spec import ImageSpec
 from ..decoding.decoded_image import DAMAGE_IN_PIXELS, DAMAGE_OUTSIDE_PIXELS, END_MISSING
 from ..source import Source
-from .findings import DataIssue, join_counts
+from .findings import DataIssue, Severity, join_counts
 from .image_stats import ImageStatsTable
 
 CONSTANT_STD = 1.5
@@ -46,12 +47,12 @@ def find_image_quality_issues(
         in_flat_class = all_flat[numbers]
     return [
         *_check_constant_classes(source, stats.rows[in_flat_class]),
-        *_check_constant_images(stats, flat, in_flat_class),
+        *_check_constant_images(stats, flat & ~in_flat_class),
         *_check_sizes(stats, spec, patch),
-        *_check_dtypes(stats),
+        *_check_mixed(stats, stats.depths, "mixed-depths", "warning", "depth", DEPTH_ADVICE),
         *([_narrow_range_issue(float(np.median(shown)) / 255, spec)] if narrow else []),
         *_check_grey_images(stats, spec),
-        *_check_formats(stats),
+        *_check_mixed(stats, stats.kinds, "mixed-formats", "hint", "formats"),
         *_check_remarks(stats),
     ]
 
@@ -75,89 +76,67 @@ def _check_constant_classes(source: Source, rows: NDArray[np.int64]) -> Iterator
         )
 
 
-def _masked_rows(stats: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
-    return tuple(stats.rows[mask].tolist())
-
-
-def _count_of(mask: Mask) -> str:
-    """How many pictures are, as the beginning of a sentence: "1 picture is", "2 pictures are"."""
+def _check_mask(
+    stats: ImageStatsTable, mask: Mask, code: str, severity: Severity, words: str, advice: str = ""
+) -> Iterator[DataIssue]:
+    """Report the images of a mask, if any: "2 pictures are" and then the words."""
     count = int(mask.sum())
-    return f"{format_count(count, 'picture')} {'is' if count == 1 else 'are'}"
+    if count:
+        text = f"{format_count(count, 'picture')} {'is' if count == 1 else 'are'} {words}"
+        yield DataIssue(code=code, severity=severity, text=text, advice=advice, rows=tuple(stats.rows[mask].tolist()))
 
 
-def _check_constant_images(stats: ImageStatsTable, flat: Mask, in_flat_class: Mask) -> Iterator[DataIssue]:
+def _check_constant_images(stats: ImageStatsTable, flat: Mask) -> Iterator[DataIssue]:
     black, white = stats.dark >= PLAIN_FRACTION, stats.bright >= PLAIN_FRACTION
-    constant = flat & ~black & ~white & ~in_flat_class
     exposure = "Failed exposure, or a range of values that does not fit?"
     for code, mask, words, advice in (
         ("black-pictures", black, "black all over", exposure),
         ("white-pictures", white, "white all over", exposure),
-        ("constant-pictures", constant, "constant or nearly so", "They show nothing that could be learnt."),
+        (
+            "constant-pictures",
+            flat & ~black & ~white,
+            "constant or nearly so",
+            "They show nothing that could be learnt.",
+        ),
     ):
-        if mask.any():
-            everything = " That is every picture that was looked at." if mask.all() else ""
-            yield DataIssue(
-                code=code,
-                severity="warning",
-                text=f"{_count_of(mask)} {words}.{everything}",
-                advice=advice,
-                rows=_masked_rows(stats, mask),
-            )
+        everything = " That is every picture that was looked at." if mask.all() else ""
+        yield from _check_mask(stats, mask, code, "warning", f"{words}.{everything}", advice)
 
 
 def _check_sizes(stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[DataIssue]:
     heights, widths = stats.heights, stats.widths
     small = (heights < patch[0]) | (widths < patch[1])
-    if small.any():
-        yield DataIssue(
-            code="smaller-than-a-patch",
-            severity="warning",
-            text=f"{_count_of(small)} smaller than one patch of the model ({patch[0]} x {patch[1]} pixels).",
-            rows=_masked_rows(stats, small),
-        )
+    words = f"smaller than one patch of the model ({patch[0]} x {patch[1]} pixels)."
+    yield from _check_mask(stats, small, "smaller-than-a-patch", "warning", words)
     tiny = ~small & ((heights * MAX_ENLARGEMENT < spec.height) | (widths * MAX_ENLARGEMENT < spec.width))
-    if tiny.any():
-        yield DataIssue(
-            code="much-enlarged",
-            severity="hint",
-            text=f"{_count_of(tiny)} enlarged more than {MAX_ENLARGEMENT} times to the {spec.height} x {spec.width} "
-            "pixels that the model reads.",
-            rows=_masked_rows(stats, tiny),
-        )
-    long = np.maximum(heights, widths) >= LONG_ASPECT_RATIO * np.minimum(heights, widths)
-    if long.any() and long.mean() < 0.5:
-        yield DataIssue(
-            code="odd-shapes",
-            severity="warning",
-            text=f"{_count_of(long)} {LONG_ASPECT_RATIO:g} or more times as long as wide, or as wide as long; most are "
-            "not.",
-            rows=_masked_rows(stats, long),
-        )
-    sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
-    height, width = sizes[counts.argmax()]
-    odd = (heights != height) | (widths != width)
-    if odd.any() and counts.max() >= USUAL_SIZE_FRACTION * len(stats):
-        yield DataIssue(
-            code="odd-sizes",
-            severity="hint",
-            text=f"{_count_of(odd)} not {height} x {width} as the others.",
-            rows=_masked_rows(stats, odd),
-        )
-
-
-def _check_dtypes(stats: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(stats.depths, return_counts=True)
-    if len(names) < 2:
-        return
-    rare = stats.depths != names[counts.argmax()]
-    kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-    yield DataIssue(
-        code="mixed-depths",
-        severity="warning",
-        text=f"Pictures of different depth: {kinds}.",
-        advice="The 8-bit ones are taken as scaled already. Were all exported by the same way?",
-        rows=_masked_rows(stats, rare),
+    words = (
+        f"enlarged more than {MAX_ENLARGEMENT} times to the {spec.height} x {spec.width} pixels that the model reads."
     )
+    yield from _check_mask(stats, tiny, "much-enlarged", "hint", words)
+    long = np.maximum(heights, widths) >= LONG_ASPECT_RATIO * np.minimum(heights, widths)
+    if long.mean() < 0.5:
+        words = f"{LONG_ASPECT_RATIO:g} or more times as long as wide, or as wide as long; most are not."
+        yield from _check_mask(stats, long, "odd-shapes", "warning", words)
+    sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
+    if counts.max() >= USUAL_SIZE_FRACTION * len(stats):
+        height, width = sizes[counts.argmax()]
+        odd = (heights != height) | (widths != width)
+        yield from _check_mask(stats, odd, "odd-sizes", "hint", f"not {height} x {width} as the others.")
+
+
+DEPTH_ADVICE = "The 8-bit ones are taken as scaled already. Were all exported by the same way?"
+
+
+def _check_mixed(
+    stats: ImageStatsTable, values: Shaped[np.ndarray, " n"], code: str, severity: Severity, noun: str, advice: str = ""
+) -> Iterator[DataIssue]:
+    """Report images whose value is not the most frequent one."""
+    names, counts = np.unique(values, return_counts=True)
+    if len(names) > 1:
+        kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
+        rare = stats.rows[values != names[counts.argmax()]]
+        text = f"Pictures of different {noun}: {kinds}."
+        yield DataIssue(code=code, severity=severity, text=text, advice=advice, rows=tuple(rare.tolist()))
 
 
 def _narrow_range_issue(spread: float, spec: ImageSpec) -> DataIssue:
@@ -189,19 +168,7 @@ def _check_grey_images(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[Data
             severity="hint",
             text=f"{format_count(count, 'picture')} of {int(colour.sum()):,} in colour {'is' if count == 1 else 'are'} "
             "grey.",
-            rows=_masked_rows(stats, grey),
-        )
-
-
-def _check_formats(stats: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(stats.kinds, return_counts=True)
-    if len(names) > 1:
-        kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-        yield DataIssue(
-            code="mixed-formats",
-            severity="hint",
-            text=f"Pictures of different formats: {kinds}.",
-            rows=_masked_rows(stats, stats.kinds != names[counts.argmax()]),
+            rows=tuple(stats.rows[grey].tolist()),
         )
 
 

@@ -78,12 +78,7 @@ def open_cifar10(data_root: Path | None) -> Source:
 
 
 def open_cifar100(data_root: Path | None) -> Source:
-    """CIFAR-100 (Krizhevsky 2009) with its hundred fine labels; see `open_cifar10`.
-
-    Raises:
-        DataError: the files are missing, or have unexpected contents.
-        DamagedFileError: a file is incomplete, or its pickle calls something.
-    """
+    """CIFAR-100 (Krizhevsky 2009) with its hundred fine labels; errors as in `open_cifar10`."""
     return _open_cifar(CIFAR100, data_root)
 
 
@@ -225,8 +220,7 @@ def open_fashion_mnist(data_root: Path | None) -> Source:
 def open_mnist(data_root: Path | None) -> Source:
     """MNIST (LeCun et al. 1998): 60,000 training and 10,000 test images of handwritten digits, 28 x 28 grey.
 
-    Raises:
-        DataError: one of the four files is missing or damaged.
+    Errors as in `open_fashion_mnist`.
     """
     places = _candidate_folders(data_root, "mnist", "MNIST/raw")
     return _open_idx("mnist", tuple("0123456789"), places, "Name their folder with --data-root.")

@@ -209,17 +209,17 @@ class _PathPolicy:
         self._root = root
         self._real = os.path.realpath(root)
         self._free = settings.allow_outside_root
-        self._where = where
+        self.where = where
 
     def normalize_path(self, row: int, name: str) -> str:
         """Normalise an unusual name, or raise an error with the reason."""
         if not name:
-            raise DataError(f"{self._where(row)}: no picture is named.")
+            raise DataError(f"{self.where(row)}: no picture is named.")
         if "\0" in name:
-            raise DataError(f"{self._where(row)}: {name!r} holds a NUL character, which no file's name can.")
+            raise DataError(f"{self.where(row)}: {name!r} holds a NUL character, which no file's name can.")
         if _ADDRESS.match(name):
             raise DataError(
-                f"{self._where(row)}: {name!r} is an address, and pictures are read from files only. Fetch them first, "
+                f"{self.where(row)}: {name!r} is an address, and pictures are read from files only. Fetch them first, "
                 "and write their names below the manifest's folder."
             )
         if self._free:
@@ -230,7 +230,7 @@ class _PathPolicy:
                 return posixpath.normpath(name[len(base) + 1 :])
         if parts[0] in ("", "~") or name.startswith("~") or re.match("[A-Za-z]:", name) or ".." in parts:
             raise DataError(
-                f"{self._where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
+                f"{self.where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
                 f"{ALLOW}"
             )
         return posixpath.normpath(name)
@@ -242,17 +242,9 @@ class _PathPolicy:
         real = os.path.realpath(os.path.join(self._root, name))
         if real != self._real and not real.startswith(os.path.join(self._real, "")):
             raise DataError(
-                f"{self._where(row)}: {name!r} is or lies behind a link that leads out of {self._root}, to {real}. "
+                f"{self.where(row)}: {name!r} is or lies behind a link that leads out of {self._root}, to {real}. "
                 f"{ALLOW}"
             )
-
-    def raise_ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
-        """Refuse a name that matches several files."""
-        others = f" and {len(files) - 2:,} more" if len(files) > 2 else ""
-        raise DataError(
-            f"{self._where(row)}: {name!r} may mean {files[0]!r} or {files[1]!r}{others}. Write the folder and the "
-            "ending into the manifest, or name the pictures' folder with --data-root."
-        )
 
 
 def _find_missing_rows(
@@ -303,7 +295,11 @@ def _search_missing(
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:
-            policy.raise_ambiguous(row, name, matches)
+            others = f" and {len(matches) - 2:,} more" if len(matches) > 2 else ""
+            raise DataError(
+                f"{policy.where(row)}: {name!r} may mean {matches[0]!r} or {matches[1]!r}{others}. Write the folder and "
+                "the ending into the manifest, or name the pictures' folder with --data-root."
+            )
         if matches:
             paths[row] = matches[0]
             ways[_describe_match(name, matches[0])] += 1

@@ -242,7 +242,7 @@ class TarSamples:
 def index_samples(
     root: str, shards: Sequence[tuple[str, TarShard]], labels: Iterable[str], image: str = ""
 ) -> TarSamples:
-    """Index shards by their headers.
+    """Index the samples of shards by their headers.
 
     Args:
         shards: each with its path relative to `root`.
@@ -307,17 +307,14 @@ class _SampleIndexer:
             else:
                 if key not in rows:
                     rows[key] = len(self.ids)
-                    self._add_sample(shard_index, f"{label}/{key}")
+                    self.ids.append(f"{label}/{key}")
+                    self.shard_indices.append(shard_index)
+                    self.ranks.append(NO_IMAGE_RANK)
+                    self.suffix_indices.append(0)
+                    for column in (self.images, *self.labels.values()):
+                        column.offsets.append(MISSING_OFFSET)
+                        column.sizes.append(0)
                 self._add_file(rows[key], suffix, entry, shard)
-
-    def _add_sample(self, shard_index: int, id: str) -> None:
-        self.ids.append(id)
-        self.shard_indices.append(shard_index)
-        self.ranks.append(NO_IMAGE_RANK)
-        self.suffix_indices.append(0)
-        for column in (self.images, *self.labels.values()):
-            column.offsets.append(MISSING_OFFSET)
-            column.sizes.append(0)
 
     def _add_file(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
         label = self.labels.get(suffix)
@@ -388,9 +385,8 @@ class _SampleIndexer:
             more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
             yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
         if self.unread_suffixes:
-            yield (
-                f"Did not read {self.unread_suffixes.total():,} other files of the samples: {self._describe_unread()}."
-            )
+            count = self.unread_suffixes.total()
+            yield f"Did not read {count:,} other files of the samples: {self._describe_unread()}."
         if self.link_count:
             yield (
                 f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "
@@ -406,11 +402,9 @@ class _SampleIndexer:
         )
 
     def _no_images_message(self, shards: tuple[TarShard, ...]) -> str:
-        expected = (
-            f".{self.image_suffix}, as --data.path says"
-            if self.image_suffix
-            else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
-        )
+        expected = ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
+        if self.image_suffix:
+            expected = f".{self.image_suffix}, as --data.path says"
         held = f"files ending in {self._describe_unread()}" if self.unread_suffixes else "nothing of the kind"
         where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"
         return f"{where}: no pictures found. Expected names ending in {expected}; got {held}."
@@ -454,7 +448,7 @@ MAX_PATTERN_FILES = 1_000_000
 
 
 def open_shard(path: Path, settings: DataSettings) -> Source:
-    """Open the samples of one shard; see `open_shards`."""
+    """Open one shard; see `open_shards`."""
     return _open_samples([path], path.parent, path.stem, settings)
 
 
