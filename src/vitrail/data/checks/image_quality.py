@@ -88,16 +88,12 @@ def _check_mask(
 
 def _check_constant_images(stats: ImageStatsTable, flat: Mask) -> Iterator[DataIssue]:
     black, white = stats.dark >= PLAIN_FRACTION, stats.bright >= PLAIN_FRACTION
+    constant = flat & ~black & ~white
     exposure = "Failed exposure, or a range of values that does not fit?"
     for code, mask, words, advice in (
         ("black-pictures", black, "black all over", exposure),
         ("white-pictures", white, "white all over", exposure),
-        (
-            "constant-pictures",
-            flat & ~black & ~white,
-            "constant or nearly so",
-            "They show nothing that could be learnt.",
-        ),
+        ("constant-pictures", constant, "constant or nearly so", "They show nothing that could be learnt."),
     ):
         everything = " That is every picture that was looked at." if mask.all() else ""
         yield from _check_mask(stats, mask, code, "warning", f"{words}.{everything}", advice)

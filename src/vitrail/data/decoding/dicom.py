@@ -247,8 +247,8 @@ def _functional_group(dataset: Any, frame: int, group: str) -> Any:
     if 0 < len(frames) <= frame:
         raise damaged_error("DICOM", f"it describes {len(frames):,} frames and holds more")
     for item in (*frames[frame : frame + 1], *(dataset.get("SharedFunctionalGroupsSequence") or ())[:1]):
-        if found := item.get(group):
-            return found[0]
+        if items := item.get(group):
+            return items[0]
     return dataset
 
 

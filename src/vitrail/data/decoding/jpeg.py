@@ -148,9 +148,9 @@ def _iter_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 def _count_scans(data: bytes, position: int) -> int:
     """Number of scans of a progressive file; each costs a pass over the pixels."""
     count = 0
-    while (found := MARKER.search(data, position)) and found[0] != END and count <= MAX_SCANS:
-        count += found[0][1] == SCAN
-        position = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+    while (marker := MARKER.search(data, position)) and marker[0] != END and count <= MAX_SCANS:
+        count += marker[0][1] == SCAN
+        position = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
     return count
 
 

@@ -128,12 +128,12 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
 def _find_manifests(root: Path) -> tuple[Path, ...]:
     """Manifests in a folder, the likely ones first: metadata.csv, labels.csv, any other."""
     try:
-        found = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
+        tables = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
     except OSError:
         return ()
     likely = {"metadata": 0, "labels": 1}
     return tuple(
-        sorted(found, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural_sort_key(path.name)))
+        sorted(tables, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural_sort_key(path.name)))
     )
 
 
@@ -279,11 +279,11 @@ def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list
     """Names of folders and of other entries in natural order, without system files, and the links among them."""
     try:
         with os.scandir(folder) as entries:
-            found = list(entries)
+            listed = list(entries)
     except OSError as error:
         raise DataError(f"{folder} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
-    kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
-    left_out.system_files += len(found) - len(kept)
+    kept = [entry for entry in listed if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
+    left_out.system_files += len(listed) - len(kept)
     kept.sort(key=lambda entry: natural_sort_key(entry.name))
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]

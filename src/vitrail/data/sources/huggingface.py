@@ -302,24 +302,24 @@ def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: st
 
 def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Tables of a DatasetDict by our names of splits; a single table without a split name is split later."""
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     notes = []
     for theirs, table in loaded.items():
         ours = SPLIT_NAMES.get(str(theirs).lower(), "")
-        if ours in found:
+        if ours in tables:
             raise DataError(f"{where} has two splits for {ours}: {', '.join(map(str, loaded))}. Remove one.")
         if ours and len(table):
-            found[ours] = table
+            tables[ours] = table
         else:
             what = "it is empty" if ours else "it is none of train, validation and test"
             notes.append(f"Left out the split {theirs!r} ({len(table):,} rows): {what}.")
-    if len(loaded) == 1 and not found:
+    if len(loaded) == 1 and not tables:
         return {"": next(iter(loaded.values()))}, ()
-    if not found:
+    if not tables:
         raise DataError(f"{where} has no split called train, validation or test. It has {', '.join(map(str, loaded))}.")
-    if len(found) == 1 and "test" not in found:
-        return {"": next(iter(found.values()))}, tuple(notes)
-    return {split: found[split] for split in SPLITS if split in found}, tuple(notes)
+    if len(tables) == 1 and "test" not in tables:
+        return {"": next(iter(tables.values()))}, tuple(notes)
+    return {split: tables[split] for split in SPLITS if split in tables}, tuple(notes)
 
 
 def _load_error_message(name: str, repository: str, error: Exception) -> str:

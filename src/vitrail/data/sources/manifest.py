@@ -297,8 +297,8 @@ def _search_missing(
         if len(matches) > 1:
             others = f" and {len(matches) - 2:,} more" if len(matches) > 2 else ""
             raise DataError(
-                f"{policy.where(row)}: {name!r} may mean {matches[0]!r} or {matches[1]!r}{others}. Write the folder and "
-                "the ending into the manifest, or name the pictures' folder with --data-root."
+                f"{policy.where(row)}: {name!r} may mean {matches[0]!r} or {matches[1]!r}{others}. Write the folder "
+                "and the ending into the manifest, or name the pictures' folder with --data-root."
             )
         if matches:
             paths[row] = matches[0]

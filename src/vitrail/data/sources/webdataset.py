@@ -549,11 +549,11 @@ def split_from_shard_name(path: Path) -> str:
     words = [part.lower() for part in path.parts[:-1]]
     in_name = [word.rstrip("0123456789") for word in re.split(r"[-_. ]+", path.stem.lower())]
     for group in (words, in_name):
-        found = {SPLIT_NAMES[word] for word in group if word in SPLIT_NAMES}
-        if len(found) > 1:
-            raise DataError(f"The name of shard {path} says {' and '.join(sorted(found))}. Rename it to say one.")
-        if found:
-            return found.pop()
+        named = {SPLIT_NAMES[word] for word in group if word in SPLIT_NAMES}
+        if len(named) > 1:
+            raise DataError(f"The name of shard {path} says {' and '.join(sorted(named))}. Rename it to say one.")
+        if named:
+            return named.pop()
     return ""
 
 
