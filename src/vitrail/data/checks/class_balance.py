@@ -25,8 +25,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def class_counts(source: Source, splits: Splits) -> Counts:
-    """Images of each class, or with each label, in each split; empty for regression. Soft labels count by their
-    most probable class."""
+    """Images of each class or label in each split; empty for regression. Soft labels count by their likeliest class."""
     if source.task == "number":
         return {}
     counts_by_split = {}

@@ -90,8 +90,7 @@ class DataCheckReport:
         return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
     def rows_to_exclude(self) -> list[tuple[int, str]]:
-        """(row, reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split. Each row
-        once, with its first reason."""
+        """(row, first reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split."""
         reasons = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
         for issue in self.issues:
             for row, reason in issue.rows_to_exclude:

@@ -58,11 +58,7 @@ def find_image_quality_issues(
 
 
 def _check_constant_classes(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """Report classes all of whose images are flat.
-
-    Args:
-        rows: all images of such classes.
-    """
+    """Report classes all of whose images are flat; `rows` are all images of such classes."""
     targets = source.targets[rows]
     for number in np.unique(targets).tolist() if len(rows) else []:
         members = rows[targets == number].tolist()

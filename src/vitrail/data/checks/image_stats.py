@@ -146,7 +146,8 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         return str(error).removeprefix(f"{image if isinstance(image, Path) else image.name}: ")
     values = stored.values
     grey = _to_grey_image(pixels)
-    mean, deviation, dark, bright = _grey_level_stats(grey)
+    levels, fractions = np.arange(256), np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
+    mean = float(fractions @ levels)
     return ImageStats(
         height=values.shape[0],
         width=values.shape[1],
@@ -157,9 +158,9 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         is_grey=_is_grey(values),
         digest=hash_image(stored),
         mean=mean,
-        std=deviation,
-        dark=dark,
-        bright=bright,
+        std=math.sqrt(max(0.0, float(fractions @ (levels - mean) ** 2))),
+        dark=float(fractions[: BLACK_LEVEL + 1].sum()),
+        bright=float(fractions[WHITE_LEVEL:].sum()),
         sketch=_make_sketch(grey) if with_sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
     )
 
@@ -197,18 +198,8 @@ def _to_grey_image(pixels: UInt8[np.ndarray, "H W C"]) -> Image.Image:
     return Image.fromarray(pixels.mean(axis=2).astype(np.uint8))
 
 
-def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
-    """Mean, standard deviation, fraction of black and of white, from the histogram of 256 grey levels."""
-    shares = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
-    levels = np.arange(256)
-    mean = float(shares @ levels)
-    deviation = math.sqrt(max(0.0, float(shares @ (levels - mean) ** 2)))
-    return mean, deviation, float(shares[: BLACK_LEVEL + 1].sum()), float(shares[WHITE_LEVEL:].sum())
-
-
 def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
-    """Resize to a square with an antialiasing filter, so that copies of another size match, and stretch the contrast,
-    so that pale images keep their detail."""
+    """Resize to a square, so that copies of another size match, and stretch the contrast of pale images."""
     levels = np.asarray(grey.convert("F").resize((SKETCH_SIDE, SKETCH_SIDE), Image.Resampling.LANCZOS))
     low, high = float(levels.min()), float(levels.max())
     return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)

@@ -64,8 +64,7 @@ def find_leakage(
 
 
 def _find_near_pairs(stats: ImageStatsTable, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
-    """Near-duplicate pairs, and whether the time sufficed to compare all. Of exact copies only one is compared; the
-    others inherit its result."""
+    """Near-duplicate pairs, and whether the time sufficed to compare all; exact copies share one comparison."""
     members = {group[0]: group for group in exact}
     again = {row for group in exact for row in group[1:]}
     flat = set(stats.rows[stats.stds < MIN_STD].tolist())

@@ -151,8 +151,10 @@ def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTrans
 def compare_pairs(
     sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
-    """Correlations of the whitened and of the plain images of each pair, after alignment; pairs with a low similarity
-    before the fine alignment keep that one."""
+    """Correlations of the whitened and of the plain images of each pair, after alignment.
+
+    Pairs with a low similarity before the fine alignment are not aligned further.
+    """
     first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
     moves = choose_initial_transforms(first, second)
     alike, whole = _correlate_pairs(first, second, moves, whiten)

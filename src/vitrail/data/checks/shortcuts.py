@@ -104,8 +104,7 @@ def _iter_features(source: Source, stats: ImageStatsTable, strata: str) -> Itera
 
 
 def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """The first and the last word of a file's name, without digits, and its folder; names that contain the class are
-    skipped, because files are commonly named so."""
+    """First and last word of the file names, and folders; skipped if they hold a class name, as names often do."""
     plain = [letters for name in classes if (letters := _normalize_name(name))]
     paths = [PurePosixPath(name) for name in ids]
     words = [[word for word in re.split(r"[\W_]+|(?<=[a-zA-Z])(?=\d)", path.stem) if word] or [""] for path in paths]
@@ -183,15 +182,14 @@ def _find_class_shortcuts(
 
 
 def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """Report a feature whose values, each predicting its most frequent class, avoid most errors (leave-one-out, so that
-    rare values do not count)."""
+    """Report a feature whose values, each predicting its most frequent class, avoid most errors."""
     n = int(table.sum())
-    blind = int(table.sum(0).max()) / n
-    right = float(np.maximum(table.max(1) - 1, 0).sum()) / n
-    if n - blind * n >= MIN_CLASS_IMAGES and right - blind >= MIN_ERROR_REDUCTION * (1 - blind):
+    majority = int(table.sum(0).max()) / n
+    right = float(np.maximum(table.max(1) - 1, 0).sum()) / n  # - 1: leave-one-out, so that rare values do not count
+    if n - majority * n >= MIN_CLASS_IMAGES and right - majority >= MIN_ERROR_REDUCTION * (1 - majority):
         yield _shortcut_issue(
             f"The {feature} alone tells {label} of {right:.0%} of the pictures; always saying the most frequent answer "
-            f"is right for {blind:.0%}."
+            f"is right for {majority:.0%}."
         )
 
 

@@ -62,7 +62,8 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     and YBR become RGB [H, W, 3].
 
     Raises:
-        DataError: no pixels, several frames, no window where one is required, a decoder that is not installed.
+        DataError: no pixels or only padding, several frames, no window where one is required, an undefined white, a
+            decoder that is not installed.
     """
     dataset = _read_dataset(data)
     if not any(name in dataset for name in PIXEL_ELEMENTS):
@@ -180,11 +181,7 @@ PADDING_ELEMENTS = {"f4": "FloatPixelPadding", "f8": "DoubleFloatPixelPadding"} 
 
 
 def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: bool) -> np.ndarray:
-    """Convert one frame's stored values [H, W] to its units, black lowest; with a window to 0..65535.
-
-    Raises:
-        DataError: a window is required and missing, white is undefined, or there is nothing but padding.
-    """
+    """Convert one frame's stored values [H, W] to its units, black lowest; with a window to 0..65535."""
     inverted = str(dataset.PhotometricInterpretation) == "MONOCHROME1"
     padding = _padding_mask(values, dataset)
     if windowed:
@@ -253,10 +250,8 @@ def _functional_group(dataset: Any, frame: int, group: str) -> Any:
 
 
 def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
-    """Map values to uint16 by a lookup table; values outside the table get its first or last entry.
-
-    Done here because pydicom 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
-    """
+    """Map values to uint16 by a lookup table; values outside the table get its first or last entry."""
+    # Not pydicom's own, whose version 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
     entries, first, _ = (int(number) for number in item.LUTDescriptor)
     table = item.LUTData
     if isinstance(table, bytes):
@@ -294,10 +289,7 @@ def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
 
 
 def _read_window(dataset: Any, frame: int) -> tuple[float, float, str] | None:
-    """Centre, width and function of the first window; None if its width is below 1, or not above 0 where it is exact.
-
-    The function is LINEAR, LINEAR_EXACT or SIGMOID.
-    """
+    """Centre, width and function (LINEAR, LINEAR_EXACT, SIGMOID) of the first window; None if it is invalid."""
     place = _functional_group(dataset, frame, "FrameVOILUTSequence")
     centre, width = _first_number(place.get("WindowCenter")), _first_number(place.get("WindowWidth"))
     function = str(place.get("VOILUTFunction") or "LINEAR")

@@ -81,11 +81,11 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
     else:
         stored = decode_pillow(image)
     last = stored.values[-1]
-    passes = ADAM7_PASSES if data[28] else SINGLE_PASS
-    if (data[28] or (last == last[0]).all()) and not _has_all_rows(
-        kept[b"IDAT"], width, height, depth * SAMPLES_PER_PIXEL[colour], passes
-    ):
-        raise truncated_error(PNG, len(data))
+    interlaced = data[28]
+    if interlaced or (last == last[0]).all():  # only then may rows be missing; the check takes a third more time
+        passes = ADAM7_PASSES if interlaced else SINGLE_PASS
+        if not _has_all_rows(kept[b"IDAT"], width, height, depth * SAMPLES_PER_PIXEL[colour], passes):
+            raise truncated_error(PNG, len(data))
     if depth == 16 and colour in (GREY, RGB) and b"tRNS" in kept:
         stored = stored._replace(alpha=_alpha_from_key(stored.values, kept[b"tRNS"][0].content))
     return apply_exif(stored._replace(remarks=remarks), exif)
@@ -165,17 +165,13 @@ def _inflate_text(chunk: PngChunk, room: int) -> bytes:
 
 
 def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
-    """Build a PNG file of the chunks that make up the pixels, in their proper order.
-
-    Grey with opacity of 16 bits has pixels of four bytes, as RGBA of 8 bits has: the header is made to say so, because
-    Pillow would drop every second byte.
-    """
+    """Build a PNG file of the chunks that make up the pixels, in their proper order."""
     header = kept[b"IHDR"][0].content if b"IHDR" in kept else b""
     if len(header) != 13:
         raise damaged_error(PNG, "its header is missing")
     if colour == PALETTE and b"PLTE" not in kept:
         raise damaged_error(PNG, "its palette is missing")
-    if (depth, colour) == (16, GREY_ALPHA):
+    if (depth, colour) == (16, GREY_ALPHA):  # Pillow would drop every second byte: read as RGBA, also of four bytes
         header = header[:8] + bytes([8, RGBA]) + header[10:]
     parts = [SIGNATURE, _encode_chunk(b"IHDR", header)]
     if b"PLTE" in kept and colour != GREY:
@@ -194,10 +190,7 @@ def _encode_chunk(name: bytes, content: bytes) -> bytes:
 
 
 def _has_all_rows(pixels: list[PngChunk], width: int, height: int, bits: int, passes: Passes) -> bool:
-    """Whether the chunks unpack to every row; Pillow leaves missing rows black without an error.
-
-    Called only where the last row has one colour, or rows are interlaced: it adds a third to the decoding time.
-    """
+    """Whether the chunks unpack to every row; Pillow leaves missing rows black without an error."""
     needed = 0
     for left, top, across, down in passes:
         columns, rows = max(0, -((left - width) // across)), max(0, -((top - height) // down))
@@ -253,11 +246,7 @@ def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _check_later_frames(frames: Iterator[GifFrame], max_pixels: int) -> tuple[str, ...]:
-    """Remarks on what follows the first frame.
-
-    Raises:
-        DataError: a later frame larger than the limit, or thousands of them.
-    """
+    """Remarks on the frames after the first; one larger than the limit, or thousands of them, are refused."""
     count = 1
     while True:
         try:

@@ -143,7 +143,11 @@ def _infer_path_column(names: Sequence[str], cells: CodedColumns) -> tuple[str, 
     rank = _rank_names(names, PATH_COLUMN_NAMES)
     ending = [name for name in names if _fraction_of_rows(cells[name], has_image_extension) >= MAJORITY]
     if not ending:
-        texts = [name for name in rank if _fraction_of_rows(cells[name], _is_text_or_integer) >= MAJORITY]
+        texts = [
+            name
+            for name in rank
+            if _fraction_of_rows(cells[name], lambda cell: isinstance(cell, str | int)) >= MAJORITY
+        ]
         return min(texts, key=rank.__getitem__, default=""), ()
     best = min(ending, key=lambda name: rank.get(name, len(PATH_COLUMN_NAMES)))
     others = [name for name in ending if name != best]
@@ -160,10 +164,6 @@ def _rank_names(names: Sequence[str], known: Sequence[str]) -> dict[str, int]:
     """The place in the list of known names of each column that has one."""
     plain = {name: normalize_column_name(name) for name in names}
     return {name: known.index(plain[name]) for name in names if plain[name] in known}
-
-
-def _is_text_or_integer(cell: Cell) -> bool:
-    return isinstance(cell, str | int)
 
 
 def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> float:

@@ -72,7 +72,8 @@ def infer_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, 
         where: how messages name a row, such as "films.csv, line 17".
 
     Raises:
-        DataError: columns that fit no task, or a cell that does not fit the task of the others.
+        DataError: columns that fit no task, a cell that does not fit the task of the others, or class names that
+            differ only in case, spacing or accents' encoding.
     """
     coded = {name: encode_categorical(cells) for name, cells in columns.items()}
     if not coded or not all(map(len, coded.values())):
@@ -233,12 +234,7 @@ def _check_no_word_columns(columns: CodedColumns) -> None:
 
 
 def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> InferredTask:
-    """Encode class indices, int64: each distinct word is a class, in natural order.
-
-    Raises:
-        DataError: an empty cell, or a -1 among integers, unless those rows are to be left out; no class at all;
-            words that differ only in case, spacing or accents' encoding.
-    """
+    """Encode class indices, int64: each distinct word is a class, in natural order."""
     words = [_normalize_word(value) for value in column.values]
     empty = np.flatnonzero(np.array([not word for word in words])[column.codes])
     if len(empty) and settings.uncertain != "ignore":
@@ -293,15 +289,11 @@ def _resolve_minus_one(
 
 
 def _collect_class_names(
-    name: str, column: CategoricalColumn[Cell], rows: Sequence[Sequence[str]], where: Where
+    name: str, column: CategoricalColumn[Cell], words_by_value: Sequence[Sequence[str]], where: Where
 ) -> tuple[str, ...]:
-    """Distinct words in natural order; words that differ only in case or spacing are refused.
-
-    Args:
-        rows: the words of each value of the column.
-    """
-    first: dict[str, int] = {}  # word -> number of a value that holds it
-    for number, words in enumerate(rows):
+    """Distinct words in natural order; words that differ only in case or spacing are refused."""
+    first: dict[str, int] = {}  # word -> index of the first value that holds it
+    for number, words in enumerate(words_by_value):
         for word in words:
             first.setdefault(word, number)
     near: dict[str, str] = {}
@@ -317,11 +309,7 @@ def _collect_class_names(
 
 
 def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str, where: Where) -> InferredTask:
-    """Encode lists of words as multilabel targets, float32 [n, K]; an empty cell is unknown, an empty list is no label.
-
-    Raises:
-        DataError: no words at all, or words that differ only in case or spacing.
-    """
+    """Encode lists of words as multilabel targets, float32 [n, K]; an empty cell is unknown, an empty list no label."""
     rows = [split_words(value, separator) for value in column.values]
     none = [len(words) == 1 and words[0].casefold() in NO_FINDING_WORDS for words in rows]
     rows = [() if empty else tuple(map(_normalize_word, words)) for words, empty in zip(rows, none, strict=True)]
@@ -351,11 +339,7 @@ def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str
 
 
 def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
-    """Encode one column per label as targets float32 [n, K]: 1, 0, empty (unknown) or -1 (uncertain).
-
-    Raises:
-        DataError: any other cell, or an uncertain one where the settings do not give it a meaning.
-    """
+    """Encode one column per label as targets float32 [n, K]: 1, 0, empty (unknown) or -1 (uncertain)."""
     refused = [None] if settings.uncertain != "stop" else [None, UNCERTAIN]
     meant = {"zero": 0.0, "one": 1.0}.get(settings.uncertain, np.nan)
     wrong: list[tuple[int, str, Cell]] = []
@@ -389,11 +373,7 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
 
 
 def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
-    """Encode soft labels, float32 [n, K] whose rows sum to 1.
-
-    Raises:
-        DataError: a cell that is not a number in 0..1, or a row that does not sum to 1.
-    """
+    """Encode soft labels, float32 [n, K] whose rows sum to 1."""
     encoded = encode_numbers(columns, where)
     targets = encoded.targets
     wrong = ~((targets >= 0) & (targets <= 1)).all(1) | ~(np.abs(targets.sum(1) - 1) < PROBABILITY_TOLERANCE)
@@ -408,11 +388,7 @@ def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
 
 
 def encode_numbers(columns: CodedColumns, where: Where) -> InferredTask:
-    """Encode regression targets, float32 [n, K], NaN where unknown.
-
-    Raises:
-        DataError: a cell that is not a finite number, or a column without any.
-    """
+    """Encode regression targets, float32 [n, K], NaN where unknown."""
     target_columns = []
     for name, column in columns.items():
         values = [parse_number(value) for value in column.values]

@@ -295,8 +295,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
-    """Files with an image extension, whatever their contents (the dataset check reports bad ones), or without an
-    extension but with the signature of an image."""
+    """Files with an image extension, whatever their contents, or without extension but with an image's signature."""
     images = []
     for file in files:
         ending = os.path.splitext(file)[1].lower()

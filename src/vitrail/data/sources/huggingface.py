@@ -251,7 +251,16 @@ def open_hub_dataset(name: str, settings: DataSettings) -> Source:
     try:
         loaded = datasets.load_dataset(repository, configuration)
     except Exception as error:  # network, cache, formats: everything that a library of that size can raise
-        raise DataError(_load_error_message(name, repository, error)) from error
+        reason = _describe_error(error)
+        if "config" in reason.lower() and "missing" in reason.lower():
+            raise DataError(
+                f"hf:{name} has several configurations ({reason}). Name one: hf:{repository}:CONFIGURATION."
+            ) from error
+        raise DataError(
+            f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({reason}). Where there is a "
+            f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\""
+            ", and give that FOLDER here."
+        ) from error
     return _build_from_loaded(name.rpartition("/")[2].replace(":", "-"), loaded, settings, f"hf:{name}", None)
 
 
@@ -320,17 +329,6 @@ def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, A
     if len(tables) == 1 and "test" not in tables:
         return {"": next(iter(tables.values()))}, tuple(notes)
     return {split: tables[split] for split in SPLITS if split in tables}, tuple(notes)
-
-
-def _load_error_message(name: str, repository: str, error: Exception) -> str:
-    reason = _describe_error(error)
-    if "config" in reason.lower() and "missing" in reason.lower():
-        return f"hf:{name} has several configurations ({reason}). Name one: hf:{repository}:CONFIGURATION."
-    return (
-        f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({reason}). Where there is a "
-        f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\", "
-        "and give that FOLDER here."
-    )
 
 
 def _describe_error(error: Exception) -> str:

@@ -36,7 +36,7 @@ def open_object(obj: object, settings: DataSettings) -> Source:
     an array or tensor, or a Pillow image.
 
     Raises:
-        DataError: something else, or images and labels that do not belong together.
+        DataError: something else, no rows, no images or labels, or ones that do not belong together.
     """
     if _is_library_class(obj, "pandas", "DataFrame"):
         return open_frame(obj, settings)
@@ -98,9 +98,6 @@ def collect_images(inputs: Sequence[object], root: Path | None = None) -> tuple[
 
     Args:
         root: folder that relative paths belong to.
-
-    Raises:
-        DataError: an object that is not an image.
     """
     ids = NumberedNames("", len(inputs))
     paths = [os.fsdecode(image) for image in inputs if isinstance(image, str | os.PathLike)]
@@ -163,9 +160,6 @@ def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
 
     Labels are taken from `.targets` or `.labels` where these exist and some rows agree with them, else every row is
     read for its label. `.classes` names the classes. The dataset's own transform runs whenever an image is fetched.
-
-    Raises:
-        DataError: no rows, or rows that are not (image, label).
     """
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return open_images_and_labels(*dataset.tensors, settings)
@@ -267,9 +261,6 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
     """Open a DataFrame; column roles are inferred by name and content, or taken from `settings`.
 
     Relative paths belong to `settings.data_root`, or to the working directory.
-
-    Raises:
-        DataError: no rows, no column of images, or none of labels.
     """
     check_supported_settings(settings, "frame", "a DataFrame")
     names = [str(name) for name in frame.columns]

@@ -100,11 +100,7 @@ def build_manifest_source(
 
 
 def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Splits, where: Where) -> InferredTask:
-    """Keep only the first row of each image, with a note on the others.
-
-    Raises:
-        DataError: two rows of one image differ in label or split.
-    """
+    """Keep only the first row of each image, with a note on the others; they must agree in label and split."""
     rows = np.arange(len(names)) if labels.kept_rows is None else labels.kept_rows
     hashes = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
     order = np.argsort(hashes, kind="stable")

@@ -30,10 +30,6 @@ def read_delimited(path: Path) -> ManifestTable:
     The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
     one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
     left out. Cells are not converted to numbers, dates or missing values.
-
-    Raises:
-        DataError: a line has more or fewer cells than there are columns, quotation marks do not close, two columns
-            have one name, or the text is in no known encoding.
     """
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -128,8 +124,7 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
 
 
 def _detect_delimiter(sample: str) -> str:
-    """The delimiter of the first line: preferably one that gives all sampled lines the same number of cells, then the
-    most frequent, then the first of , ; tab |."""
+    """The delimiter that gives all sampled lines the same number of cells, or else the most frequent one."""
     first = next((line for line in sample.splitlines() if line.strip()), "")
     candidates = [delimiter for delimiter in DELIMITERS if delimiter in first]
     if not candidates:
@@ -165,9 +160,6 @@ def read_json_lines(path: Path) -> ManifestTable:
     """Read lines such as {"path": "a.png", "label": "cat"}; a name missing from a line is unknown there.
 
     Texts, numbers, bools, nulls and lists of texts keep their types; nested objects become text.
-
-    Raises:
-        DataError: a line is not a JSON object, or the file is not UTF-8.
     """
     names: dict[str, None] = {}  # all names in any line, in order of first appearance
     for _, fields in _iter_json_objects(path):
@@ -248,7 +240,8 @@ def read_manifest_table(path: Path) -> ManifestTable:
     """Read the table in a CSV, TSV, JSON lines or Parquet file, by its extension; cells of CSV and TSV are text.
 
     Raises:
-        DataError: it cannot be read, a line is not like the others, or it holds no rows.
+        DataError: it cannot be read, a line is not like the others, it holds no rows or the images themselves, or
+            pyarrow is not installed.
     """
     readers = {".jsonl": read_json_lines, ".ndjson": read_json_lines, ".parquet": read_parquet}
     try:
@@ -290,11 +283,7 @@ class TableBuilder:
 
 
 def read_parquet(path: Path) -> ManifestTable:
-    """Read a Parquet table; cells keep the types of the file.
-
-    Raises:
-        DataError: pyarrow is not installed, the file is damaged, or it holds the images themselves.
-    """
+    """Read a Parquet table; cells keep the types of the file."""
     try:
         import pyarrow
         import pyarrow.parquet
