@@ -146,7 +146,8 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         return str(error).removeprefix(f"{image if isinstance(image, Path) else image.name}: ")
     values = stored.values
     grey = _to_grey_image(pixels)
-    levels, fractions = np.arange(256), np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
+    levels = np.arange(256)
+    fractions = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
     mean = float(fractions @ levels)
     return ImageStats(
         height=values.shape[0],

@@ -11,7 +11,7 @@ import posixpath
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,14 +23,13 @@ from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, format_cell, format_column, take_rows
 from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
-from ..labels.tasks import InferredTask, infer_task
+from ..labels.tasks import InferredTask, Where, infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import Source
 from .label_input import Annotations, build_source
 from .table_files import ManifestTable, read_manifest_table
 
 Splits = dict[str, NDArray[np.int64]]
-Where = Callable[[int], str]
 
 
 def open_manifest(path: Path, settings: DataSettings) -> Source:
@@ -152,7 +151,7 @@ _UNUSUAL = re.compile(r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])
 
 
 def locate_images(
-    root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
+    root: Path, cells: Sequence[Cell], settings: DataSettings, where: Where
 ) -> tuple[CompactStrings, tuple[str, ...]]:
     """Find every image below `root`; names without folder or extension are searched one or two folders deep.
 
@@ -201,7 +200,7 @@ def locate_images(
 class _PathPolicy:
     """Which names and paths a manifest may use."""
 
-    def __init__(self, root: Path, settings: DataSettings, where: Callable[[int], str]):
+    def __init__(self, root: Path, settings: DataSettings, where: Where):
         self._root = root
         self._real = os.path.realpath(root)
         self._free = settings.allow_outside_root
