@@ -137,7 +137,7 @@ def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: st
         names = f": {join_counts(Counter(_class_names_of_group(source, group) for group in contradicting))}"
     same = "nearly the same" if how == "near" else "each the same picture"
     advice = "Either a label is wrong, or what makes the difference is small."
-    rows_to_exclude = []
+    rows_to_exclude: list[tuple[int, str]] = []
     if how == "exact":
         advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
         rows_to_exclude = [(row, "the same picture stands elsewhere with a different label") for row in rows]

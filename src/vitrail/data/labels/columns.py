@@ -93,7 +93,8 @@ def infer_column_roles(
         whole = sample[name]
         cells[name] = encode_categorical(whole if isinstance(whole, CategoricalColumn) else whole[:MAX_SAMPLED_ROWS])
     named = {*settings.targets, settings.split, settings.group}
-    path, notes = settings.path, ()
+    path = settings.path
+    notes: tuple[str, ...] = ()
     if not path:
         path, notes = _infer_path_column([name for name in names if name not in named], cells)
     rest = [name for name in names if name != path and name not in named]

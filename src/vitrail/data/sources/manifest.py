@@ -86,9 +86,7 @@ def build_manifest_source(
     """
     labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
     labels = _drop_repeated_images(names, labels, splits, table.where)
-    groups, note = None, ""
-    if roles.group:
-        groups, note = read_groups(roles.group, table.columns[roles.group], table.where)
+    groups, note = read_groups(roles.group, table.columns[roles.group], table.where) if roles.group else (None, "")
     annotations = Annotations(
         labels=replace(labels, notes=(*labels.notes, note) if note else labels.notes),
         groups=groups,
