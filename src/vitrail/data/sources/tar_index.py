@@ -190,7 +190,7 @@ def _read_extended_header(file: BinaryIO, header: _TarHeader, path: Path, positi
         raise DataError(_damaged_message(path, position)) from None
     if any(name.startswith("GNU.sparse") for name in records):
         raise DataError(f"{path} holds a sparse file at byte {position:,}. Pack it without --sparse.")
-    fields = {name: records[name] for name in ("path", "size") if name in records}
+    fields: dict[str, str] = {name: records[name] for name in ("path", "size") if name in records}
     if header.kind == ord("g") and fields:
         raise DataError(
             f"{path} gives all of its files one {' and '.join(fields)} (byte {position:,}). Write it again."
