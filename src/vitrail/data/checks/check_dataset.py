@@ -46,27 +46,34 @@ def check_dataset(
         strata: the column by which the splits are stratified: it may predict the labels and is not a shortcut.
     """
     rows = np.unique(np.concatenate([*splits.values(), np.zeros(0, dtype=np.int64)]))
-    began, until = time.monotonic(), None
     if time_limit is None:
+        until = None
         stats = measure_images(source, rows, spec, MAX_SKETCHES, progress=progress)
     else:
-        until = began + time_limit
+        began = time.monotonic()
+        until, decode_until = began + time_limit, began + DECODING_TIME_FRACTION * time_limit
         order = rows[permutation(0, "check", 0, len(rows))]
-        stats = measure_images(
-            source, order, spec, MAX_SKETCHES_WITH_TIMEOUT, began + DECODING_TIME_FRACTION * time_limit, progress
-        )
+        stats = measure_images(source, order, spec, MAX_SKETCHES_WITH_TIMEOUT, decode_until, progress)
     counts = class_balance.class_counts(source, splits)
+    checked = len(stats) + len(stats.bad_images)
+    notes = [*([source.reason] if source.reason else []), *source.notes]
+    if checked < len(rows) and time_limit is not None:
+        seen = f"{checked:,} of {len(rows):,} pictures, drawn by chance"
+        notes.append(f"The check had {time_limit:.0f} s and looked at {seen}; vitrail check looks at all of them.")
+    large = int(np.count_nonzero(np.minimum(stats.heights, stats.widths) >= MIN_SKETCHED_SIDE))
+    if len(stats.sketch_rows) < large:
+        compared = f"{len(stats.sketch_rows):,} of {large:,} pictures, drawn by chance"
+        notes.append(f"Near copies were looked for among {compared}.")
     issues: list[DataIssue] = [
         *leakage.find_leakage(source, splits, stats, until),
         *class_balance.find_class_balance_issues(source, splits, counts),
         *image_quality.find_image_quality_issues(source, stats, spec, patch),
         *shortcuts.find_shortcuts(source, stats, strata),
     ]
-    looked = len(stats) + len(stats.bad_images)
     return DataCheckReport(
         name=source.name,
         image_count=len(rows),
-        checked_count=looked,
+        checked_count=checked,
         bad_images=[(source.ids[row], reason) for row, reason in stats.bad_images],
         bad_indices=np.array([row for row, _ in stats.bad_images], dtype=np.int64),
         class_counts=counts,
@@ -74,14 +81,9 @@ def check_dataset(
         largest=_extreme_size(source, stats, largest=True),
         depths=_count_values(stats.depths),
         kinds=_count_values(stats.kinds),
-        remark_counts={remark: len(found) for remark, found in stats.remarks.items()},
-        issues=tuple(sorted(issues, key=lambda concern: RANKS[concern.severity])),
-        notes=(
-            *([source.reason] if source.reason else []),
-            *source.notes,
-            *_note_unchecked_images(looked, len(rows), time_limit),
-            *_note_unsketched_images(stats),
-        ),
+        remark_counts={remark: len(remarked) for remark, remarked in stats.remarks.items()},
+        issues=tuple(sorted(issues, key=lambda issue: RANKS[issue.severity])),
+        notes=tuple(notes),
         ids=source.ids,
     )
 
@@ -101,17 +103,3 @@ def _count_values(values: Shaped[np.ndarray, " n"]) -> dict[str, int]:
     names, counts = np.unique(values, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return {str(names[place]): int(counts[place]) for place in order.tolist()}
-
-
-def _note_unchecked_images(looked: int, images: int, seconds: float | None) -> list[str]:
-    if looked == images or seconds is None:
-        return []
-    seen = f"{looked:,} of {images:,} pictures, drawn by chance"
-    return [f"The check had {seconds:.0f} s and looked at {seen}; vitrail check looks at all of them."]
-
-
-def _note_unsketched_images(stats: ImageStatsTable) -> list[str]:
-    large = int(np.count_nonzero(np.minimum(stats.heights, stats.widths) >= MIN_SKETCHED_SIDE))
-    if len(stats.sketch_rows) == large:
-        return []
-    return [f"Near copies were looked for among {len(stats.sketch_rows):,} of {large:,} pictures, drawn by chance."]

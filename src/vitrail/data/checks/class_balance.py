@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..source import Source
-from .findings import MAX_SHOWN, DataIssue, join_names
+from .findings import MAX_SHOWN, DataIssue, Severity, join_names
 
 MIN_TRAIN_IMAGES = 10
 """Training images below which a class is reported as small."""
@@ -25,43 +25,43 @@ Counts = dict[str, dict[str, int]]
 
 
 def class_counts(source: Source, splits: Splits) -> Counts:
-    """Images of each class, or with each label, in each split; empty for regression. Soft labels count by their
-    most probable class."""
+    """Images of each class or label in each split; empty for regression. Soft labels count by their likeliest class."""
     if source.task == "number":
         return {}
-    found = {}
+    counts_by_split = {}
     for split, rows in splits.items():
         if source.task == "labels":
             counts = (source.targets[rows] >= 0.5).sum(0)  # NaN is not
         else:
             numbers = source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
             counts = np.bincount(numbers, minlength=len(source.classes))
-        found[split] = dict(zip(source.classes, counts.tolist(), strict=True))
-    return found
+        counts_by_split[split] = dict(zip(source.classes, counts.tolist(), strict=True))
+    return counts_by_split
 
 
 def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) -> list[DataIssue]:
     """Report small and absent classes, unknown labels, constant and implausible values, and misspelt names."""
-    train = splits.get("train", np.zeros(0, np.int64))
-    found = [*_check_scarce_classes(counts), *_check_imbalance(counts)]
+    rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
+    train_counts = counts.get("train", {})
+    issues = [*_check_scarce_classes(counts), *_check_imbalance(train_counts)]
     if source.task == "classes":
-        found += _check_single_class(counts)
+        issues += _check_single_class(train_counts)
     else:
-        found += _check_unknown_labels(source, splits)
-        found += _check_constant_targets(source, train)
+        issues += _check_unknown_labels(source, rows)
+        issues += _check_constant_targets(source, splits.get("train", rows[:0]))
     if source.task == "number":
-        found += _check_outliers(source, splits)
-    return [*found, *_check_similar_names(source.classes)]
+        issues += _check_outliers(source, rows)
+    return [*issues, *_check_similar_names(source.classes)]
 
 
 def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
     """Report classes with few images, and classes that a split lacks."""
-    for split, found in counts.items():
-        if not any(found.values()):
+    for split, split_counts in counts.items():
+        if not any(split_counts.values()):
             continue
         least = MIN_TRAIN_IMAGES if split == "train" else 1
-        scarce = [f"{name!r} ({count})" for name, count in found.items() if count < least]
-        absent = [name for name, count in found.items() if count == 0]
+        scarce = [f"{name!r} ({count})" for name, count in split_counts.items() if count < least]
+        absent = 0 in split_counts.values()
         if scarce:
             yield DataIssue(
                 code=f"few-pictures-in-{split}",
@@ -71,81 +71,69 @@ def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
             )
 
 
-def _check_imbalance(counts: Counts) -> Iterator[DataIssue]:
-    train = {name: count for name, count in counts.get("train", {}).items() if count}
-    if not train:
+def _check_imbalance(train_counts: dict[str, int]) -> Iterator[DataIssue]:
+    counts = {name: count for name, count in train_counts.items() if count}
+    if not counts:
         return
-    most, least = max(train, key=train.__getitem__), min(train, key=train.__getitem__)
-    if train[most] >= MAX_IMBALANCE_RATIO * train[least] and train[least] >= MIN_TRAIN_IMAGES:
+    most, least = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    if counts[most] >= MAX_IMBALANCE_RATIO * counts[least] and counts[least] >= MIN_TRAIN_IMAGES:
         yield DataIssue(
             code="uneven-classes",
             severity="hint",
-            text=f"{most!r} has {train[most] / train[least]:.0f} times as many training pictures as {least!r} "
-            f"({train[most]:,} and {train[least]:,}).",
+            text=f"{most!r} has {counts[most] / counts[least]:.0f} times as many training pictures as {least!r} "
+            f"({counts[most]:,} and {counts[least]:,}).",
             advice="Judge by balanced accuracy.",
         )
 
 
-def _check_single_class(counts: Counts) -> Iterator[DataIssue]:
-    train = counts.get("train", {})
-    if sum(train.values()) and sum(count > 0 for count in train.values()) < 2:
+def _check_single_class(train_counts: dict[str, int]) -> Iterator[DataIssue]:
+    present = [name for name, count in train_counts.items() if count]
+    if len(present) == 1:
         yield DataIssue(
             code="one-class",
             severity="stop",
-            text=f"All training pictures are of one class, {max(train, key=train.__getitem__)!r}.",
+            text=f"All training pictures are of one class, {present[0]!r}.",
             advice="There is nothing to tell apart; add pictures of another class to train.",
         )
 
 
-def _check_unknown_labels(source: Source, splits: Splits) -> Iterator[DataIssue]:
-    """Report the number of unknown values per column."""
-    rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
+def _check_unknown_labels(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
+    """Report the fraction of unknown values per column."""
     if not len(rows):
         return
-    shares = np.isnan(source.targets[rows]).mean(0)
-    known = [f"{name!r} {share:.1%}" for name, share in zip(source.classes, shares.tolist(), strict=True) if share > 0]
-    if known:
+    fractions = np.isnan(source.targets[rows]).mean(0).tolist()
+    unknown = [f"{name!r} {part:.1%}" for name, part in zip(source.classes, fractions, strict=True) if part > 0]
+    if unknown:
         yield DataIssue(
             code="unknown-labels",
             severity="hint",
-            text=f"Unknown, and left out of loss and measures: {join_names(known)} of the pictures.",
+            text=f"Unknown, and left out of loss and measures: {join_names(unknown)} of the pictures.",
         )
 
 
 def _check_constant_targets(source: Source, train: NDArray[np.int64]) -> Iterator[DataIssue]:
     """Report columns in which all known training values are equal, or none is known."""
-    values = source.targets[train]
     if not len(train):
         return
-    known = ~np.isnan(values)
-    high = np.where(known, values, -np.inf).max(0)
-    low = np.where(known, values, np.inf).min(0)
-    blank = [name for name, any_known in zip(source.classes, known.any(0).tolist(), strict=True) if not any_known]
-    same = [
-        f"{name!r} ({value:g})"
-        for name, value, flat in zip(source.classes, high.tolist(), (high == low).tolist(), strict=True)
-        if flat
-    ]
-    hopeless = len(blank) + len(same) == len(source.classes)
+    blank, same = [], []
+    for name, column in zip(source.classes, source.targets[train].T, strict=True):
+        known = column[~np.isnan(column)]
+        if not len(known):
+            blank.append(repr(name))
+        elif known.min() == known.max():
+            same.append(f"{name!r} ({known[0]:g})")
+    severity: Severity = "stop" if len(blank) + len(same) == len(source.classes) else "warning"
+    advice = "Nothing can be learnt of it; choose other columns with --data.targets."
     if blank:
-        yield DataIssue(
-            code="nothing-known",
-            severity="stop" if hopeless else "warning",
-            text=f"No training picture has a known value of {join_names(list(map(repr, blank)))}.",
-            advice="Nothing can be learnt of it; choose other columns with --data.targets.",
-        )
+        text = f"No training picture has a known value of {join_names(blank)}."
+        yield DataIssue(code="nothing-known", severity=severity, text=text, advice=advice)
     if same:
-        yield DataIssue(
-            code="all-values-equal",
-            severity="stop" if hopeless else "warning",
-            text=f"All training pictures have the same value of {join_names(same)}.",
-            advice="Nothing can be learnt of it; choose other columns with --data.targets.",
-        )
+        text = f"All training pictures have the same value of {join_names(same)}."
+        yield DataIssue(code="all-values-equal", severity=severity, text=text, advice=advice)
 
 
-def _check_outliers(source: Source, splits: Splits) -> Iterator[DataIssue]:
+def _check_outliers(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
     """Report the range of each number, and outliers that may be typing errors."""
-    rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
     for column, name in enumerate(source.classes):
         values = source.targets[rows, column].astype(np.float64)
         used, values = rows[~np.isnan(values)], values[~np.isnan(values)]

@@ -90,25 +90,23 @@ class DataCheckReport:
         return tuple(f"{each.text} {each.advice}".strip() for each in self.issues if each.severity == "stop")
 
     def rows_to_exclude(self) -> list[tuple[int, str]]:
-        """(row, reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split. Each row
-        once, with its first reason."""
-        found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
-        for concern in self.issues:
-            for row, reason in concern.rows_to_exclude:
-                found.setdefault(row, reason)
-        return sorted(found.items())
+        """(row, first reason) of images to exclude, by row: unreadable, contradictory, or also in a held-out split."""
+        reasons = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad_images), strict=True))
+        for issue in self.issues:
+            for row, reason in issue.rows_to_exclude:
+                reasons.setdefault(row, reason)
+        return sorted(reasons.items())
 
     def table(self) -> str:
         """All findings as plain text, with the name of every bad image."""
-        return "\n".join(
-            [
-                *self._header_lines(),
-                *self._bad_image_lines(),
-                *self._issue_lines(),
-                *self._class_count_lines(),
-                *self._note_lines(),
-            ]
-        )
+        lines = self._header_lines()
+        if self.bad_images:
+            lines.append(f"STOP     {format_count(len(self.bad_images), 'picture')} cannot be used:")
+        lines += [f"           {name}  {reason}" for name, reason in self.bad_images]
+        lines += [line for issue in self.issues for line in self._issue_lines(issue)]
+        lines += self._class_count_lines()
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """All findings as JSON; `bad` as objects with id and reason."""
@@ -128,14 +126,14 @@ class DataCheckReport:
             "notes": list(self.notes),
         }
 
-    def _issue_json(self, concern: DataIssue) -> dict[str, Any]:
+    def _issue_json(self, issue: DataIssue) -> dict[str, Any]:
         return {
-            "code": concern.code,
-            "severity": concern.severity,
-            "text": concern.text,
-            "advice": concern.advice,
-            "pictures": [self.ids[row] for row in concern.rows],
-            "groups": [[self.ids[row] for row in group] for group in concern.groups],
+            "code": issue.code,
+            "severity": issue.severity,
+            "text": issue.text,
+            "advice": issue.advice,
+            "pictures": [self.ids[row] for row in issue.rows],
+            "groups": [[self.ids[row] for row in group] for group in issue.groups],
         }
 
     def _header_lines(self) -> list[str]:
@@ -153,27 +151,15 @@ class DataCheckReport:
             lines.append(f"  stored as {join_counts(self.kinds)}; values {join_counts(self.depths)}")
         return lines
 
-    def _bad_image_lines(self) -> list[str]:
-        lines = [f"STOP     {format_count(len(self.bad_images), 'picture')} cannot be used:"] if self.bad_images else []
-        return lines + [f"           {name}  {reason}" for name, reason in self.bad_images]
-
-    def _issue_lines(self) -> list[str]:
-        lines = []
-        for concern in self.issues:
-            lines.append(f"{SEVERITY_WORDS[concern.severity]:<9}{concern.text}")
-            lines += [
-                f"           {' = '.join(self.ids[row] for row in group)}"
-                for group in concern.groups[:MAX_SHOWN_GROUPS]
-            ]
-            if len(concern.groups) > MAX_SHOWN_GROUPS:
-                lines.append(f"           and {len(concern.groups) - MAX_SHOWN_GROUPS:,} more")
-            if concern.rows and not concern.groups:
-                lines.append(
-                    f"           {join_names([self.ids[row] for row in concern.rows[:MAX_SHOWN]], len(concern.rows))}"
-                )
-            if concern.advice:
-                lines.append(f"           {concern.advice}")
-        return lines
+    def _issue_lines(self, issue: DataIssue) -> list[str]:
+        details = [" = ".join(self.ids[row] for row in group) for group in issue.groups[:MAX_SHOWN_GROUPS]]
+        if len(issue.groups) > MAX_SHOWN_GROUPS:
+            details.append(f"and {len(issue.groups) - MAX_SHOWN_GROUPS:,} more")
+        if issue.rows and not issue.groups:
+            details.append(join_names([self.ids[row] for row in issue.rows[:MAX_SHOWN]], len(issue.rows)))
+        if issue.advice:
+            details.append(issue.advice)
+        return [f"{SEVERITY_WORDS[issue.severity]:<9}{issue.text}", *(f"           {line}" for line in details)]
 
     def _class_count_lines(self) -> list[str]:
         """A table with one line per class and one column per split."""
@@ -186,9 +172,6 @@ class DataCheckReport:
         for name in names:
             lines.append(f"{name:<{wide}}" + "".join(f"{self.class_counts[split][name]:>9,}" for split in splits))
         return lines
-
-    def _note_lines(self) -> list[str]:
-        return [f"note: {note}" for note in self.notes]
 
 
 SEVERITY_WORDS: dict[Severity, str] = {"stop": "STOP", "warning": "WARNING", "hint": "hint"}
@@ -208,14 +191,17 @@ def join_counts(counts: Mapping[str, int]) -> str:
 
 # -- The exclude list: a CSV that the dataset check writes, a user may edit, and `--exclude` reads.
 
-EXCLUDE_COLUMNS = ("id", "path", "reason")
 MAX_NAMED_MISSING = 5
 
 
 def write_exclude_list(path: Path, source: Source, rows: Iterable[tuple[int, str]]) -> None:
     """Write a CSV of id, path and reason, one line per (row, reason); `path` is empty where there is no file."""
-    text = "".join(format_csv_lines([EXCLUDE_COLUMNS, *(_exclude_row(source, row, reason) for row, reason in rows)]))
-    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+    lines = [("id", "path", "reason")]
+    for row, reason in rows:
+        image = source.images[row]
+        file = str(image) if isinstance(image, Path) else ""
+        lines.append((escape_cell(source.ids[row]), escape_cell(file), escape_cell(reason)))
+    write_bytes(path, "".join(format_csv_lines(lines)).encode("utf-8", "surrogateescape"))
 
 
 def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
@@ -225,17 +211,16 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
         DataError: no such file, neither column, or an image that the source does not have.
     """
     ids, paths = _read_ids_and_paths(path)
-    found: list[int] = []
-    for row, name in enumerate(source.ids if ids else ()):
-        if name in ids:
-            found.append(row)
-    missing = set(ids) - {source.ids[row] for row in found}
+    rows = [row for row, name in enumerate(source.ids) if name in ids] if ids else []
+    missing = ids - {source.ids[row] for row in rows}
     if paths:
-        rows = {
-            os.path.abspath(str(source.images[row])): row for row in range(len(source)) if _is_file_row(source, row)
-        }
-        found += [rows[place] for name in paths if (place := os.path.abspath(name)) in rows]
-        missing |= {name for name in paths if os.path.abspath(name) not in rows}
+        images = () if isinstance(source.images, np.ndarray) else source.images
+        rows_by_path = {os.path.abspath(image): row for row, image in enumerate(images) if isinstance(image, Path)}
+        for name in paths:
+            if (file := os.path.abspath(name)) in rows_by_path:
+                rows.append(rows_by_path[file])
+            else:
+                missing.add(name)
     if missing:
         names = ", ".join(sorted(missing)[:MAX_NAMED_MISSING])
         raise DataError(
@@ -243,13 +228,7 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
             f"{names}{' and more' if len(missing) > MAX_NAMED_MISSING else ''}. Is it the list of another source? Take "
             "these lines out of it, or write it again with vitrail check SOURCE --out DIR."
         )
-    return np.unique(np.array(found, dtype=np.int64))
-
-
-def _exclude_row(source: Source, row: int, reason: str) -> list[str]:
-    image = source.images[row]
-    place = str(image) if isinstance(image, Path) else ""
-    return [escape_cell(cell) for cell in (source.ids[row], place, reason)]
+    return np.unique(np.array(rows, dtype=np.int64))
 
 
 def _read_ids_and_paths(path: Path) -> tuple[set[str], set[str]]:
@@ -273,13 +252,9 @@ def _read_ids_and_paths(path: Path) -> tuple[set[str], set[str]]:
         )
     table.fieldnames = columns
     for line in table:
-        name, place = (unescape_cell(line.get(column) or "") for column in ("id", "path"))
+        name, file = (unescape_cell(line.get(column) or "") for column in ("id", "path"))
         if name:
             ids.add(name)
-        elif place:
-            paths.add(place)
+        elif file:
+            paths.add(file)
     return ids, paths
-
-
-def _is_file_row(source: Source, row: int) -> bool:
-    return not isinstance(source.images, np.ndarray) and isinstance(source.images[row], Path)

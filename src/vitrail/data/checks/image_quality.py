@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import Shaped
 from numpy.typing import NDArray
 
 from ...formatting import format_count
 from ...spec import ImageSpec
 from ..decoding.decoded_image import DAMAGE_IN_PIXELS, DAMAGE_OUTSIDE_PIXELS, END_MISSING
 from ..source import Source
-from .findings import DataIssue, join_counts
+from .findings import DataIssue, Severity, join_counts
 from .image_stats import ImageStatsTable
 
 CONSTANT_STD = 1.5
@@ -36,143 +37,102 @@ def find_image_quality_issues(
     """Run all checks on the statistics of single images."""
     if not len(stats):
         return []
-    narrow = _has_narrow_range(stats)
+    shown = stats.stds[stats.stds > 0]
+    narrow = bool(len(shown) and np.median(shown) < NARROW_STD * 255)  # the range is wrong, or decided by outliers
     flat = stats.stds == 0 if narrow else stats.stds < CONSTANT_STD
-    in_flat_class = _in_constant_class(source, stats, flat)
+    in_flat_class = np.zeros(len(stats), np.bool_)
+    if source.task == "classes" and not source.has_soft_labels:
+        numbers, classes = source.targets[stats.rows], len(source.classes)
+        all_flat = np.bincount(numbers, minlength=classes) == np.bincount(numbers[flat], minlength=classes)
+        in_flat_class = all_flat[numbers]
     return [
-        *_check_constant_classes(source, stats, in_flat_class),
-        *_check_constant_images(stats, flat, in_flat_class),
+        *_check_constant_classes(source, stats.rows[in_flat_class]),
+        *_check_constant_images(stats, flat & ~in_flat_class),
         *_check_sizes(stats, spec, patch),
-        *_check_dtypes(stats),
-        *(_check_narrow_range(stats, spec) if narrow else ()),
+        *_check_mixed(stats, stats.depths, "mixed-depths", "warning", "depth", DEPTH_ADVICE),
+        *([_narrow_range_issue(float(np.median(shown)) / 255, spec)] if narrow else []),
         *_check_grey_images(stats, spec),
-        *_check_formats(stats),
+        *_check_mixed(stats, stats.kinds, "mixed-formats", "hint", "formats"),
         *_check_remarks(stats),
     ]
 
 
-def _masked_rows(stats: ImageStatsTable, mask: Mask) -> tuple[int, ...]:
-    return tuple(stats.rows[mask].tolist())
-
-
-def _in_constant_class(source: Source, stats: ImageStatsTable, flat: Mask) -> Mask:
-    """Images of classes all of whose images are flat."""
-    if source.task != "classes" or source.has_soft_labels:
-        return np.zeros(len(stats), np.bool_)
-    numbers, classes = source.targets[stats.rows], len(source.classes)
-    whole = np.bincount(numbers, minlength=classes) == np.bincount(numbers[flat], minlength=classes)
-    return np.asarray(whole[numbers])
-
-
-def _check_constant_classes(source: Source, stats: ImageStatsTable, in_flat_class: Mask) -> Iterator[DataIssue]:
-    """Classes all of whose images are flat."""
-    rows = stats.rows[in_flat_class]
-    for number in np.unique(source.targets[rows]).tolist() if len(rows) else []:
-        mine = rows[source.targets[rows] == number]
+def _check_constant_classes(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
+    """Report classes all of whose images are flat; `rows` are all images of such classes."""
+    targets = source.targets[rows]
+    for number in np.unique(targets).tolist() if len(rows) else []:
+        members = rows[targets == number].tolist()
+        count = format_count(len(members), "picture")
         yield DataIssue(
             code="class-of-constant-pictures",
             severity="warning",
-            text=f"Every picture of class {source.classes[number]!r} is constant "
-            f"({format_count(len(mine), 'picture')}).",
+            text=f"Every picture of class {source.classes[number]!r} is constant ({count}).",
             advice="A model recognises them by that alone. Were they exported wrongly?",
-            rows=tuple(mine.tolist()),
+            rows=tuple(members),
         )
 
 
-def _check_constant_images(stats: ImageStatsTable, flat: Mask, in_flat_class: Mask) -> Iterator[DataIssue]:
+def _check_mask(
+    stats: ImageStatsTable, mask: Mask, code: str, severity: Severity, words: str, advice: str = ""
+) -> Iterator[DataIssue]:
+    """Report the images of a mask, if any: "2 pictures are" and then the words."""
+    count = int(mask.sum())
+    if count:
+        text = f"{format_count(count, 'picture')} {'is' if count == 1 else 'are'} {words}"
+        yield DataIssue(code=code, severity=severity, text=text, advice=advice, rows=tuple(stats.rows[mask].tolist()))
+
+
+def _check_constant_images(stats: ImageStatsTable, flat: Mask) -> Iterator[DataIssue]:
     black, white = stats.dark >= PLAIN_FRACTION, stats.bright >= PLAIN_FRACTION
-    kinds = {
-        "black-pictures": (black, "black all over", "Failed exposure, or a range of values that does not fit?"),
-        "white-pictures": (white, "white all over", "Failed exposure, or a range of values that does not fit?"),
-        "constant-pictures": (
-            flat & ~black & ~white & ~in_flat_class,
-            "constant or nearly so",
-            "They show nothing that could be learnt.",
-        ),
-    }
-    for code, (mask, words, advice) in kinds.items():
-        if mask.any():
-            count = int(mask.sum())
-            everything = " That is every picture that was looked at." if count == len(stats) else ""
-            yield DataIssue(
-                code=code,
-                severity="warning",
-                text=f"{format_count(count, 'picture')} {_is_or_are(count)} {words}.{everything}",
-                advice=advice,
-                rows=_masked_rows(stats, mask),
-            )
+    constant = flat & ~black & ~white
+    exposure = "Failed exposure, or a range of values that does not fit?"
+    for code, mask, words, advice in (
+        ("black-pictures", black, "black all over", exposure),
+        ("white-pictures", white, "white all over", exposure),
+        ("constant-pictures", constant, "constant or nearly so", "They show nothing that could be learnt."),
+    ):
+        everything = " That is every picture that was looked at." if mask.all() else ""
+        yield from _check_mask(stats, mask, code, "warning", f"{words}.{everything}", advice)
 
 
 def _check_sizes(stats: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[DataIssue]:
     heights, widths = stats.heights, stats.widths
     small = (heights < patch[0]) | (widths < patch[1])
-    if small.any():
-        yield DataIssue(
-            code="smaller-than-a-patch",
-            severity="warning",
-            text=f"{format_count(int(small.sum()), 'picture')} {_is_or_are(small.sum())} smaller than one patch of the "
-            f"model "
-            f"({patch[0]} x {patch[1]} pixels).",
-            rows=_masked_rows(stats, small),
-        )
+    words = f"smaller than one patch of the model ({patch[0]} x {patch[1]} pixels)."
+    yield from _check_mask(stats, small, "smaller-than-a-patch", "warning", words)
     tiny = ~small & ((heights * MAX_ENLARGEMENT < spec.height) | (widths * MAX_ENLARGEMENT < spec.width))
-    if tiny.any():
-        yield DataIssue(
-            code="much-enlarged",
-            severity="hint",
-            text=f"{format_count(int(tiny.sum()), 'picture')} {_is_or_are(tiny.sum())} enlarged more than "
-            f"{MAX_ENLARGEMENT} times to the "
-            f"{spec.height} x {spec.width} pixels that the model reads.",
-            rows=_masked_rows(stats, tiny),
-        )
-    long = np.maximum(heights, widths) >= LONG_ASPECT_RATIO * np.minimum(heights, widths)
-    if long.any() and long.mean() < 0.5:
-        yield DataIssue(
-            code="odd-shapes",
-            severity="warning",
-            text=f"{format_count(int(long.sum()), 'picture')} {_is_or_are(long.sum())} {LONG_ASPECT_RATIO:g} or more "
-            f"times as long as wide, or "
-            "as wide as long; most are not.",
-            rows=_masked_rows(stats, long),
-        )
-    sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
-    usual = int(counts.argmax())
-    odd = (heights != sizes[usual][0]) | (widths != sizes[usual][1])
-    if odd.any() and counts[usual] >= USUAL_SIZE_FRACTION * len(stats):
-        yield DataIssue(
-            code="odd-sizes",
-            severity="hint",
-            text=f"{format_count(int(odd.sum()), 'picture')} {_is_or_are(odd.sum())} not {sizes[usual][0]} x "
-            f"{sizes[usual][1]} "
-            "as the others.",
-            rows=_masked_rows(stats, odd),
-        )
-
-
-def _check_dtypes(stats: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(stats.depths, return_counts=True)
-    if len(names) < 2:
-        return
-    rare = stats.depths != names[counts.argmax()]
-    kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-    yield DataIssue(
-        code="mixed-depths",
-        severity="warning",
-        text=f"Pictures of different depth: {kinds}.",
-        advice="The 8-bit ones are taken as scaled already. Were all exported by the same way?",
-        rows=_masked_rows(stats, rare),
+    words = (
+        f"enlarged more than {MAX_ENLARGEMENT} times to the {spec.height} x {spec.width} pixels that the model reads."
     )
+    yield from _check_mask(stats, tiny, "much-enlarged", "hint", words)
+    long = np.maximum(heights, widths) >= LONG_ASPECT_RATIO * np.minimum(heights, widths)
+    if long.mean() < 0.5:
+        words = f"{LONG_ASPECT_RATIO:g} or more times as long as wide, or as wide as long; most are not."
+        yield from _check_mask(stats, long, "odd-shapes", "warning", words)
+    sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
+    if counts.max() >= USUAL_SIZE_FRACTION * len(stats):
+        height, width = sizes[counts.argmax()]
+        odd = (heights != height) | (widths != width)
+        yield from _check_mask(stats, odd, "odd-sizes", "hint", f"not {height} x {width} as the others.")
 
 
-def _has_narrow_range(stats: ImageStatsTable) -> bool:
-    """Report a dataset that uses little of the value range: the range is wrong, or decided by a few outliers."""
-    shows = stats.stds > 0
-    return bool(shows.any() and np.median(stats.stds[shows]) < NARROW_STD * 255)
+DEPTH_ADVICE = "The 8-bit ones are taken as scaled already. Were all exported by the same way?"
 
 
-def _check_narrow_range(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[DataIssue]:
-    spread = float(np.median(stats.stds[stats.stds > 0])) / 255
-    yield DataIssue(
+def _check_mixed(
+    stats: ImageStatsTable, values: Shaped[np.ndarray, " n"], code: str, severity: Severity, noun: str, advice: str = ""
+) -> Iterator[DataIssue]:
+    """Report images whose value is not the most frequent one."""
+    names, counts = np.unique(values, return_counts=True)
+    if len(names) > 1:
+        kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
+        rare = stats.rows[values != names[counts.argmax()]]
+        text = f"Pictures of different {noun}: {kinds}."
+        yield DataIssue(code=code, severity=severity, text=text, advice=advice, rows=tuple(rare.tolist()))
+
+
+def _narrow_range_issue(spread: float, spec: ImageSpec) -> DataIssue:
+    return DataIssue(
         code="narrow-range",
         severity="warning",
         text=f"Most pictures use little of the range {spec.low:g} to {spec.high:g}: they vary by {spread:.1%} of it.",
@@ -194,24 +154,13 @@ def _check_grey_images(stats: ImageStatsTable, spec: ImageSpec) -> Iterator[Data
             advice="--channels 1 reads one channel of them.",
         )
     elif grey.sum() < colour.sum():
+        count = int(grey.sum())
         yield DataIssue(
             code="grey-in-colour",
             severity="hint",
-            text=f"{format_count(int(grey.sum()), 'picture')} of {int(colour.sum()):,} in colour "
-            f"{_is_or_are(grey.sum())} grey.",
-            rows=_masked_rows(stats, grey),
-        )
-
-
-def _check_formats(stats: ImageStatsTable) -> Iterator[DataIssue]:
-    names, counts = np.unique(stats.kinds, return_counts=True)
-    if len(names) > 1:
-        kinds = join_counts(dict(zip(names.tolist(), counts.tolist(), strict=True)))
-        yield DataIssue(
-            code="mixed-formats",
-            severity="hint",
-            text=f"Pictures of different formats: {kinds}.",
-            rows=_masked_rows(stats, stats.kinds != names[counts.argmax()]),
+            text=f"{format_count(count, 'picture')} of {int(colour.sum()):,} in colour {'is' if count == 1 else 'are'} "
+            "grey.",
+            rows=tuple(stats.rows[grey].tolist()),
         )
 
 
@@ -227,7 +176,3 @@ def _check_remarks(stats: ImageStatsTable) -> Iterator[DataIssue]:
 
 DAMAGE_REMARKS = (END_MISSING, DAMAGE_OUTSIDE_PIXELS, DAMAGE_IN_PIXELS)
 """Remarks of the decoder that mean a file lost data."""
-
-
-def _is_or_are(count: int | np.integer) -> str:
-    return "is" if count == 1 else "are"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int32, Int64, Shaped, UInt8, UInt64
@@ -73,7 +73,7 @@ ProgressWrapper = Callable[[Iterator[ImageStats | str], int], Iterator[ImageStat
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageStatsTable:
-    """Statistics of many images as columns, ordered by row; unreadable images are in `bad` instead."""
+    """Statistics of many images as columns, ordered by row; unreadable images are in `bad_images` instead."""
 
     rows: Int64[np.ndarray, " n"]
     """Their rows in the source."""
@@ -100,6 +100,10 @@ class ImageStatsTable:
         return len(self.rows)
 
 
+COLUMNS = [field.name for field in fields(ImageStatsTable) if field.name not in ("remarks", "bad_images")]
+"""Fields of `ImageStatsTable` that are arrays."""
+
+
 def measure_images(
     source: Source,
     rows: NDArray[np.int64],
@@ -121,9 +125,14 @@ def measure_images(
     if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
         return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
     work = ((source.images[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
-    stats = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
+    work_in_time = takewhile(lambda _: until is None or time.monotonic() <= until, work)
+    stats = map_in_order(lambda task: measure_image(task[0], spec, task[1]), work_in_time)
     stats = progress(stats, len(rows)) if progress else stats
-    return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), stats, strict=False))])
+    measured = zip(rows.tolist(), stats, strict=False)
+    parts = []
+    while chunk := list(islice(measured, CHUNK)):
+        parts.append(_stack_stats(chunk))
+    return _concat_stats(parts)
 
 
 def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) -> ImageStats | str:
@@ -132,10 +141,14 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         stored = read_image(image, spec)
         pixels = convert_image(stored, spec)
     except DataError as error:
-        return str(error).removeprefix(f"{_image_name(image)}: ")
+        if isinstance(image, np.ndarray):
+            return str(error)
+        return str(error).removeprefix(f"{image if isinstance(image, Path) else image.name}: ")
     values = stored.values
     grey = _to_grey_image(pixels)
-    mean, deviation, dark, bright = _grey_level_stats(grey)
+    levels = np.arange(256)
+    fractions = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
+    mean = float(fractions @ levels)
     return ImageStats(
         height=values.shape[0],
         width=values.shape[1],
@@ -146,9 +159,9 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
         is_grey=_is_grey(values),
         digest=hash_image(stored),
         mean=mean,
-        std=deviation,
-        dark=dark,
-        bright=bright,
+        std=math.sqrt(max(0.0, float(fractions @ (levels - mean) ** 2))),
+        dark=float(fractions[: BLACK_LEVEL + 1].sum()),
+        bright=float(fractions[WHITE_LEVEL:].sum()),
         sketch=_make_sketch(grey) if with_sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
     )
 
@@ -156,28 +169,11 @@ def measure_image(image: ImageInput, spec: ImageSpec, with_sketch: bool = True) 
 def hash_image(stored: DecodedImage) -> int:
     """64-bit hash of dtype, shape, values and opacity; full opacity counts as none, and grey as one channel."""
     values = stored.values[..., 0] if stored.values.ndim == 3 and _is_grey(stored.values) else stored.values
-    found = hashlib.blake2b(f"{values.dtype.name} {values.shape}".encode(), digest_size=8)
-    found.update(_as_bytes(values).data)
+    digest = hashlib.blake2b(f"{values.dtype.name} {values.shape}".encode(), digest_size=8)
+    digest.update(_as_bytes(values).data)
     if stored.alpha is not None and (stored.alpha != np.iinfo(stored.alpha.dtype).max).any():
-        found.update(_as_bytes(stored.alpha).data)
-    return int.from_bytes(found.digest(), "little")
-
-
-def _measure_task(task: tuple[ImageInput, bool], spec: ImageSpec) -> ImageStats | str:
-    return measure_image(task[0], spec, task[1])
-
-
-def _iter_until(work: Iterable[tuple[ImageInput, bool]], until: float | None) -> Iterator[tuple[ImageInput, bool]]:
-    for piece in work:
-        if until is not None and time.monotonic() > until:
-            return
-        yield piece
-
-
-def _image_name(image: ImageInput) -> str:
-    if isinstance(image, np.ndarray):
-        return ""
-    return str(image) if isinstance(image, Path) else image.name
+        digest.update(_as_bytes(stored.alpha).data)
+    return int.from_bytes(digest.digest(), "little")
 
 
 def _is_grey(values: np.ndarray) -> bool:
@@ -203,18 +199,8 @@ def _to_grey_image(pixels: UInt8[np.ndarray, "H W C"]) -> Image.Image:
     return Image.fromarray(pixels.mean(axis=2).astype(np.uint8))
 
 
-def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
-    """Mean, standard deviation, fraction of black and of white, from the histogram of 256 grey levels."""
-    shares = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
-    levels = np.arange(256)
-    mean = float(shares @ levels)
-    deviation = math.sqrt(max(0.0, float(shares @ (levels - mean) ** 2)))
-    return mean, deviation, float(shares[: BLACK_LEVEL + 1].sum()), float(shares[WHITE_LEVEL:].sum())
-
-
 def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
-    """Resize to a square with an antialiasing filter, so that copies of another size match, and stretch the contrast,
-    so that pale images keep their detail."""
+    """Resize to a square, so that copies of another size match, and stretch the contrast of pale images."""
     levels = np.asarray(grey.convert("F").resize((SKETCH_SIDE, SKETCH_SIDE), Image.Resampling.LANCZOS))
     low, high = float(levels.min()), float(levels.max())
     return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
@@ -275,12 +261,6 @@ def _to_luma(block: UInt8[np.ndarray, "b ..."]) -> UInt8[np.ndarray, "b H W"]:
     return block[..., 0] if block.shape[-1] == 1 else block.mean(axis=-1).astype(np.uint8)
 
 
-def _iter_chunks(stats: Iterable[tuple[int, ImageStats | str]]) -> Iterator[list[tuple[int, ImageStats | str]]]:
-    stats = iter(stats)
-    while chunk := list(islice(stats, CHUNK)):
-        yield chunk
-
-
 def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTable:
     """Collect single statistics into columns."""
     good = [(row, each) for row, each in chunk if isinstance(each, ImageStats)]
@@ -313,27 +293,17 @@ def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTab
 def _concat_stats(parts: list[ImageStatsTable]) -> ImageStatsTable:
     """Concatenate parts, ordered by row."""
     parts = parts or [_stack_stats([])]
-    order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
-    drawn = np.argsort(np.concatenate([part.sketch_rows for part in parts]), kind="stable")
+    columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS}
+    order = np.argsort(columns["rows"], kind="stable")
+    sketch_order = np.argsort(columns["sketch_rows"], kind="stable")
+    for name in COLUMNS:
+        columns[name] = columns[name][sketch_order if name in ("sketch_rows", "sketches") else order]
     remarks: dict[str, list[int]] = {}
     for part in parts:
         for remark, rows in part.remarks.items():
             remarks.setdefault(remark, []).extend(rows)
     return ImageStatsTable(
-        rows=np.concatenate([part.rows for part in parts])[order],
-        heights=np.concatenate([part.heights for part in parts])[order],
-        widths=np.concatenate([part.widths for part in parts])[order],
-        channels=np.concatenate([part.channels for part in parts])[order],
-        depths=np.concatenate([part.depths for part in parts])[order],
-        kinds=np.concatenate([part.kinds for part in parts])[order],
-        is_grey=np.concatenate([part.is_grey for part in parts])[order],
-        digests=np.concatenate([part.digests for part in parts])[order],
-        means=np.concatenate([part.means for part in parts])[order],
-        stds=np.concatenate([part.stds for part in parts])[order],
-        dark=np.concatenate([part.dark for part in parts])[order],
-        bright=np.concatenate([part.bright for part in parts])[order],
-        sketch_rows=np.concatenate([part.sketch_rows for part in parts])[drawn],
-        sketches=np.concatenate([part.sketches for part in parts])[drawn],
+        **columns,
         remarks={remark: sorted(rows) for remark, rows in sorted(remarks.items())},
         bad_images=sorted(each for part in parts for each in part.bad_images),
     )

@@ -9,6 +9,7 @@ benchmarks/near_duplicates.py.
 from __future__ import annotations
 
 import time
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -74,12 +75,12 @@ def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | No
     pairs = find_candidate_pairs(sketches)
     if not len(pairs):
         return DuplicatePairs(pairs, np.zeros(0, np.float32))
-    own = fit_sketch_whitening(sketches)
+    whiten = fit_sketch_whitening(sketches)
     parts = []
     for start in range(0, len(pairs), PAIRS_PER_CHUNK):
         if until is not None and start and time.monotonic() > until:
             break
-        parts.append(compare_pairs(sketches, pairs[start : start + PAIRS_PER_CHUNK], own))
+        parts.append(compare_pairs(sketches, pairs[start : start + PAIRS_PER_CHUNK], whiten))
     alike, whole = (np.concatenate(part) for part in zip(*parts, strict=True))
     seen = pairs[: len(alike)]
     copies = (whole >= MIN_CORRELATION) & classify_pairs(seen, alike, len(sketches))
@@ -105,34 +106,30 @@ def find_candidate_pairs(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarr
         return np.zeros((0, 2), np.int64)
     described = compute_descriptors(sketches)
     n = len(described)
-    found, cosines_found = [], []
+    limit = 2 * MAX_PAIRS_PER_TILE  # each pair comes twice where a tile lies on the diagonal
+    candidates, cosines = [], []
     for top in range(0, n, TILE[0]):
         rows = described[top : top + TILE[0]]
         for left in range(top - top % TILE[1], n, TILE[1]):
-            cosines = rows @ described[left : left + TILE[1]].T
-            places = np.flatnonzero(cosines.ravel() >= MIN_CANDIDATE_COSINE)
-            if len(places) > 2 * MAX_PAIRS_PER_TILE:
-                places = places[
-                    np.argpartition(-cosines.ravel()[places], 2 * MAX_PAIRS_PER_TILE)[: 2 * MAX_PAIRS_PER_TILE]
-                ]
-            first, second = np.divmod(places, cosines.shape[1])
+            block = rows @ described[left : left + TILE[1]].T
+            places = np.flatnonzero(block.ravel() >= MIN_CANDIDATE_COSINE)
+            if len(places) > limit:
+                places = places[np.argpartition(-block.ravel()[places], limit)[:limit]]
+            first, second = np.divmod(places, block.shape[1])
             pairs = np.stack([first + top, second + left], axis=1)
             once = pairs[:, 0] < pairs[:, 1]
-            found.append(pairs[once])
-            cosines_found.append(cosines.ravel()[places[once]])
-    return np.concatenate(found)[np.argsort(-np.concatenate(cosines_found), kind="stable")]
+            candidates.append(pairs[once])
+            cosines.append(block.ravel()[places[once]])
+    return np.concatenate(candidates)[np.argsort(-np.concatenate(cosines), kind="stable")]
 
 
 def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndarray, "n 63"]:
     """Low frequencies of each image (its cosine transform), whitened over the set."""
     basis = _cosine_basis(DCT_FREQUENCIES, sketches.shape[1])
     blocks = np.array_split(sketches, len(sketches) // TILE[1] + 1)
-    waves = [
-        (basis @ standardize(_blur_sketches(block)) @ basis.T).reshape(-1, DCT_FREQUENCIES * DCT_FREQUENCIES)[:, 1:]
-        for block in blocks
-    ]
-    rows = np.concatenate(waves)
-    expected = natural_image_spectrum(*np.divmod(np.arange(1, DCT_FREQUENCIES * DCT_FREQUENCIES), DCT_FREQUENCIES))
+    waves = np.concatenate([basis @ standardize(_blur_sketches(block)) @ basis.T for block in blocks])
+    rows = waves.reshape(len(waves), -1)[:, 1:]
+    expected = natural_image_spectrum(*np.divmod(np.arange(1, DCT_FREQUENCIES**2), DCT_FREQUENCIES))
     return fit_whitening(rows, np.diag(expected), prior_strength=rows.shape[1], noise_floor=1e-3)(rows)
 
 
@@ -154,27 +151,27 @@ def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTrans
 def compare_pairs(
     sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
-    """Correlations of the whitened and of the plain images of each pair, after alignment; pairs with a low similarity
-    before the fine alignment keep that one."""
+    """Correlations of the whitened and of the plain images of each pair, after alignment.
+
+    Pairs with a low similarity before the fine alignment are not aligned further.
+    """
     first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
     moves = choose_initial_transforms(first, second)
     alike, whole = _correlate_pairs(first, second, moves, whiten)
     worth = np.flatnonzero(alike >= MIN_ROUGH_SIMILARITY)
     if len(worth):
         first, second = first[worth], second[worth]
-        alike[worth], whole[worth] = _correlate_pairs(
-            first, second, refine_transforms(first, second, moves[worth]), whiten
-        )
+        moves = refine_transforms(first, second, moves[worth])
+        alike[worth], whole[worth] = _correlate_pairs(first, second, moves, whiten)
     return alike, whole
 
 
 def _correlate_pairs(
-    first: BlurredSketches, second: BlurredSketches, moves: Float32[np.ndarray, "n 4"], own: WhiteningTransform
+    first: BlurredSketches, second: BlurredSketches, moves: Float32[np.ndarray, "n 4"], whiten: WhiteningTransform
 ) -> tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, " n"]]:
-    target, found = (
-        crop_and_standardize(each).reshape(len(first), -1) for each in (first, warp_sketches(second, moves))
-    )
-    return (own(target) * own(found)).sum(1), (target * found).mean(1)
+    target = crop_and_standardize(first).reshape(len(first), -1)
+    moved = crop_and_standardize(warp_sketches(second, moves)).reshape(len(first), -1)
+    return (whiten(target) * whiten(moved)).sum(1), (target * moved).mean(1)
 
 
 def _blur_sketches(sketches: UInt8[np.ndarray, "n S S"]) -> BlurredSketches:
@@ -202,12 +199,7 @@ INITIAL_TRANSFORMS = (
     (0.0, 0.0, 0.0, 0.0),
     (0.0, 0.04, 0.0, 0.04),
     (0.0, -0.04, 0.0, -0.04),
-    *(
-        (down * 0.02, more * 0.02, across * 0.02, more * 0.02)
-        for down in (1, -1)
-        for across in (1, -1)
-        for more in (1, -1)
-    ),
+    *((0.02 * down, 0.02 * more, 0.02 * across, 0.02 * more) for down, across, more in product((1, -1), repeat=3)),
 )
 """Initial guesses, of which the best is used: unchanged, or 2 % less or more at each end, or at two adjacent ones."""
 INITIAL_DAMPING = 0.01
@@ -344,9 +336,8 @@ def fit_whitening(
     centred = few - mean
     own = centred.T @ centred / len(few)
     level = max(float(np.trace(own)), 1e-12)
-    mixed: NDArray[np.float64] = share * own + (1 - share) * prior_covariance * (
-        level / float(np.trace(prior_covariance))
-    )
+    prior_scale = level / float(np.trace(prior_covariance))
+    mixed: NDArray[np.float64] = share * own + (1 - share) * prior_covariance * prior_scale
     variances, directions = np.linalg.eigh(mixed)
     scales = 1 / np.sqrt(np.maximum(variances, 0) + noise_floor * level / len(variances))
     return WhiteningTransform(mean.astype(np.float32), ((directions * scales) @ directions.T).astype(np.float32))

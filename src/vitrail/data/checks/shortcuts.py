@@ -1,8 +1,8 @@
-"""Shortcuts: whatever tells the label without looking at the image, such as its size, format, name or origin.
+"""Check for shortcuts (Geirhos et al. 2020): features such as size, format, name or origin that predict the label.
 
-A model is graded on the same data and gets full marks for such a shortcut; elsewhere it fails. Each feature of the
-images and each further column of the source is tried alone: does it single out one class, or tell the label much
-more often than the largest class does?
+A model that uses a shortcut scores well on the same data and fails elsewhere. Each feature of the images and each
+further column of the source is tested alone: does it identify one class, or predict the label much better than the
+majority class does?
 """
 
 from __future__ import annotations
@@ -22,85 +22,89 @@ from .findings import DataIssue
 from .image_stats import ImageStatsTable
 
 MIN_CLASS_IMAGES = 10
-"""Images of a class, and of all others, from which its shortcut is believed."""
+"""Least number of images of a class, and of all others, for a shortcut to be reported."""
 MIN_OVERLAP = 0.98
-"""Fraction of a class that has a value, and fraction of the value's images that are of the class, for a shortcut."""
+"""Least recall (fraction of a class with a value) and precision (fraction of the value's images in the class)."""
 MIN_ERROR_REDUCTION = 0.5
-"""Fraction of the mistakes of always saying the largest class that a feature must avoid."""
+"""Fraction of the errors of the majority-class baseline that a feature must avoid."""
 MIN_EXPLAINED_VARIANCE = 0.5
 """Fraction of the variance of a number that a feature must explain."""
 MIN_VALUE_COUNT = 5
 """Values with fewer images count as one value."""
 RARE_VALUES = "one of the rare values"
 MAX_DISTINCT_VALUES = 50
-"""More values than this, if they are numbers, are parted into ten ranges."""
+"""Number of values from which numbers are binned into ten ranges."""
 
 Codes = NDArray[np.int64]
 
 
-def find_shortcuts(source: Source, looks: ImageStatsTable, strata: str = "") -> list[DataIssue]:
-    """A sentence for each class that one feature singles out, and for each feature that tells the label.
+def find_shortcuts(source: Source, stats: ImageStatsTable, strata: str = "") -> list[DataIssue]:
+    """Report each class that one feature identifies, and each feature that predicts the label.
 
     Args:
-        strata: a column that is no feature of the images.
+        strata: a column to leave out, because the splits are stratified by it.
     """
-    if len(looks) < 2 * MIN_CLASS_IMAGES:
+    if len(stats) < 2 * MIN_CLASS_IMAGES:
         return []
-    features = [(name, values) for name, values in _iter_features(source, looks, strata) if len(set(values)) > 1]
+    features = []
+    for name, values in _iter_features(source, stats, strata):
+        if len(set(values)) > 1:
+            features.append((name, *_encode_values(values)))
     if source.task == "number":
-        return [found for name, values in features for found in _check_explained_variance(source, looks, name, values)]
-    coded = [(name, *_encode_values(values)) for name, values in features]
-    return [found for answer in _iter_targets(source, looks.rows) for found in _check_target(answer, coded)]
+        rows = stats.rows
+        return [issue for name, codes, _ in features for issue in _check_explained_variance(source, rows, name, codes)]
+    return [issue for target in _iter_targets(source, stats.rows) for issue in _check_target(target, features)]
 
 
 class ShortcutTarget(NamedTuple):
-    """What is to be told of an image: its class, or whether it has one label."""
+    """The target to predict: the class, or the presence of one label."""
 
     label: str
     is_known: NDArray[np.bool_]
     class_indices: Codes
     descriptions: tuple[str, ...]
-    """Words for the images of each number: of class 'cat'."""
+    """Description of the images of each class index: of class 'cat'."""
 
 
 def _check_target(target: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
-    """Each class is told by the first feature that singles it out; other features are told if they tell much."""
-    told: set[int] = set()
+    """Report each class with the first feature that identifies it; without any, features that predict the target."""
+    reported: set[int] = set()
     known = target.is_known
     if known.sum() < 2 * MIN_CLASS_IMAGES:
         return
+    classes = len(target.descriptions)
     for feature, codes, names in features:
-        table = _contingency_table(codes[known], target.class_indices[known], len(names), len(target.descriptions))
-        singled = dict(_find_class_shortcuts(feature, names, target.descriptions, table))
-        yield from (_shortcut_issue(text) for number, text in singled.items() if number not in told)
-        told |= set(singled)
-        if not told:
+        table_indices = codes[known] * classes + target.class_indices[known]
+        table = np.bincount(table_indices, minlength=len(names) * classes).reshape(-1, classes)  # counts of images
+        for number, text in _find_class_shortcuts(feature, names, target.descriptions, table):
+            if number not in reported:
+                yield _shortcut_issue(text)
+            reported.add(number)
+        if not reported:
             yield from _check_predictive_feature(feature, target.label, table)
 
 
-def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """Name and one value per look: what is known of an image without looking at what it shows."""
-    sizes = [f"{height} x {width}" for height, width in zip(looks.heights.tolist(), looks.widths.tolist(), strict=True)]
-    kinds = looks.kinds.tolist()
+def _iter_features(source: Source, stats: ImageStatsTable, strata: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Iterate over features, as names with one value per image, that do not depend on the image's content."""
+    sizes = [f"{height} x {width}" for height, width in zip(stats.heights.tolist(), stats.widths.tolist(), strict=True)]
+    kinds = stats.kinds.tolist()
     yield "size and format", [f"{size} {kind}" for size, kind in zip(sizes, kinds, strict=True)]
     if len(set(sizes)) > MAX_DISTINCT_VALUES:
-        areas = [str(area) for area in (looks.heights.astype(np.int64) * looks.widths).tolist()]
-        yield "size", areas
+        yield "size", [str(area) for area in (stats.heights.astype(np.int64) * stats.widths).tolist()]
     else:
         yield "size", sizes
     yield "format", kinds
-    yield "depth", looks.depths.tolist()
-    yield "colour", ["grey" if grey else "in colour" for grey in looks.is_grey.tolist()]
+    yield "depth", stats.depths.tolist()
+    yield "colour", ["grey" if grey else "in colour" for grey in stats.is_grey.tolist()]
     if not isinstance(source.images, np.ndarray):
-        yield from _name_features([source.ids[row] for row in looks.rows.tolist()], source.classes)
+        yield from _name_features([source.ids[row] for row in stats.rows.tolist()], source.classes)
     for column, values in source.metadata.items():
         if column != strata:
-            yield f"column {column!r}", [values[row] for row in looks.rows.tolist()]
+            yield f"column {column!r}", [values[row] for row in stats.rows.tolist()]
 
 
 def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """The first and the last word of a file's name, without digits, and its folder; a name that holds the class is
-    how people name files and tells nothing about the images."""
+    """First and last word of the file names, and folders; skipped if they hold a class name, as names often do."""
     plain = [letters for name in classes if (letters := _normalize_name(name))]
     paths = [PurePosixPath(name) for name in ids]
     words = [[word for word in re.split(r"[\W_]+|(?<=[a-zA-Z])(?=\d)", path.stem) if word] or [""] for path in paths]
@@ -111,8 +115,8 @@ def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple
     }
     for part, values in parts.items():
         texts = ["" if value.isdigit() else value for value in values]
-        found = {_normalize_name(value) for value in texts}
-        if not any(name in value or (len(value) > 2 and value in name) for value in found if value for name in plain):
+        used = {_normalize_name(value) for value in texts} - {""}
+        if not any(name in value or (len(value) > 2 and value in name) for value in used for name in plain):
             yield part, texts
 
 
@@ -134,7 +138,7 @@ def _iter_targets(source: Source, rows: NDArray[np.int64]) -> Iterator[ShortcutT
 
 
 def _encode_values(values: Sequence[str]) -> tuple[Codes, list[str]]:
-    """Values as numbers, and the values; many numbers as ten ranges, rare values as one."""
+    """Encode values as integer codes; many numbers become ten ranges, rare values become one."""
     texts = np.array(values, dtype=np.str_)
     names, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
     if len(names) > MAX_DISTINCT_VALUES and (numbers := _parse_numbers(texts)) is not None:
@@ -156,50 +160,36 @@ def _parse_numbers(texts: Shaped[np.ndarray, " n"]) -> NDArray[np.float64] | Non
     return numbers if np.isfinite(numbers).all() else None
 
 
-def _contingency_table(codes: Codes, numbers: Codes, values: int, classes: int) -> NDArray[np.int64]:
-    """[values, classes] How many images have the value and the class."""
-    return np.bincount(codes * classes + numbers, minlength=values * classes).reshape(values, classes)
-
-
 def _find_class_shortcuts(
     feature: str, names: list[str], subjects: tuple[str, ...], table: NDArray[np.int64]
 ) -> Iterator[tuple[int, str]]:
-    """Sentences on classes whose images nearly all have a value that hardly any other has."""
+    """Sentences on classes whose images nearly all have a value that hardly any other image has."""
     for number, subject in enumerate(subjects):
         mine = int(table[:, number].sum())
         if mine < MIN_CLASS_IMAGES or table.sum() - mine < MIN_CLASS_IMAGES or len(table) < 2:
             continue
         value = int(table[1:, number].argmax()) + 1  # 0 is all rare values together
         both, others = int(table[value, number]), int(table[value].sum() - table[value, number])
-        if both >= MIN_OVERLAP * mine and both >= MIN_OVERLAP * (both + others):
-            yield number, _class_sentence(subject, _value_phrase(feature, names[value]), mine, both, others)
-
-
-def _class_sentence(subject: str, value: str, mine: int, both: int, others: int) -> str:
-    if both == mine and not others:
-        return f"All {mine:,} pictures {subject} are {value}, no other is."
-    return (
-        f"{both:,} of {mine:,} pictures {subject} are {value}, and only {format_count(others, 'picture')} of all "
-        f"others."
-    )
-
-
-def _value_phrase(feature: str, value: str) -> str:
-    if feature in ("size and format", "size", "format", "depth", "colour"):
-        return value
-    return f"{value!r} by their {feature}"
+        if both < MIN_OVERLAP * mine or both < MIN_OVERLAP * (both + others):
+            continue
+        plain = feature in ("size and format", "size", "format", "depth", "colour")
+        phrase = names[value] if plain else f"{names[value]!r} by their {feature}"
+        if both == mine and not others:
+            yield number, f"All {mine:,} pictures {subject} are {phrase}, no other is."
+        else:
+            rest = format_count(others, "picture")
+            yield number, f"{both:,} of {mine:,} pictures {subject} are {phrase}, and only {rest} of all others."
 
 
 def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:
-    """A feature whose values, each taken for its most frequent class, avoid most mistakes; an image does not vote on
-    itself, so that many rare values prove nothing."""
+    """Report a feature whose values, each predicting its most frequent class, avoid most errors."""
     n = int(table.sum())
-    blind = int(table.sum(0).max()) / n
-    right = float(np.maximum(table.max(1) - 1, 0).sum()) / n
-    if n - blind * n >= MIN_CLASS_IMAGES and right - blind >= MIN_ERROR_REDUCTION * (1 - blind):
+    majority = int(table.sum(0).max()) / n
+    right = float(np.maximum(table.max(1) - 1, 0).sum()) / n  # - 1: leave-one-out, so that rare values do not count
+    if n - majority * n >= MIN_CLASS_IMAGES and right - majority >= MIN_ERROR_REDUCTION * (1 - majority):
         yield _shortcut_issue(
             f"The {feature} alone tells {label} of {right:.0%} of the pictures; always saying the most frequent answer "
-            f"is right for {blind:.0%}."
+            f"is right for {majority:.0%}."
         )
 
 
@@ -214,12 +204,11 @@ def _shortcut_issue(text: str) -> DataIssue:
 
 
 def _check_explained_variance(
-    source: Source, looks: ImageStatsTable, feature: str, values: Sequence[str]
+    source: Source, rows: NDArray[np.int64], feature: str, codes: Codes
 ) -> Iterator[DataIssue]:
-    """A feature that explains most of a number's variance."""
-    codes, _ = _encode_values(values)
+    """Report a feature that explains most of a number's variance."""
     for column, name in enumerate(source.classes):
-        numbers = source.targets[looks.rows, column].astype(np.float64)
+        numbers = source.targets[rows, column].astype(np.float64)
         known = ~np.isnan(numbers)
         n = int(known.sum())
         if n < 2 * MIN_CLASS_IMAGES or not numbers[known].std():

@@ -66,13 +66,13 @@ def check_image_size(height: int, width: int, max_pixels: int) -> None:
 def choose_page(count: int, page: int, noun: str) -> int:
     """Index of the page to read, from 0; `page` counts from 1, and 0 means that the file must have a single page."""
     if page > count or (page == 0 and count > 1):
-        asked = f", not the {page:,} that --image.page asks for" if page else ""
-        raise DataError(f"holds {count:,} {noun}{asked}; choose one with --image.page N (1 to {count:,}).")
+        requested = f", not the {page:,} that --image.page asks for" if page else ""
+        raise DataError(f"holds {count:,} {noun}{requested}; choose one with --image.page N (1 to {count:,}).")
     return max(0, page - 1)
 
 
 def check_first_page(kind: str, page: int) -> None:
-    """Refuse a page beyond the first of a file of which only the first frame is ever read."""
+    """Refuse a page beyond the first of a format whose first frame alone is read."""
     if page > 1:
         raise DataError(
             f"of {kind} files only the first frame is read, not the {page:,} that --image.page asks for; save that "
@@ -162,7 +162,7 @@ def has_image_extension(text: object) -> bool:
 
 # fmt: off
 SIGNATURES: dict[str, Callable[[bytes], bool]] = {
-    "DICOM": lambda data: data[128:132] == b"DICM",  # first: whatever its 128 free bytes begin with
+    "DICOM": lambda data: data[128:132] == b"DICM",  # first, because its 128 free bytes may look like another format
     "JPEG": lambda data: data.startswith(b"\xff\xd8\xff"),
     "PNG":  lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
     "WebP": lambda data: data.startswith(b"RIFF") and data[8:12] == b"WEBP",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from ...spec import ImageSpec
 from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, truncated_error
 from .jpeg import read_jpeg_header
 
-__all__ = ["WHITE", "has_window", "parse_dicom"]
 DICOM = "DICOM"
 INSTALL = "pip install 'vitrail[medical]'"
 DEFLATED_SYNTAX = b"1.2.840.10008.1.2.1.99"
@@ -63,7 +62,8 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     and YBR become RGB [H, W, 3].
 
     Raises:
-        DataError: no pixels, several frames, no window where one is asked for, a decoder that is not installed.
+        DataError: no pixels or only padding, several frames, no window where one is required, an undefined white, a
+            decoder that is not installed.
     """
     dataset = _read_dataset(data)
     if not any(name in dataset for name in PIXEL_ELEMENTS):
@@ -76,7 +76,10 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     _check_pixels(dataset, spec.max_pixels)
     values = _decode_frame(dataset, frame)
     if str(dataset.PhotometricInterpretation) == "PALETTE COLOR":
-        return DecodedImage(_apply_palette(values, dataset))
+        from pydicom.pixels.processing import apply_color_lut
+
+        colours = np.asarray(apply_color_lut(values, dataset))
+        return DecodedImage((colours >> 8 if colours.dtype.itemsize == 2 else colours).astype(np.uint8))
     if values.ndim == 3:
         return DecodedImage(values)
     return DecodedImage(apply_dicom_values(values, dataset, frame, spec.window == "file"))
@@ -100,8 +103,11 @@ def has_window(data: bytes, page: int = 0) -> bool:
     except Exception:  # an unparsable file has no window; `parse_dicom` raises the error
         return False
     try:
-        colours = str(dataset.get("PhotometricInterpretation", ""))
-        return not colours.startswith("MONOCHROME") or frame_has_window(dataset, max(0, page - 1))
+        if not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME"):
+            return True
+        frame = max(0, page - 1)
+        group = _functional_group(dataset, frame, "FrameVOILUTSequence")
+        return bool(group.get("VOILUTSequence")) or _read_window(dataset, frame) is not None
     except Exception:  # pydicom parses elements lazily, so errors may appear only here
         return False
 
@@ -166,61 +172,33 @@ def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
-    from pydicom.pixels.processing import apply_color_lut
-
-    colours = np.asarray(apply_color_lut(values, dataset))
-    return (colours >> 8).astype(np.uint8) if colours.dtype.itemsize == 2 else colours.astype(np.uint8)
-
-
 # -- Grey values: rescale, window and padding of one frame. Enhanced multi-frame files give these per frame, in
 # functional groups; others give them once.
 
 WHITE = 65535
 MAX_SIGMOID_EXPONENT = 80.0  # beyond it float32 gives plain black or white
-PADDING_ELEMENTS = {
-    "u": "PixelPadding",
-    "i": "PixelPadding",
-    "f4": "FloatPixelPadding",
-    "f8": "DoubleFloatPixelPadding",
-}
-
-
-class DicomWindow(NamedTuple):
-    """A VOI window: centre, width, and the function LINEAR, LINEAR_EXACT or SIGMOID."""
-
-    centre: float
-    width: float
-    function: str
+PADDING_ELEMENTS = {"f4": "FloatPixelPadding", "f8": "DoubleFloatPixelPadding"}  # PixelPadding for integers
 
 
 def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: bool) -> np.ndarray:
-    """Convert one frame's stored values [H, W] to its units, black lowest; with a window to 0..65535.
-
-    Raises:
-        DataError: a window is required and missing, white is undefined, or there is nothing but padding.
-    """
+    """Convert one frame's stored values [H, W] to its units, black lowest; with a window to 0..65535."""
     inverted = str(dataset.PhotometricInterpretation) == "MONOCHROME1"
     padding = _padding_mask(values, dataset)
     if windowed:
         shown = _apply_window(_apply_rescale(values, dataset, frame), dataset, frame)
-        found = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
+        grey = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
     else:
-        found = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
-    return found if padding is None else _fill_padding(found, padding)
-
-
-def frame_has_window(dataset: Any, frame: int) -> bool:
-    """Whether a frame has a VOI table or a valid window."""
-    return bool(
-        _functional_group(dataset, frame, "FrameVOILUTSequence").get("VOILUTSequence") or _read_window(dataset, frame)
-    )
+        grey = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
+    if padding is None:
+        return grey
+    if padding.all():
+        raise DataError("is a DICOM film of nothing but padding; leave it out.")
+    return np.where(padding, grey[~padding].min(), grey)
 
 
 def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
     """Mask of padding pixels: one stored value, or the range up to its limit (DICOM PS3.3, C.7.5.1.1.2)."""
-    kind = values.dtype.kind
-    name = PADDING_ELEMENTS[kind if kind in "ui" else values.dtype.str[1:]]
+    name = PADDING_ELEMENTS.get(values.dtype.str[1:], "PixelPadding")
     first, last = (_wrap_to_dtype(dataset.get(name + end), values.dtype) for end in ("Value", "RangeLimit"))
     if first is None:
         return None
@@ -236,20 +214,14 @@ def _wrap_to_dtype(value: Any, dtype: np.dtype[Any]) -> float | None:
     if dtype.kind == "f":
         return float(dtype.type(value))
     info = np.iinfo(dtype)
-    ways = (int(value), int(value) - 2**16, int(value) + 2**16)
-    return next((way for way in ways if info.min <= way <= info.max), None)
-
-
-def _fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
-    if padding.all():
-        raise DataError("is a DICOM film of nothing but padding; leave it out.")
-    return np.where(padding, values[~padding].min(), values)
+    candidates = (int(value), int(value) - 2**16, int(value) + 2**16)
+    return next((each for each in candidates if info.min <= each <= info.max), None)
 
 
 def _invert_stored(values: np.ndarray, dataset: Any) -> np.ndarray:
     """Invert MONOCHROME1 within the stored bits, so that white is the largest value; its own inverse."""
     if values.dtype.kind == "f":
-        raise DataError("is a MONOCHROME1 film of floats, whose white nobody knows; save it as MONOCHROME2.")
+        raise DataError("is a MONOCHROME1 film of floats, whose white is undefined; save it as MONOCHROME2.")
     top = -1 if int(dataset.PixelRepresentation) else 2 ** int(dataset.BitsStored) - 1
     return (top - values.astype(np.int64)).astype(values.dtype)
 
@@ -272,16 +244,14 @@ def _functional_group(dataset: Any, frame: int, group: str) -> Any:
     if 0 < len(frames) <= frame:
         raise damaged_error("DICOM", f"it describes {len(frames):,} frames and holds more")
     for item in (*frames[frame : frame + 1], *(dataset.get("SharedFunctionalGroupsSequence") or ())[:1]):
-        if found := item.get(group):
-            return found[0]
+        if items := item.get(group):
+            return items[0]
     return dataset
 
 
 def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
-    """Map values to uint16 by a lookup table; values outside the table get its first or last entry.
-
-    Done here because pydicom 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
-    """
+    """Map values to uint16 by a lookup table; values outside the table get its first or last entry."""
+    # Not pydicom's own, whose version 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
     entries, first, _ = (int(number) for number in item.LUTDescriptor)
     table = item.LUTData
     if isinstance(table, bytes):
@@ -306,27 +276,27 @@ def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
             "carries no window, which --image.window file asks of every film; take --image.window none, and say with "
             "--data.range what is black and white."
         )
+    centre, width, function = window
     exact = values.astype(np.float32)
-    if window.function == "SIGMOID":
-        steps = (-4 * (exact - window.centre) / window.width).clip(-MAX_SIGMOID_EXPONENT, MAX_SIGMOID_EXPONENT)
+    if function == "SIGMOID":
+        steps = (-4 * (exact - centre) / width).clip(-MAX_SIGMOID_EXPONENT, MAX_SIGMOID_EXPONENT)
         return 1 / (1 + np.exp(steps))
-    centre, width = window.centre, window.width
-    if window.function == "LINEAR":
+    if function == "LINEAR":
         centre, width = centre - 0.5, width - 1
     if width == 0:
         return (exact > centre).astype(np.float32)
     return ((exact - centre) / width + 0.5).clip(0, 1)
 
 
-def _read_window(dataset: Any, frame: int) -> DicomWindow | None:
-    """The first window that the standard allows: width at least 1, or above 0 where it is exact; else None."""
+def _read_window(dataset: Any, frame: int) -> tuple[float, float, str] | None:
+    """Centre, width and function (LINEAR, LINEAR_EXACT, SIGMOID) of the first window; None if it is invalid."""
     place = _functional_group(dataset, frame, "FrameVOILUTSequence")
     centre, width = _first_number(place.get("WindowCenter")), _first_number(place.get("WindowWidth"))
     function = str(place.get("VOILUTFunction") or "LINEAR")
     if centre is None or width is None or not (math.isfinite(centre) and math.isfinite(width)):
         return None
     narrow = width < 1 if function == "LINEAR" else width <= 0
-    return None if narrow else DicomWindow(centre, width, function)
+    return None if narrow else (centre, width, function)
 
 
 def _first_number(value: Any) -> float | None:

@@ -39,11 +39,9 @@ from .decoded_image import (
 JPEG = "JPEG"
 JPEG_COLOUR_SPACES = {1: "GRAY", 3: "RGB", 4: "CMYK"}
 END = b"\xff\xd9"
-TRUNCATED_MESSAGE = (
-    "premature end of data segment"  # the decoder's words for pixels that are missing before an end marker
-)
+TRUNCATED_MESSAGE = "premature end of data segment"  # libjpeg-turbo's, for pixels missing before an end marker
 SCAN = 0xDA
-MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}  # markers without a length
+MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
 MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
@@ -150,9 +148,9 @@ def _iter_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 def _count_scans(data: bytes, position: int) -> int:
     """Number of scans of a progressive file; each costs a pass over the pixels."""
     count = 0
-    while (found := MARKER.search(data, position)) and found[0] != END and count <= MAX_SCANS:
-        count += found[0][1] == SCAN
-        position = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+    while (marker := MARKER.search(data, position)) and marker[0] != END and count <= MAX_SCANS:
+        count += marker[0][1] == SCAN
+        position = marker.end() + int.from_bytes(data[marker.end() : marker.end() + 2], "big")
     return count
 
 
@@ -181,7 +179,6 @@ def _decode_pixels(data: bytes, header: JpegHeader) -> tuple[np.ndarray, tuple[s
 
 REDUCTIONS = (8, 4, 2)
 """Divisors of the sides; libjpeg's other fractions take longer than a full decode."""
-REDUCED_COLOUR_SPACES = {1: "GRAY", 3: "RGB"}
 FIRST_SIDEWAYS_ORIENTATION = 5  # from this EXIF orientation on, height and width are swapped
 
 
@@ -204,20 +201,19 @@ class ReducibleJpeg:
         Raises:
             ValueError: libjpeg reports damage; the full decoder decides whether the image can be used.
         """
-        sides = (
-            (self.width, self.height) if self.orientation >= FIRST_SIDEWAYS_ORIENTATION else (self.height, self.width)
-        )
-        reduced = tuple(-(-side // reduction) for side in sides)
-        least = reduced if reduction > 1 else (0, 0)
+        height, width = -(-self.height // reduction), -(-self.width // reduction)
+        if self.orientation >= FIRST_SIDEWAYS_ORIENTATION:
+            height, width = width, height
+        min_height, min_width = (height, width) if reduction > 1 else (0, 0)
         values = simplejpeg.decode_jpeg(
             self.data,
-            REDUCED_COLOUR_SPACES[self.channels],
-            min_height=least[0],
-            min_width=least[1],
+            JPEG_COLOUR_SPACES[self.channels],
+            min_height=min_height,
+            min_width=min_width,
             min_factor=reduction,
         )
-        if values.shape[:2] != reduced:
-            raise ValueError(f"JPEG of {values.shape[:2]} pixels, its header says {reduced}")
+        if values.shape[:2] != (height, width):
+            raise ValueError(f"JPEG of {values.shape[:2]} pixels, its header says {(height, width)}")
         turn = ORIENTATION_TRANSFORMS.get(self.orientation)
         return values if turn is None else turn(values)
 
@@ -230,15 +226,15 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
         header = read_jpeg_header(data)
     except Exception:  # untrusted bytes: the full decoder raises the better error
         return None
-    if header.progressive or header.bits != 8 or header.channels not in REDUCED_COLOUR_SPACES:
+    if header.progressive or header.bits != 8 or header.channels not in (1, 3):
         return None
     if not 0 < header.height * header.width <= max_pixels:
         return None
-    way = next((known for known in map(read_orientation, header.exif) if known is not None), UPRIGHT)
-    height, width = (
-        (header.width, header.height) if way >= FIRST_SIDEWAYS_ORIENTATION else (header.height, header.width)
-    )
-    return ReducibleJpeg(data, height, width, header.channels, way)
+    orientation = next((each for each in map(read_orientation, header.exif) if each is not None), UPRIGHT)
+    height, width = header.height, header.width
+    if orientation >= FIRST_SIDEWAYS_ORIENTATION:
+        height, width = width, height
+    return ReducibleJpeg(data, height, width, header.channels, orientation)
 
 
 def choose_reduction(oversampling: float) -> int:

@@ -74,17 +74,18 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
     stream = _build_png(kept, depth, colour)
     image = PngImageFile(io.BytesIO(stream))
     if (depth, colour) == (16, GREY_ALPHA):
-        stored = _decode_grey_alpha_16bit(stream)
+        pixels = np.array(image).astype(np.uint16)  # [H, W, 4]: high, low, high, low
+        stored = DecodedImage(pixels[:, :, 0] << 8 | pixels[:, :, 1], pixels[:, :, 2] << 8 | pixels[:, :, 3])
     elif deep := raw_mode_16bit(image):
         stored = decode_16bit_colour(PngImageFile, stream, deep)
     else:
         stored = decode_pillow(image)
     last = stored.values[-1]
-    passes = ADAM7_PASSES if data[28] else SINGLE_PASS
-    if (data[28] or (last == last[0]).all()) and not _has_all_rows(
-        kept[b"IDAT"], width, height, depth * SAMPLES_PER_PIXEL[colour], passes
-    ):
-        raise truncated_error(PNG, len(data))
+    interlaced = data[28]
+    if interlaced or (last == last[0]).all():  # only then may rows be missing; the check takes a third more time
+        passes = ADAM7_PASSES if interlaced else SINGLE_PASS
+        if not _has_all_rows(kept[b"IDAT"], width, height, depth * SAMPLES_PER_PIXEL[colour], passes):
+            raise truncated_error(PNG, len(data))
     if depth == 16 and colour in (GREY, RGB) and b"tRNS" in kept:
         stored = stored._replace(alpha=_alpha_from_key(stored.values, kept[b"tRNS"][0].content))
     return apply_exif(stored._replace(remarks=remarks), exif)
@@ -164,25 +165,22 @@ def _inflate_text(chunk: PngChunk, room: int) -> bytes:
 
 
 def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
-    """Build a PNG file of the chunks that make up the pixels, in their proper order.
-
-    Grey with opacity of 16 bits has pixels of four bytes, as RGBA of 8 bits has: the header is made to say so, because
-    Pillow would drop every second byte.
-    """
+    """Build a PNG file of the chunks that make up the pixels, in their proper order."""
     header = kept[b"IHDR"][0].content if b"IHDR" in kept else b""
     if len(header) != 13:
         raise damaged_error(PNG, "its header is missing")
     if colour == PALETTE and b"PLTE" not in kept:
         raise damaged_error(PNG, "its palette is missing")
-    if (depth, colour) == (16, GREY_ALPHA):
+    if (depth, colour) == (16, GREY_ALPHA):  # Pillow would drop every second byte: read as RGBA, also of four bytes
         header = header[:8] + bytes([8, RGBA]) + header[10:]
     parts = [SIGNATURE, _encode_chunk(b"IHDR", header)]
-    parts += [_encode_chunk(b"PLTE", chunk.content) for chunk in kept.get(b"PLTE", [])[:1] if colour != GREY]
-    if depth <= 8:
-        parts += [
-            _encode_chunk(b"tRNS", _scale_transparent_level(chunk.content, depth, colour))
-            for chunk in kept.get(b"tRNS", [])[:1]
-        ]
+    if b"PLTE" in kept and colour != GREY:
+        parts.append(_encode_chunk(b"PLTE", kept[b"PLTE"][0].content))
+    if b"tRNS" in kept and depth <= 8:
+        level = kept[b"tRNS"][0].content
+        if colour == GREY and depth in (2, 4):  # Pillow compares grey levels stretched to 8 bits
+            level = (int.from_bytes(level[:2], "big") * 255 // (2**depth - 1)).to_bytes(2, "big")
+        parts.append(_encode_chunk(b"tRNS", level))
     parts += [chunk.raw for chunk in kept[b"IDAT"]]
     return b"".join([*parts, _encode_chunk(b"IEND", b"")])
 
@@ -191,34 +189,19 @@ def _encode_chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
-def _scale_transparent_level(content: bytes, depth: int, colour: int) -> bytes:
-    """The transparent grey level as Pillow compares it: 2-bit and 4-bit levels are stretched to 8 bits."""
-    if colour != GREY or depth not in (2, 4):
-        return content
-    return (int.from_bytes(content[:2], "big") * 255 // (2**depth - 1)).to_bytes(2, "big")
-
-
-def _decode_grey_alpha_16bit(stream: bytes) -> DecodedImage:
-    pixels = np.array(PngImageFile(io.BytesIO(stream))).astype(np.uint16)  # [H, W, 4]: high, low, high, low
-    return DecodedImage(pixels[:, :, 0] << 8 | pixels[:, :, 1], pixels[:, :, 2] << 8 | pixels[:, :, 3])
-
-
 def _has_all_rows(pixels: list[PngChunk], width: int, height: int, bits: int, passes: Passes) -> bool:
-    """Whether the chunks unpack to every row; Pillow leaves missing rows black without an error.
-
-    Called only where the last row has one colour, or rows are interlaced: it adds a third to the decoding time.
-    """
+    """Whether the chunks unpack to every row; Pillow leaves missing rows black without an error."""
     needed = 0
     for left, top, across, down in passes:
         columns, rows = max(0, -((left - width) // across)), max(0, -((top - height) // down))
         needed += rows * (1 + (columns * bits + 7) // 8) if columns else 0
-    inflater, found = zlib.decompressobj(), 0
+    inflater, size = zlib.decompressobj(), 0
     for chunk in pixels:
         waiting = chunk.content
         while waiting and not inflater.eof:
-            found += len(inflater.decompress(waiting, 2**20))
+            size += len(inflater.decompress(waiting, 2**20))
             waiting = inflater.unconsumed_tail
-    return found + len(inflater.flush()) >= needed
+    return size + len(inflater.flush()) >= needed
 
 
 def _alpha_from_key(values: np.ndarray, content: bytes) -> np.ndarray | None:
@@ -263,11 +246,7 @@ def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
 
 
 def _check_later_frames(frames: Iterator[GifFrame], max_pixels: int) -> tuple[str, ...]:
-    """Remarks on what follows the first frame.
-
-    Raises:
-        DataError: a later frame larger than the limit, or thousands of them.
-    """
+    """Remarks on the frames after the first; one larger than the limit, or thousands of them, are refused."""
     count = 1
     while True:
         try:
@@ -326,7 +305,8 @@ def parse_webp(data: bytes, spec: ImageSpec) -> DecodedImage:
     stored = decode_pillow(image)
     frames = (SEVERAL_FRAMES,) if image.n_frames > 1 else ()
     remarks = (*frames, *remark_colour_profile(image.info.get("icc_profile") or b""))
-    return apply_exif(stored._replace(remarks=remarks), [block for block in [image.info.get("exif")] if block])
+    exif = image.info.get("exif")
+    return apply_exif(stored._replace(remarks=remarks), [exif] if exif else [])
 
 
 def _webp_canvas_size(data: bytes) -> tuple[int, int]:
@@ -390,9 +370,8 @@ def _lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
     roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
     xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
     linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
-    return np.rint(255 * np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)).astype(
-        np.uint8
-    )
+    encoded = np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)
+    return np.rint(255 * encoded).astype(np.uint8)
 
 
 D50 = np.array((0.9642, 1, 0.8249), np.float32)
@@ -427,8 +406,7 @@ def decode_16bit_colour(parser: type[ImageFile], data: bytes, raw: str) -> Decod
 
 def _decode_with_raw_mode(parser: type[ImageFile], data: bytes, raw: str) -> np.ndarray:
     image = parser(io.BytesIO(data))
-    image.tile = [
-        tile._replace(args=(raw, *tile.args[1:]) if isinstance(tile.args, tuple) else raw) for tile in image.tile
-    ]
+    for place, tile in enumerate(image.tile):
+        image.tile[place] = tile._replace(args=(raw, *tile.args[1:]) if isinstance(tile.args, tuple) else raw)
     image.load()
     return np.array(image)

@@ -39,36 +39,33 @@ def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
     Grey and colour of 8 and 16 bits, grey of 32 bits and float, palettes, CMYK and Lab need nothing else; further
     kinds (several channels of floats, 16-bit colours in planes) need tifffile, which comes with vitrail[medical].
     """
-    found = read_tiff_pages(data)
-    page = found[choose_page(len(found), spec.page, "pages")]
+    pages = read_tiff_pages(data)
+    page = pages[choose_page(len(pages), spec.page, "pages")]
     width, height = page.tag_value(WIDTH), page.tag_value(HEIGHT)
     check_image_size(height, width, spec.max_pixels)
     _check_strips(page, height, width, spec.max_pixels)
     stored = _decode_with_tifffile(page) if _needs_tifffile(page) else _decode_with_pillow(page)
     profile = page.entries.get(PROFILE)
     remarks = remark_colour_profile(page.entry_bytes(profile)) if profile else ()
-    way = page.tag_value(ORIENTATION, 1)
+    orientation = page.tag_value(ORIENTATION, 1)
     stored = stored._replace(remarks=remarks)
-    return apply_orientation(stored, way) if 2 <= way <= 8 else stored
+    return apply_orientation(stored, orientation) if 2 <= orientation <= 8 else stored
 
 
 def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> None:
     """Refuse strips or tiles that do not cover the image, are too many, or exceed the pixel limit."""
     planes = page.tag_value(SAMPLES, 1) if page.tag_value(PLANAR, 1) == 2 else 1
     high, wide = (page.tag_value(tag) for tag in (TILE_HEIGHT, TILE_WIDTH))
-    needed = {STRIPS: -(-height // min(height, page.tag_value(ROWS) or height))}
+    tag, pieces = STRIPS, planes * -(-height // min(height, page.tag_value(ROWS) or height))
     if high and wide:
-        needed = {TILES: -(-height // high) * -(-width // wide)}
-    for tag, pieces in needed.items():
-        entry = page.entries.get(tag)
-        if entry is None or entry.num_values < pieces * planes:
-            have = entry.num_values if entry else 0
-            raise damaged_error(TIFF, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
-        if entry.num_values > MAX_PIECES:
-            raise TooLargeError(
-                f"image is cut into {entry.num_values:,} strips or tiles, limit {MAX_PIECES:,}; "
-                "save it with fewer, larger ones."
-            )
+        tag, pieces = TILES, planes * -(-height // high) * -(-width // wide)
+    have = page.entries[tag].num_values if tag in page.entries else 0
+    if have < pieces:
+        raise damaged_error(TIFF, f"it is cut into {pieces:,} strips or tiles and holds {have:,} of them")
+    if have > MAX_PIECES:
+        raise TooLargeError(
+            f"image is cut into {have:,} strips or tiles, limit {MAX_PIECES:,}; save it with fewer, larger ones."
+        )
     if high * wide > max_pixels:
         raise TooLargeError(
             f"image has tiles of {high * wide / 1e6:,.0f} Mpx, limit {max_pixels / 1e6:,.0f} Mpx (--image.max-pixels)."
@@ -173,25 +170,12 @@ class TiffEntry(NamedTuple):
 
 
 class TiffEncoding(NamedTuple):
-    """Byte order of a file, and whether its offsets take 8 bytes (BigTIFF) or 4."""
+    """Byte order of a file, and the struct formats of an offset, a directory entry, and the number of entries."""
 
     order: str
-    is_bigtiff: bool
-
-    @property
-    def offset_format(self) -> str:
-        """The struct format of an offset in the file."""
-        return self.order + ("Q" if self.is_bigtiff else "I")
-
-    @property
-    def entry_format(self) -> str:
-        """The struct format of one directory entry."""
-        return self.order + ("HHQ8s" if self.is_bigtiff else "HHI4s")
-
-    @property
-    def count_format(self) -> str:
-        """The struct format of the number of entries, with which a directory begins."""
-        return self.order + ("Q" if self.is_bigtiff else "H")
+    offset_format: str
+    entry_format: str
+    count_format: str
 
 
 class TiffPage(NamedTuple):
@@ -237,16 +221,13 @@ class TiffPage(NamedTuple):
             self.entry_bytes(entry)
             if tag in SINGLE_VALUE_TAGS and entry.num_values != 1:
                 raise damaged_error(TIFF, f"its tag {tag} holds {entry.num_values:,} numbers instead of one")
-        lines = b"".join(struct.pack(self.encoding.entry_format, tag, *entry) for tag, entry in kept.items())
-        directory = (
-            struct.pack(self.encoding.count_format, len(kept)) + lines + struct.pack(self.encoding.offset_format, 0)
-        )
-        head = 16 if self.encoding.is_bigtiff else 8
-        start = len(self.data) + len(self.data) % 2
-        begin = self.data[: head - struct.calcsize(self.encoding.offset_format)] + struct.pack(
-            self.encoding.offset_format, start
-        )
-        return b"".join([begin, self.data[head:], b"\0" * (len(self.data) % 2), directory])
+        _, offset_format, entry_format, count_format = self.encoding
+        odd = len(self.data) % 2
+        half = struct.calcsize(offset_format)  # the second half of a header is the offset of the first directory
+        parts = [self.data[:half], struct.pack(offset_format, len(self.data) + odd), self.data[2 * half :], b"\0" * odd]
+        parts.append(struct.pack(count_format, len(kept)))
+        parts += [struct.pack(entry_format, tag, *entry) for tag, entry in kept.items()]
+        return b"".join([*parts, struct.pack(offset_format, 0)])
 
 
 def read_tiff_pages(data: bytes) -> list[TiffPage]:
@@ -255,32 +236,34 @@ def read_tiff_pages(data: bytes) -> list[TiffPage]:
     Raises:
         DataError: the file ends too early, or has more than 10,000 pages.
     """
-    writing = TiffEncoding("<" if data[:2] == b"II" else ">", b"+" in data[2:4])
-    found: list[TiffPage] = []
+    order = "<" if data[:2] == b"II" else ">"
+    offset, entry, count = ("Q", "HHQ8s", "Q") if b"+" in data[2:4] else ("I", "HHI4s", "H")  # BigTIFF, or TIFF
+    encoding = TiffEncoding(order, order + offset, order + entry, order + count)
+    pages: list[TiffPage] = []
     seen: set[int] = set()
-    (start,) = _unpack_at(writing.offset_format, data, 8 if writing.is_bigtiff else 4)
+    (start,) = _unpack_at(encoding.offset_format, data, struct.calcsize(encoding.offset_format))
     while start and start not in seen:
         seen.add(start)
         if len(seen) > MAX_PAGES:
             raise damaged_error(TIFF, f"more than {MAX_PAGES:,} pages")
-        page, start = _read_directory(writing, data, start)
-        if not page.tag_value(SUBFILE) & 0b101:
-            found.append(page)
-    if not found:
+        page, start = _read_directory(encoding, data, start)
+        if not page.tag_value(SUBFILE) & 0b101:  # a thumbnail or a mask
+            pages.append(page)
+    if not pages:
         raise damaged_error(TIFF, "it has no page")
-    return found
+    return pages
 
 
-def _read_directory(writing: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
+def _read_directory(encoding: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
     """The page at an offset, and the offset of the next one."""
-    (count,) = _unpack_at(writing.count_format, data, start)
-    first, step = start + struct.calcsize(writing.count_format), struct.calcsize(writing.entry_format)
+    (count,) = _unpack_at(encoding.count_format, data, start)
+    first, step = start + struct.calcsize(encoding.count_format), struct.calcsize(encoding.entry_format)
     if first + step * count > len(data):
         raise truncated_error(TIFF, len(data), first + step * count)
-    lines = struct.iter_unpack(writing.entry_format, data[first : first + step * count])
-    entries = {tag: TiffEntry(kind, number, field) for tag, kind, number, field in lines}
-    (following,) = _unpack_at(writing.offset_format, data, first + step * count)
-    return TiffPage(writing, entries, data), following
+    records = struct.iter_unpack(encoding.entry_format, data[first : first + step * count])
+    entries = {tag: TiffEntry(kind, num_values, field) for tag, kind, num_values, field in records}
+    (following,) = _unpack_at(encoding.offset_format, data, first + step * count)
+    return TiffPage(encoding, entries, data), following
 
 
 def _unpack_at(form: str, data: bytes, place: int) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import TypeVar, overload
 
 import numpy as np
@@ -52,9 +53,9 @@ def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
     """Encode cells as a categorical column; one that is encoded already is returned."""
     if isinstance(cells, CategoricalColumn):
         return cells
-    numbers = _CellEncoder()
-    codes = numbers.encode(cells, len(cells))
-    return CategoricalColumn(numbers.values(), codes)
+    encoder = _CellEncoder()
+    codes = encoder.encode(cells)
+    return CategoricalColumn(encoder.values(), codes)
 
 
 def normalize_cell(value: object) -> Cell:
@@ -87,7 +88,7 @@ class ColumnBuilder:
     """
 
     def __init__(self) -> None:
-        self._numbers = _CellEncoder()
+        self._encoder = _CellEncoder()
         self._codes: list[NDArray[np.int32]] = []
         self._texts: list[CompactStrings] = []
         self._rows = 0
@@ -98,19 +99,18 @@ class ColumnBuilder:
         if self._texts:
             self._texts.append(CompactStrings(format_cell(normalize_cell(cell)) for cell in cells))
             return
-        self._codes.append(self._numbers.encode(cells, len(cells)))
-        if len(self._numbers) > max(MAX_CODED_VALUES, self._rows / 2):
-            values = self._numbers.values()
-            if all(isinstance(value, str) for value in values):
-                self._texts = [CompactStrings(str(values[n]) for n in codes.tolist()) for codes in self._codes]
-                self._codes, self._numbers = [], _CellEncoder()
+        self._codes.append(self._encoder.encode(cells))
+        values = self._encoder.values()
+        if len(values) > max(MAX_CODED_VALUES, self._rows / 2) and all(isinstance(value, str) for value in values):
+            self._texts = [CompactStrings(str(values[n]) for n in codes.tolist()) for codes in self._codes]
+            self._codes, self._encoder = [], _CellEncoder()
 
     def build(self) -> Sequence[Cell]:
         """The complete column."""
         if self._texts:
             return ChunkedStrings(self._texts)
         codes = np.concatenate(self._codes) if self._codes else np.zeros(0, np.int32)
-        return CategoricalColumn(self._numbers.values(), codes)
+        return CategoricalColumn(self._encoder.values(), codes)
 
 
 MAX_CODED_VALUES = 20_000  # distinct values up to which any column stays categorical
@@ -120,28 +120,17 @@ class _CellEncoder:
     """Distinct cells in order of first appearance; 1, 1.0, True and "1" are four different cells."""
 
     def __init__(self) -> None:
-        self._numbers = _CodeAssigner()
+        self._codes: defaultdict[str | tuple[type, Cell], int] = defaultdict()
+        self._codes.default_factory = self._codes.__len__  # a new cell gets the next code
 
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def encode(self, cells: Iterable[object], count: int) -> NDArray[np.int32]:
-        return np.fromiter(map(self._numbers.__getitem__, map(_cell_key, cells)), np.int32, count)
+    def encode(self, cells: Sequence[object]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._codes.__getitem__, map(_cell_key, cells)), np.int32, len(cells))
 
     def values(self) -> list[Cell]:
-        return [key if isinstance(key, str) else key[1] for key in self._numbers]
+        return [key if isinstance(key, str) else key[1] for key in self._codes]
 
 
-_Key = str | tuple[type, Cell]
-
-
-class _CodeAssigner(dict[_Key, int]):
-    def __missing__(self, key: _Key) -> int:
-        self[key] = number = len(self)
-        return number
-
-
-def _cell_key(cell: object) -> _Key:
+def _cell_key(cell: object) -> str | tuple[type, Cell]:
     if type(cell) is str:
         return cell
     plain = normalize_cell(cell)

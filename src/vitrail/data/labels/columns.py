@@ -1,7 +1,7 @@
-"""Which column of a table names the images, which is to be learnt, which parts the rows: by name and by content.
+"""Infer column roles of a table (image path, targets, split, metadata) by name and by content, and parse cells.
 
-What a person says (`DataSettings.path`, `targets`, `split`, `group`) is taken as it is. A group is never taken unless
-a person says so, because it changes the result; the dataset check warns of a column that looks like one.
+Columns named in the settings (`DataSettings.path`, `targets`, `split`, `group`) are used as they are. A group column
+is never inferred, because it changes the result; the dataset check warns of a column that looks like one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ...errors import DataError
 from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
 from ..settings import DataSettings
-from ..source import SPLIT_NAMES
-from .codes import CategoricalColumn, Cell, encode_categorical, format_column, normalize_cell
+from ..source import SPLIT_NAMES, SPLITS
+from .codes import CategoricalColumn, Cell, encode_categorical, format_column
 
 # fmt: off
 PATH_COLUMN_NAMES = (
@@ -46,16 +46,20 @@ GROUP_WORDS = frozenset((
     "exam", "batch", "lot", "series", "station", "machine", "camera",
 ))
 # fmt: on
-MAX_SAMPLED_ROWS = 10_000  # rows of an uncoded column that decide
-MAJORITY = 0.9  # fraction of the cells that make a column what they are
-FLAG_MAJORITY = (
-    0.5  # fraction of zeros and ones in a column that is meant to hold nothing else; a wrong cell is named later
-)
+MAX_SAMPLED_ROWS = 10_000
+"""Rows of an unencoded column from which its role is inferred."""
+MAJORITY = 0.9
+"""Fraction of the cells that decides the kind of a column."""
+FLAG_MAJORITY = 0.5
+"""Fraction of zeros and ones that makes a column one of flags; its wrong cells are errors later."""
+
+
+CodedColumns = Mapping[str, CategoricalColumn[Cell]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRoles:
-    """What each column is for; empty where there is none."""
+    """The role of each column; empty where there is none."""
 
     path: str
     targets: tuple[str, ...]
@@ -69,7 +73,7 @@ class ColumnRoles:
 def infer_column_roles(
     names: Sequence[str], sample: Mapping[str, Sequence[object]], settings: DataSettings, where: str
 ) -> ColumnRoles:
-    """The roles of columns.
+    """Infer the role of each column.
 
     Args:
         names: all columns, in their order.
@@ -84,29 +88,26 @@ def infer_column_roles(
             raise DataError(
                 f"{where} has no column {wanted!r}.{suggest_name(wanted, names)} Its columns: {quote_names(names)}."
             )
-    cells = {name: _sample_column(sample[name]) for name in names}
-    notes: list[str] = []
-    said = {*settings.targets, settings.split, settings.group}
-    path = settings.path or _infer_path_column([name for name in names if name not in said], cells, notes)
-    rest = [name for name in names if name != path and name not in said]
+    cells = {}
+    for name in names:
+        whole = sample[name]
+        cells[name] = encode_categorical(whole if isinstance(whole, CategoricalColumn) else whole[:MAX_SAMPLED_ROWS])
+    named = {*settings.targets, settings.split, settings.group}
+    path = settings.path
+    notes: tuple[str, ...] = ()
+    if not path:
+        path, notes = _infer_path_column([name for name in names if name not in named], cells)
+    rest = [name for name in names if name != path and name not in named]
     split = settings.split or _infer_split_column(rest, cells)
     rest = [name for name in rest if name != split]
-    targets = settings.targets or _infer_target_columns(
-        [name for name in rest if name != settings.strata], cells, where
-    )
-    rest = [name for name in rest if name not in targets]
-    return ColumnRoles(
-        path=path,
-        targets=tuple(targets),
-        split=split,
-        group=settings.group,
-        metadata=tuple(rest),
-        notes=tuple(notes),
-    )
+    candidates = [name for name in rest if name != settings.strata]
+    targets = settings.targets or _infer_target_columns(candidates, cells, where)
+    metadata = tuple(name for name in rest if name not in targets)
+    return ColumnRoles(path=path, targets=targets, split=split, group=settings.group, metadata=metadata, notes=notes)
 
 
 def drop_split_column(columns: ColumnRoles, settings: DataSettings) -> ColumnRoles:
-    """The roles where there are official splits: these win over a column of splits that no setting names."""
+    """Demote an inferred split column to metadata: official splits take precedence over it."""
     if settings.split or not columns.split:
         return columns
     note = (
@@ -128,14 +129,6 @@ def quote_for_shell(name: str) -> str:
     return "'" + name.replace("'", "'\\''") + "'" if re.search(r'["$`\\!]', name) else f'"{name}"'
 
 
-def _sample_column(cells: Sequence[object]) -> CategoricalColumn[Cell]:
-    return (
-        encode_categorical(cells)
-        if isinstance(cells, CategoricalColumn)
-        else encode_categorical([normalize_cell(cell) for cell in cells[:MAX_SAMPLED_ROWS]])
-    )
-
-
 def normalize_column_name(name: str) -> str:
     """A column name in lower case without other characters than letters and digits: "Image Index" is imageindex."""
     return re.sub(r"[^a-z0-9]", "", name.casefold())
@@ -146,27 +139,32 @@ def _split_column_words(name: str) -> list[str]:
     return re.findall(r"[a-z]+|[0-9]+", re.sub(r"([a-z])([A-Z])", r"\1 \2", name).casefold())
 
 
-def _infer_path_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], notes: list[str]) -> str:
+def _infer_path_column(names: Sequence[str], cells: CodedColumns) -> tuple[str, tuple[str, ...]]:
     """The column whose cells end like image files, preferably one of a known name; else one of a known name."""
-    rank = {
-        name: PATH_COLUMN_NAMES.index(normalize_column_name(name))
-        for name in names
-        if normalize_column_name(name) in PATH_COLUMN_NAMES
-    }
+    rank = _rank_names(names, PATH_COLUMN_NAMES)
     ending = [name for name in names if _fraction_of_rows(cells[name], has_image_extension) >= MAJORITY]
-    if ending:
-        best = min(ending, key=lambda name: rank.get(name, len(PATH_COLUMN_NAMES)))
-        others = [name for name in ending if name != best]
-        if others:
-            notes.append(
-                f"Columns {quote_names([best, *others])} all name pictures; {best!r} is taken. "
-                f"--data.path {quote_for_shell(others[0])} takes another."
-            )
-        return best
-    texts = [
-        name for name in rank if _fraction_of_rows(cells[name], lambda cell: isinstance(cell, str | int)) >= MAJORITY
-    ]
-    return min(texts, key=rank.__getitem__, default="")
+    if not ending:
+        texts = [
+            name
+            for name in rank
+            if _fraction_of_rows(cells[name], lambda cell: isinstance(cell, str | int)) >= MAJORITY
+        ]
+        return min(texts, key=rank.__getitem__, default=""), ()
+    best = min(ending, key=lambda name: rank.get(name, len(PATH_COLUMN_NAMES)))
+    others = [name for name in ending if name != best]
+    if not others:
+        return best, ()
+    note = (
+        f"Columns {quote_names([best, *others])} all name pictures; {best!r} is taken. "
+        f"--data.path {quote_for_shell(others[0])} takes another."
+    )
+    return best, (note,)
+
+
+def _rank_names(names: Sequence[str], known: Sequence[str]) -> dict[str, int]:
+    """The place in the list of known names of each column that has one."""
+    plain = {name: normalize_column_name(name) for name in names}
+    return {name: known.index(plain[name]) for name in names if plain[name] in known}
 
 
 def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> float:
@@ -177,18 +175,16 @@ def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell
     return sum(int(counts[number]) for number in filled if predicate(column.values[number])) / total if total else 0.0
 
 
-def _infer_split_column(names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]]) -> str:
+def _infer_split_column(names: Sequence[str], cells: CodedColumns) -> str:
     """The column whose cells are all split names, or that has a known name and holds at least one split name."""
-    for called in (False, True):
-        for name in names:
-            known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
-            if any(known) and (
-                normalize_column_name(name) in SPLIT_COLUMN_NAMES
-                if called
-                else all(known) and normalize_column_name(name) not in TARGET_COLUMN_NAMES
-            ):
-                return name
-    return ""
+    candidates = []
+    for name in names:
+        known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
+        if any(known) and all(known) and normalize_column_name(name) not in TARGET_COLUMN_NAMES:
+            return name
+        if any(known) and normalize_column_name(name) in SPLIT_COLUMN_NAMES:
+            candidates.append(name)
+    return candidates[0] if candidates else ""
 
 
 def parse_split_name(cell: Cell) -> str:
@@ -196,15 +192,9 @@ def parse_split_name(cell: Cell) -> str:
     return SPLIT_NAMES.get(str(cell).strip().casefold(), "")
 
 
-def _infer_target_columns(
-    names: Sequence[str], cells: Mapping[str, CategoricalColumn[Cell]], where: str
-) -> tuple[str, ...]:
+def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str) -> tuple[str, ...]:
     """The column of a known name; else the columns of zeros and ones; else the single remaining candidate."""
-    rank = {
-        name: TARGET_COLUMN_NAMES.index(normalize_column_name(name))
-        for name in names
-        if normalize_column_name(name) in TARGET_COLUMN_NAMES
-    }
+    rank = _rank_names(names, TARGET_COLUMN_NAMES)
     if rank:
         return (min(rank, key=rank.__getitem__),)
     plain = [name for name in names if METADATA_WORDS.isdisjoint(_split_column_words(name))]
@@ -235,8 +225,9 @@ def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
 
 
 def _all_values(column: CategoricalColumn[Cell], predicate: Callable[[Cell], bool]) -> bool:
-    words = [value for value in column.values if not is_unknown(value)]
-    return bool(words) and all(predicate(value) for value in words)
+    """Whether there are known values and the predicate holds for all of them."""
+    known = [value for value in column.values if not is_unknown(value)]
+    return bool(known) and all(predicate(value) for value in known)
 
 
 def _is_flag(cell: Cell) -> bool:
@@ -270,25 +261,23 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
         DataError: a word that is no split name, or empty cells although other rows are in train.
     """
     column = encode_categorical(cells)
-    found: dict[str, list[int]] = {}
+    codes: dict[str, list[int]] = {}
     for number, value in enumerate(column.values):
         split = parse_split_name(value)
         if not split and not is_blank(value):
             raise DataError(
-                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val "
-                f"and test. "
-                "Leave those rows out, or name another column with --data.split."
+                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val and "
+                "test. Leave those rows out, or name another column with --data.split."
             )
-        found.setdefault(split, []).append(number)
-    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in found.items()}
+        codes.setdefault(split, []).append(number)
+    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in codes.items()}
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
-            f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in "
-            f"all, though "
-            "others say train. Write train, val or test there, or leave those rows out."
+            f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in all, "
+            "though others say train. Write train, val or test there, or leave those rows out."
         )
-    return {split: rows[split] for split in ("train", "val", "test") if split in rows}
+    return {split: rows[split] for split in SPLITS if split in rows}
 
 
 def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str]) -> tuple[NDArray[np.object_], str]:

@@ -21,6 +21,7 @@ from .codes import CategoricalColumn, Cell, encode_categorical, format_cell
 from .columns import (
     TARGET_COLUMN_NAMES,
     UNCERTAIN,
+    CodedColumns,
     is_blank,
     is_minus_one,
     is_unknown,
@@ -46,7 +47,6 @@ MAX_LABELS = 10_000
 """Distinct words of a multilabel column; more are captions."""
 
 Where = Callable[[int], str]
-CodedColumns = Mapping[str, CategoricalColumn[Cell]]
 
 
 @dataclass(frozen=True)
@@ -57,42 +57,40 @@ class InferredTask:
     classes: tuple[str, ...]
     targets: np.ndarray
     """As in `Source`: int64 [n], or float32 [n, K]."""
-    reason: str
-    """Why the task is what it is, in a sentence."""
+    reason: str = ""
+    """Why this task, in a sentence."""
     notes: tuple[str, ...] = ()
     kept_rows: NDArray[np.int64] | None = None
     """Rows of `targets`, where `--data.uncertain ignore` leaves some out; None for all."""
 
 
-def infer_task(
-    columns: Mapping[str, Sequence[object]], settings: DataSettings, where: Callable[[int], str]
-) -> InferredTask:
+def infer_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, where: Where) -> InferredTask:
     """Infer the task from `settings.task` or the columns, and encode its targets.
 
     Args:
-        columns: one or several columns of equal length; cells are text, numbers, truths, None, or lists of text.
+        columns: one or several columns of equal length; cells are text, numbers, bools, None, or lists of text.
         where: how messages name a row, such as "films.csv, line 17".
 
     Raises:
-        DataError: columns that fit no task, or a cell that does not fit the task of the others.
+        DataError: columns that fit no task, a cell that does not fit the task of the others, or class names that
+            differ only in case, spacing or accents' encoding.
     """
     coded = {name: encode_categorical(cells) for name, cells in columns.items()}
     if not coded or not all(map(len, coded.values())):
         raise DataError("There are no labels: at least one column that says what each picture shows is needed.")
     if len(coded) == 1:
         ((name, column),) = coded.items()
-        found = _infer_from_column(name, column, settings, where)
+        inferred = _infer_from_column(name, column, settings, where)
     else:
-        found = _infer_from_columns(coded, settings, where)
-    return replace(found, reason=f"{found.reason}.")
+        inferred = _infer_from_columns(coded, settings, where)
+    reason = inferred.reason if settings.task == "auto" else f"As --task {settings.task} says"
+    return replace(inferred, reason=f"{reason}.")
 
 
 def _infer_from_column(
-    name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Callable[[int], str]
+    name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where
 ) -> InferredTask:
-    task, reason = (
-        _guess_column_task(name, column) if settings.task == "auto" else (settings.task, _task_setting_reason(settings))
-    )
+    task, reason = _guess_column_task(name, column) if settings.task == "auto" else (settings.task, "")
     if task == "number":
         encoded = encode_numbers({name: column}, where)
     elif task == "classes":
@@ -101,11 +99,7 @@ def _infer_from_column(
         encoded = encode_flags({name: column}, settings, where)
     else:
         encoded = encode_multilabel(name, column, find_separator(column) or _first_separator(column), where)
-    return InferredTask(task, encoded.classes, encoded.targets, reason, encoded.notes, encoded.kept_rows)
-
-
-def _task_setting_reason(settings: DataSettings) -> str:
-    return f"As --task {settings.task} says"
+    return replace(encoded, reason=reason)
 
 
 def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task, str]:
@@ -162,18 +156,15 @@ def _first_separator(column: CategoricalColumn[Cell]) -> str:
     return next((mark for mark in (*SEPARATORS, " ") if any(mark in text for text in texts)), SEPARATORS[0])
 
 
-def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
+def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
     """The task of several columns, one per output, by their contents."""
     flags = _flag_fractions(columns)
     names = quote_names(list(columns))
     if settings.task == "labels" or (settings.task != "number" and min(flags) == 1):
         return _encode_flag_columns(columns, settings, where)
     if settings.task == "classes" or (settings.task == "auto" and _look_like_probabilities(columns)):
-        encoded = encode_probabilities(columns, where)
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
-        return InferredTask(
-            "classes", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes
-        )
+        return replace(encode_probabilities(columns, where), reason=reason)
     if (
         settings.task == "auto"
         and max(flags) == 1
@@ -182,52 +173,48 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Ca
     ):
         return _encode_flag_columns(columns, settings, where)  # raises for the cell that is no flag
     _check_no_word_columns(columns)
-    encoded = encode_numbers(columns, where)
     reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
-    return InferredTask("number", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes)
+    return replace(encode_numbers(columns, where), reason=reason)
 
 
-def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
+def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
     """Encode columns of zeros and ones: classification where each row has a single one, else multilabel."""
     names = quote_names(list(columns))
     encoded = encode_flags(columns, settings, where)
     not_one = np.flatnonzero(encoded.targets.sum(1) != 1)
     if settings.task == "labels" or (settings.task == "auto" and len(not_one)):
-        reason = f"Columns {names} hold zeros and ones, so a picture may have several: labels"
-        return InferredTask("labels", encoded.classes, encoded.targets, _choose_reason(reason, settings), encoded.notes)
+        return replace(encoded, reason=f"Columns {names} hold zeros and ones, so a picture may have several: labels")
     if len(not_one):
         raise DataError(
             f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the {len(columns):,} classes "
             f"{names} are marked 1, expected exactly one; {len(not_one):,} such rows in all. If a picture may have "
             "several, say --task labels."
         )
-    once = f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes"
-    reason = _choose_reason(f"{once}; --task labels would let it have several", settings)
-    return InferredTask("classes", encoded.classes, encoded.targets.argmax(1).astype(np.int64), reason, encoded.notes)
-
-
-def _choose_reason(reason: str, settings: DataSettings) -> str:
-    return reason if settings.task == "auto" else _task_setting_reason(settings)
+    reason = (
+        f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes; "
+        "--task labels would let it have several"
+    )
+    return replace(encoded, task="classes", targets=encoded.targets.argmax(1).astype(np.int64), reason=reason)
 
 
 def _flag_fractions(columns: CodedColumns) -> list[float]:
     """For each column the fraction of its rows that hold 0, 1, -1 or nothing."""
-    shares = []
+    fractions = []
     for column in columns.values():
-        flags = [parse_flag(value) for value in column.values]
-        fits = np.array([value is not None for value in flags])
-        shares.append(float(column.counts()[fits].sum() / len(column)))
-    return shares
+        fits = np.array([parse_flag(value) is not None for value in column.values])
+        fractions.append(float(column.counts()[fits].sum() / len(column)))
+    return fractions
 
 
 def _look_like_probabilities(columns: CodedColumns) -> bool:
-    """Nearly every row holds numbers in 0..1 that sum to 1."""
-    values = [[parse_number(value) for value in column.values] for column in columns.values()]
-    if any(number is None for column in values for number in column):
-        return False
-    table = np.stack(
-        [np.array(each, dtype=np.float64)[column.codes] for each, column in zip(values, columns.values(), strict=True)]
-    )  # [K, n]
+    """Whether nearly every row holds numbers in 0..1 that sum to 1."""
+    numbers = []
+    for column in columns.values():
+        values = [parse_number(value) for value in column.values]
+        if None in values:
+            return False
+        numbers.append(np.array(values, dtype=np.float64)[column.codes])
+    table = np.stack(numbers)  # [K, n]
     fits = ((table >= 0) & (table <= 1)).all(0) & (np.abs(table.sum(0) - 1) < PROBABILITY_TOLERANCE)
     return bool(fits.mean() >= MIN_MATCHING_ROWS)
 
@@ -243,35 +230,21 @@ def _check_no_word_columns(columns: CodedColumns) -> None:
             )
 
 
-# -- Encoders: one function for each way of writing labels down.
+# -- Encoders: one function for each way of writing labels down; the caller adds the reason.
 
 
-@dataclass(frozen=True)
-class EncodedTargets:
-    """Encoded labels, as in `InferredTask`."""
-
-    classes: tuple[str, ...]
-    targets: np.ndarray
-    notes: tuple[str, ...] = ()
-    kept_rows: NDArray[np.int64] | None = None
-
-
-def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> EncodedTargets:
-    """Encode class indices, int64: each distinct word is a class, in natural order.
-
-    Raises:
-        DataError: an empty cell, or a -1 among integers, unless those rows are to be left out; no class at all;
-            words that differ only in case, spacing or accents' encoding.
-    """
+def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> InferredTask:
+    """Encode class indices, int64: each distinct word is a class, in natural order."""
     words = [_normalize_word(value) for value in column.values]
-    left_out = [not word for word in words]
-    if settings.uncertain != "ignore":
-        _check_no_empty_cells(name, column, left_out, where)
+    empty = np.flatnonzero(np.array([not word for word in words])[column.codes])
+    if len(empty) and settings.uncertain != "ignore":
+        raise DataError(
+            f"{where(int(empty[0]))}: {name!r} is empty, in {format_count(len(empty), 'row')} in all. A picture "
+            "without a class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
+        )
     for number in _find_minus_ones(column):
         words[number] = _resolve_minus_one(name, column, number, settings, where)
-        left_out[number] = not words[number]
-    learnt = [() if out else (word,) for word, out in zip(words, left_out, strict=True)]
-    classes = _collect_class_names(name, column, learnt, where)
+    classes = _collect_class_names(name, column, [(word,) if word else () for word in words], where)
     if not classes:
         raise DataError(f"Column {name!r} is empty in every row, so no picture has a class.")
     numbers = {word: number for number, word in enumerate(classes)}
@@ -282,32 +255,20 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
         notes.append(f"Column {name!r} has {each}, so most have only one.")
     kept = np.flatnonzero(targets >= 0)
     if len(kept) == len(column):
-        return EncodedTargets(classes, targets, tuple(notes))
+        return InferredTask("classes", classes, targets, notes=tuple(notes))
     notes.append(f"Left out {len(column) - len(kept):,} rows whose {name!r} is empty or -1 (--data.uncertain ignore).")
-    return EncodedTargets(classes, targets[kept], tuple(notes), kept)
+    return InferredTask("classes", classes, targets[kept], notes=tuple(notes), kept_rows=kept)
 
 
 def _normalize_word(value: Cell) -> str:
     return unicodedata.normalize("NFC", format_cell(value).strip())
 
 
-def _check_no_empty_cells(name: str, column: CategoricalColumn[Cell], empty: Sequence[bool], where: Where) -> None:
-    if any(empty):
-        rows = np.flatnonzero(np.array(empty)[column.codes])
-        raise DataError(
-            f"{where(int(rows[0]))}: {name!r} is empty, in {format_count(len(rows), 'row')} in all. A picture without "
-            "a class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
-        )
-
-
 def _find_minus_ones(column: CategoricalColumn[Cell]) -> list[int]:
     """Indices of the value -1, where all other values are integers from 0 on."""
-    found = [number for number, value in enumerate(column.values) if is_minus_one(value)]
-    others = [
-        parse_number(value) for number, value in enumerate(column.values) if number not in found and not is_blank(value)
-    ]
+    others = [parse_number(value) for value in column.values if not is_blank(value) and not is_minus_one(value)]
     counting = others and all(other is not None and other >= 0 and other == int(other) for other in others)
-    return found if counting else []
+    return [number for number, value in enumerate(column.values) if is_minus_one(value)] if counting else []
 
 
 def _resolve_minus_one(
@@ -328,15 +289,11 @@ def _resolve_minus_one(
 
 
 def _collect_class_names(
-    name: str, column: CategoricalColumn[Cell], rows: Sequence[Sequence[str]], where: Where
+    name: str, column: CategoricalColumn[Cell], words_by_value: Sequence[Sequence[str]], where: Where
 ) -> tuple[str, ...]:
-    """Distinct words in natural order; words that differ only in case or spacing are refused.
-
-    Args:
-        rows: the words of each value of the column.
-    """
-    first: dict[str, int] = {}  # word -> number of a value that holds it
-    for number, words in enumerate(rows):
+    """Distinct words in natural order; words that differ only in case or spacing are refused."""
+    first: dict[str, int] = {}  # word -> index of the first value that holds it
+    for number, words in enumerate(words_by_value):
         for word in words:
             first.setdefault(word, number)
     near: dict[str, str] = {}
@@ -351,12 +308,8 @@ def _collect_class_names(
     return tuple(sorted(first, key=natural_sort_key))
 
 
-def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str, where: Where) -> EncodedTargets:
-    """Encode lists of words as multilabel targets, float32 [n, K]; an empty cell is unknown, an empty list is no label.
-
-    Raises:
-        DataError: no words at all, or words that differ only in case or spacing.
-    """
+def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str, where: Where) -> InferredTask:
+    """Encode lists of words as multilabel targets, float32 [n, K]; an empty cell is unknown, an empty list no label."""
     rows = [split_words(value, separator) for value in column.values]
     none = [len(words) == 1 and words[0].casefold() in NO_FINDING_WORDS for words in rows]
     rows = [() if empty else tuple(map(_normalize_word, words)) for words, empty in zip(rows, none, strict=True)]
@@ -382,28 +335,33 @@ def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str
     empty = int(np.isnan(targets[:, 0]).sum())
     if empty:
         notes.append(f"{empty:,} rows have an empty {name!r}: their labels are not known and count neither way.")
-    return EncodedTargets(classes, targets, tuple(notes))
+    return InferredTask("labels", classes, targets, notes=tuple(notes))
 
 
-def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> EncodedTargets:
-    """Encode one column per label as targets float32 [n, K]: 1, 0, empty (unknown) or -1 (uncertain).
-
-    Raises:
-        DataError: any other cell, or an uncertain one where the settings do not give it a meaning.
-    """
+def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
+    """Encode one column per label as targets float32 [n, K]: 1, 0, empty (unknown) or -1 (uncertain)."""
+    refused = [None] if settings.uncertain != "stop" else [None, UNCERTAIN]
+    meant = {"zero": 0.0, "one": 1.0}.get(settings.uncertain, np.nan)
     wrong: list[tuple[int, str, Cell]] = []
-    found, uncertain = [], 0
+    target_columns, uncertain = [], 0
     for name, column in columns.items():
         values = [parse_flag(value) for value in column.values]
-        refused = [None] if settings.uncertain != "stop" else [None, UNCERTAIN]
         wrong += [(column.first_row(n), name, column.values[n]) for n, value in enumerate(values) if value in refused]
         uncertain += int(column.counts()[[value == UNCERTAIN for value in values]].sum())
-        meant = {"ignore": np.nan, "zero": 0.0, "one": 1.0}.get(settings.uncertain, np.nan)
         table = np.array([meant if value in (None, UNCERTAIN) else value for value in values], dtype=np.float32)
-        found.append(table[column.codes])
+        target_columns.append(table[column.codes])
     if wrong:
-        raise DataError(_flag_error(*min(wrong, key=lambda each: each[0]), where))
-    targets = np.stack(found, axis=1)
+        row, name, cell = min(wrong, key=lambda each: each[0])
+        if parse_flag(cell) == UNCERTAIN:
+            raise DataError(
+                f"{where(row)}: {name!r} is {cell!r}, which says that somebody was uncertain. Say what to make of it: "
+                "--data.uncertain ignore (not known), --data.uncertain zero (absent) or --data.uncertain one (present)."
+            )
+        raise DataError(
+            f"{where(row)}: {name!r} is {cell!r}, expected 0, 1 or nothing. Mend that cell, name the columns to learn "
+            "with --data.targets, or say --task number if they are numbers to predict."
+        )
+    targets = np.stack(target_columns, axis=1)
     notes = []
     if uncertain:
         meaning = {"ignore": "not known", "zero": "absent", "one": "present"}[settings.uncertain]
@@ -411,27 +369,11 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
     empty = int(np.isnan(targets).sum()) - (uncertain if settings.uncertain == "ignore" else 0)
     if empty:
         notes.append(f"{empty:,} of {targets.size:,} labels are empty: they are not known and count neither way.")
-    return EncodedTargets(tuple(columns), targets, tuple(notes))
+    return InferredTask("labels", tuple(columns), targets, notes=tuple(notes))
 
 
-def _flag_error(row: int, name: str, cell: Cell, where: Where) -> str:
-    if parse_flag(cell) == UNCERTAIN:
-        return (
-            f"{where(row)}: {name!r} is {cell!r}, which says that somebody was uncertain. Say what to make of it: "
-            "--data.uncertain ignore (not known), --data.uncertain zero (absent) or --data.uncertain one (present)."
-        )
-    return (
-        f"{where(row)}: {name!r} is {cell!r}, expected 0, 1 or nothing. Mend that cell, name the columns to learn "
-        "with --data.targets, or say --task number if they are numbers to predict."
-    )
-
-
-def encode_probabilities(columns: CodedColumns, where: Where) -> EncodedTargets:
-    """Encode soft labels, float32 [n, K] whose rows sum to 1.
-
-    Raises:
-        DataError: a cell that is not a number in 0..1, or a row that does not sum to 1.
-    """
+def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
+    """Encode soft labels, float32 [n, K] whose rows sum to 1."""
     encoded = encode_numbers(columns, where)
     targets = encoded.targets
     wrong = ~((targets >= 0) & (targets <= 1)).all(1) | ~(np.abs(targets.sum(1) - 1) < PROBABILITY_TOLERANCE)
@@ -442,16 +384,12 @@ def encode_probabilities(columns: CodedColumns, where: Where) -> EncodedTargets:
             f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; {int(wrong.sum()):,} such rows in all. Mend "
             "them, or say --task number."
         )
-    return EncodedTargets(encoded.classes, (targets / targets.sum(1, keepdims=True)).astype(np.float32), encoded.notes)
+    return replace(encoded, task="classes", targets=(targets / targets.sum(1, keepdims=True)).astype(np.float32))
 
 
-def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
-    """Encode regression targets, float32 [n, K], NaN where unknown.
-
-    Raises:
-        DataError: a cell that is not a finite number, or a column without any.
-    """
-    found = []
+def encode_numbers(columns: CodedColumns, where: Where) -> InferredTask:
+    """Encode regression targets, float32 [n, K], NaN where unknown."""
+    target_columns = []
     for name, column in columns.items():
         values = [parse_number(value) for value in column.values]
         if None in values:
@@ -463,8 +401,8 @@ def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
         table = np.array(values, dtype=np.float64)[column.codes]
         if np.isnan(table).all():
             raise DataError(f"Column {name!r} (see {where(0)}) holds no numbers at all.")
-        found.append(table)
-    targets = np.stack(found, axis=1).astype(np.float32)
+        target_columns.append(table)
+    targets = np.stack(target_columns, axis=1).astype(np.float32)
     empty = int(np.isnan(targets).sum())
     notes = (f"{empty:,} of {targets.size:,} numbers are empty: they are not known and masked.",) if empty else ()
-    return EncodedTargets(tuple(columns), targets, notes)
+    return InferredTask("number", tuple(columns), targets, notes=notes)

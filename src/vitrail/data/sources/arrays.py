@@ -1,8 +1,8 @@
-"""Images and labels in NumPy's files: an archive `.npz` under the usual names, or a `.npy` with its labels beside it.
+"""Read images and labels from NumPy files: an `.npz` archive, or an `.npy` file with an `.npy` file of labels.
 
-Names tell what an array is: x, images or images; y, labels or targets; train, val or test before or behind, so that
-x_train, train_images and testY are all understood. Headers are judged before anything is read; what lies unpacked in
-its file is mapped and read when it is used.
+The role of an array follows from its name: x, images or pictures; y, labels or targets; train, val or test before or
+after, so that x_train, train_images and testY are all understood. Headers are checked before anything is read;
+uncompressed arrays are memory-mapped and read when they are used.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ...files.npy import ArrayFile
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source
 from .image_input import check_numeric, is_channels_first
-from .label_input import build_source, infer_labels, normalize_labels
+from .label_input import Annotations, build_source, infer_labels, normalize_labels
 from .lazy_sequences import ConcatSequence, NumberedNames
 
 IMAGE_ARRAY_NAMES = ("x", "image", "images", "img", "imgs", "picture", "pictures", "pixels", "photos", "data")
 LABELS = ("y", "label", "labels", "target", "targets", "class", "category", "categories")
 CLASS_ARRAY_NAMES = ("classes", "class_names", "label_names", "target_names", "categories", "names")
-"""Texts under one of these are the names of the classes."""
+"""Names of arrays of texts that hold the class names."""
 MAX_COPIED_BYTES = 2**30
-"""Bytes up to which the splits are copied into one array; larger ones stay where they are."""
+"""Size in bytes up to which the splits are copied into one array; larger ones stay memory-mapped."""
 
 
 class SplitArrays(NamedTuple):
-    """The arrays of one split; the split "" is all there is."""
+    """The arrays of one split; "" where there are no splits."""
 
     split: str
     images: np.ndarray
@@ -42,14 +42,14 @@ class SplitArrays(NamedTuple):
 
 
 def open_arrays(path: Path, settings: DataSettings) -> Source:
-    """The images of an `.npz` or `.npy` file.
+    """Open the images of an `.npz` or `.npy` file.
 
     `settings.path`, `targets` and `group` name arrays of an archive, without their split; for a `.npy` file, `targets`
     names the file of labels in the same folder.
 
     Raises:
         DataError: no images, no labels, or arrays that do not belong together.
-        DamagedFileError: a file is not whole, or holds Python objects.
+        DamagedFileError: a file is incomplete, or holds Python objects.
     """
     file = ArrayFile(path)
     single = "" in file.headers
@@ -68,19 +68,19 @@ def _build_source(
     ends = np.cumsum([len(part.images) for part in parts])
     groups = [part.groups for part in parts if part.groups is not None]
     rows = {part.split: np.arange(end - len(part.images), end) for part, end in zip(parts, ends, strict=True)}
-    return build_source(
-        path.stem,
-        _concat_images(path, parts),
-        ConcatSequence([NumberedNames(part.split, len(part.images)) for part in parts]),
-        infer_labels(_concat_labels(path, parts), int(ends[-1]), settings, str(path), names),
+    images = _concat_images(path, parts)
+    annotations = Annotations(
+        labels=infer_labels(_concat_labels(path, parts), len(images), settings, str(path), names),
         groups=np.concatenate(groups) if groups else None,
         splits={split: rows[split] for split in SPLITS if split in rows},
         notes=(*notes, *(note for part in parts for note in part.notes)),
     )
+    ids = ConcatSequence[str]([NumberedNames(part.split, len(part.images)) for part in parts])
+    return build_source(path.stem, images, ids, annotations)
 
 
 class _NpzArchive:
-    """The arrays of an `.npz` file by split and by what else their names say."""
+    """Group the arrays of an `.npz` file by split and by the rest of their names."""
 
     def __init__(self, file: ArrayFile, settings: DataSettings):
         self._file = file
@@ -94,14 +94,13 @@ class _NpzArchive:
         self._used_names: set[str] = set()
 
     def read_splits(self) -> list[SplitArrays]:
-        """One part a split; where none is called train, images of no split are what is left for it."""
+        """One part per split; where none is called train, images without a split are the training images."""
         splits = [split for split in (*SPLITS, "") if self._find_images(split)]
         if not splits:
             return [self._guess_by_axes()]
         if "train" in splits:
             splits = [split for split in splits if split]
-        found = [self._read_split(split, self._find_images(split)) for split in splits]
-        parts = [part for part in found if part is not None]
+        parts = [part for split in splits if (part := self._read_split(split)) is not None]
         if not parts:
             raise DataError(
                 f"{self._file.path} holds pictures, {self._find_images(splits[0])!r}, but no labels. {_HOW}"
@@ -109,7 +108,7 @@ class _NpzArchive:
         return parts
 
     def read_class_names(self) -> list[str]:
-        """Texts that name the classes; none where there are no such texts."""
+        """The class names; empty where there are none."""
         for rest in CLASS_ARRAY_NAMES:
             name = self._names_by_split.get("", {}).get(rest, "")
             if name and name not in self._used_names:
@@ -120,74 +119,75 @@ class _NpzArchive:
         return []
 
     def unused_notes(self) -> tuple[str, ...]:
-        """What was not used."""
+        """Notes on arrays that were not used."""
         rest = [name for name in self._file.headers if name not in self._used_names]
         return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
 
-    def _read_split(self, split: str, images: str) -> SplitArrays | None:
+    def _read_split(self, split: str) -> SplitArrays | None:
+        """The arrays of one split; None if it has no labels."""
+        images = self._find_images(split)
         shape = self._file.headers[images].shape
         labels = self._find_labels(split, shape[0] if shape else 0)
         if not labels:
             return None
         self._used_names |= {images, labels}
-        group = (
-            self._names_by_split[split].get(parse_array_name(self._settings.group)[1], "")
-            if self._settings.group
-            else ""
-        )
-        if self._settings.group and not group:
-            raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
-        self._used_names |= {group} - {""}
-        groups = self._file.read(group) if group else None
+        groups = None
+        if self._settings.group:
+            name = self._names_by_split[split].get(parse_array_name(self._settings.group)[1])
+            if name is None:
+                raise DataError(
+                    f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}."
+                )
+            self._used_names.add(name)
+            groups = self._file.read(name)
         return _read_arrays(self._file, split, images, self._file, labels, groups)
 
     def _find_images(self, split: str) -> str:
-        """The name of the images; of several, the one with axes enough for images."""
-        found = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
-        deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
+        """The name of the images; of several candidates, the one with enough axes for images."""
+        candidates = self._find_arrays(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
+        deep = [name for name in candidates if len(self._file.headers[name].shape) >= 3]
         if len(deep) > 1:
             raise DataError(
                 f"{self._file.path} holds several arrays of pictures: {', '.join(deep)}. Name one with "
                 f"--data.path {deep[0]}"
             )
-        return (deep or found or [""])[0]
+        return (deep or candidates or [""])[0]
 
     def _find_labels(self, split: str, count: int) -> str:
-        """The name of the labels; of several, the one that is as long as the images are many."""
+        """The name of the labels; of several candidates, the one with one entry per image."""
         targets = self._settings.targets
         if len(targets) > 1:
             raise DataError(f"{self._file.path}: labels are one array [n] or [n, K]. Got --data.targets {targets}.")
-        found = self._find_arrays(split, targets[0] if targets else "", LABELS)
-        shapes = {name: self._file.headers[name].shape for name in found}
-        as_long = [name for name in found if shapes[name][:1] == (count,)]
+        candidates = self._find_arrays(split, targets[0] if targets else "", LABELS)
+        as_long = [name for name in candidates if self._file.headers[name].shape[:1] == (count,)]
         if len(as_long) > 1:
             raise DataError(
                 f"{self._file.path} holds several arrays of labels: {', '.join(as_long)}. Name one with "
                 f"--data.targets {as_long[0]}"
             )
-        return (as_long or found or [""])[0]
+        return (as_long or candidates or [""])[0]
 
     def _find_arrays(self, split: str, array_name: str, defaults: Iterable[str]) -> list[str]:
-        """Names of a split that are told, or usual."""
+        """Names of a split that the settings name, or else the usual ones."""
         there = self._names_by_split.get(split, {})
         if array_name:
             return [name for rest, name in there.items() if rest == parse_array_name(array_name)[1]]
         return [there[rest] for rest in defaults if rest in there]
 
     def _guess_by_axes(self) -> SplitArrays:
-        """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the images."""
+        """Two arrays with default names of numpy.savez: the one with more axes holds the images."""
         headers = self._file.headers
         by_axes = sorted(headers, key=lambda name: len(headers[name].shape))
         if len(by_axes) != 2 or self._settings.path or self._settings.targets:
             raise DataError(
                 f"{self._file.path} holds {_describe_arrays(self._file)}, and none is known for pictures. {_HOW}"
             )
-        labels, pictures = by_axes
-        if len(headers[labels].shape) > 2 or len(headers[pictures].shape) < 3:
+        labels, images = by_axes
+        if len(headers[labels].shape) > 2 or len(headers[images].shape) < 3:
             raise DataError(f"{self._file.path} holds {_describe_arrays(self._file)}: no pictures with labels. {_HOW}")
-        self._used_names |= {labels, pictures}
-        note = f"{pictures} was read as the pictures and {labels} as their labels, by their axes."
-        part = _read_arrays(self._file, "", pictures, self._file, labels, None)
+        self._used_names |= {labels, images}
+        note = f"{images} was read as the pictures and {labels} as their labels, by their axes."
+        part = _read_arrays(self._file, "", images, self._file, labels, None)
         return part._replace(notes=(note, *part.notes))
 
 
@@ -198,7 +198,7 @@ _HOW = (
 
 
 def parse_array_name(name: str) -> tuple[str, str]:
-    """The split that an array's name tells ("" for none), and its other words joined by underscores."""
+    """The split in an array's name ("" for none), and its other words joined by underscores."""
     apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
     words = re.findall(r"[a-z]+|[0-9]+", apart.lower())
     if len(words) == 1 and (glued := re.fullmatch(r"([xy])([a-z]+)|([a-z]+)([xy])", words[0])):
@@ -217,51 +217,47 @@ def _read_arrays(
     for each, name in ((file, images), (label_file, labels)):
         if each.headers[name].dtype.hasobject:
             raise DataError(
-                f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so "
-                f"it was not "
-                "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
-                "files."
+                f"{each.describe_array(name)} holds Python objects, which can run anything when they are read, so it "
+                "was not read. Save pictures of one size and their labels as arrays of numbers, pictures of many "
+                "sizes as files."
             )
     stack, notes = normalize_stack(file.read(images), file.describe_array(images))
-    answers = np.asarray(normalize_labels(label_file.read(labels)))
-    if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
+    targets = np.asarray(normalize_labels(label_file.read(labels)))
+    if len(targets) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
             f"{file.describe_array(images)} holds {len(stack):,} pictures, but {label_file.describe_array(labels)} "
-            f"{len(answers):,} "
-            "labels. Each picture needs one, in order."
+            f"{len(targets):,} labels. Each picture needs one, in order."
         )
-    return SplitArrays(split, stack, answers, groups, notes)
+    return SplitArrays(split, stack, targets, groups, notes)
 
 
 def _read_npy_pair(file: ArrayFile, settings: DataSettings) -> SplitArrays:
-    """A `.npy` file and the one beside it that holds its labels."""
+    """Read an `.npy` file and the `.npy` file of labels in its folder."""
     path = file.path
     if len(settings.targets) > 1:
         raise DataError(f"{path}: labels are one file. Got --data.targets {', '.join(settings.targets)}.")
     split, _ = parse_array_name(path.stem)
     beside = sorted(other for other in path.parent.glob("*.npy") if other != path)
-    alike = [
-        other
-        for other in beside
-        if parse_array_name(other.stem)[0] == split and parse_array_name(other.stem)[1] in LABELS
-    ]
     own = [other for other in beside if other.stem.lower() in (f"{path.stem}_labels".lower(), f"{path.stem}-labels")]
-    found = [path.parent / settings.targets[0]] if settings.targets else own or alike
-    if len(found) != 1 or not found[0].is_file():
-        several = f"several files may be its labels, {', '.join(other.name for other in found)}" if found else ""
-        missing = f"there is no {found[0].name}" if len(found) == 1 else several or "no file beside it holds labels"
+    names_of_labels = {(split, name) for name in LABELS}
+    candidates = own or [other for other in beside if parse_array_name(other.stem) in names_of_labels]
+    if settings.targets:
+        candidates = [path.parent / settings.targets[0]]
+    if len(candidates) != 1 or not candidates[0].is_file():
+        several = f"several files may be its labels, {', '.join(other.name for other in candidates)}"
+        only = f"there is no {candidates[0].name}" if candidates else "no file beside it holds labels"
         raise DataError(
-            f"{path} holds pictures, and {missing}. Put their labels, one per picture in order, into "
-            f"{path.stem}_labels.npy in the same folder, or name the file with --data.targets FILE."
+            f"{path} holds pictures, and {several if len(candidates) > 1 else only}. Put their labels, one per picture "
+            f"in order, into {path.stem}_labels.npy in the same folder, or name the file with --data.targets FILE."
         )
-    labels = ArrayFile(found[0])
+    labels = ArrayFile(candidates[0])
     if "" not in labels.headers:
-        raise DataError(f"{found[0]} is no .npy file of labels.")
+        raise DataError(f"{candidates[0]} is no .npy file of labels.")
     return _read_arrays(file, "", "", labels, "", None)
 
 
 def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | ConcatSequence[np.ndarray]:
-    """One array where it is possible at little cost."""
+    """Concatenate to one array where this costs little memory."""
     stacks = [part.images for part in parts]
     first = parts[0]
     for part in parts:
@@ -280,11 +276,10 @@ def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | Con
 def _concat_labels(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray:
     labels = [part.labels for part in parts]
     arrays = [each[:, 0] if each.ndim == 2 and each.shape[1] == 1 else each for each in labels]
-    kinds = {(each.shape[1:], each.dtype.kind in "SU") for each in arrays}
-    if len(kinds) > 1:
+    if len({(each.shape[1:], each.dtype.kind in "SU") for each in arrays}) > 1:
         pairs = zip(parts, arrays, strict=True)
-        said = ", ".join(f"{part.split} {each.dtype} {list(each.shape)}" for part, each in pairs)
-        raise DataError(f"{path}: the labels of its splits are of different kinds: {said}.")
+        listing = ", ".join(f"{part.split} {each.dtype} {list(each.shape)}" for part, each in pairs)
+        raise DataError(f"{path}: the labels of its splits are of different kinds: {listing}.")
     return np.concatenate(arrays)
 
 
@@ -292,18 +287,18 @@ def _describe_arrays(file: ArrayFile) -> str:
     return ", ".join(f"{name} {list(header.shape)}" for name, header in list(file.headers.items())[:8]) or "no arrays"
 
 
-# Arrays that hold many images at once: which axis is what, told by rules that can be said in a sentence.
+# -- Layout of arrays of images.
 
 
 def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Images [n, H, W] or [n, H, W, C] out of [n, H, W], [n, H, W, C] or [n, C, H, W], and what is to be noted.
+    """Bring an array [n, H, W], [n, H, W, C] or [n, C, H, W] to channels last, with notes.
 
-    Values stay as they are, fractions too: the value range is decided later, once, on the training images. Nothing
-    is copied, except truth values, which become 0 and 255.
+    Values are kept, fractions too: the value range is decided later, once, on the training images. Nothing is copied,
+    except bools, which become 0 and 255.
 
     Args:
-        where: what messages call the array.
-        is_tensor: whether torch's order, channels first, is the likelier one.
+        where: the name of the array in messages.
+        is_tensor: whether torch's order, channels first, is more likely.
 
     Raises:
         DataError: no stack of images; the message says why and how to give one.
@@ -314,7 +309,7 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
             "size as one array [n, height, width, channels], and those of different sizes as files."
         )
     if values.ndim not in (3, 4):
-        raise DataError(f"{where} {_wrong_axes_message(values.shape)}")
+        raise DataError(f"{where} has the shape {list(values.shape)}. {_axes_hint(values.shape)}")
     if values.size == 0:
         raise DataError(f"{where} has the shape {list(values.shape)}: no pictures, or pictures without pixels.")
     values = check_numeric(values, where)
@@ -325,16 +320,15 @@ def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> 
     return values, ()
 
 
-def _wrong_axes_message(shape: tuple[int, ...]) -> str:
-    """Why a number of axes other than 3 or 4 makes no images."""
-    begin = f"has the shape {list(shape)}. "
+def _axes_hint(shape: tuple[int, ...]) -> str:
+    """What to do about a number of axes other than 3 or 4."""
     if len(shape) == 5:
-        return begin + (
+        return (
             "That is a volume or a film a row, and pictures have no depth or time: give its slices or frames as "
             "pictures of their own, [n, height, width, channels]."
         )
     if len(shape) == 2:
         side = math.isqrt(shape[1])
         square = f", perhaps {shape[0]} x {side} x {side}" if side > 1 and side * side == shape[1] else ""
-        return begin + f"A row of numbers is no picture: reshape it to [n, height, width]{square}."
-    return begin + "Pictures are [n, height, width], [n, height, width, channels] or [n, channels, height, width]."
+        return f"A row of numbers is no picture: reshape it to [n, height, width]{square}."
+    return "Pictures are [n, height, width], [n, height, width, channels] or [n, channels, height, width]."

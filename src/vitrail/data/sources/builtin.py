@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -79,24 +78,25 @@ def open_cifar10(data_root: Path | None) -> Source:
 
 
 def open_cifar100(data_root: Path | None) -> Source:
-    """CIFAR-100 (Krizhevsky 2009) with its hundred fine labels; see `open_cifar10`.
-
-    Raises:
-        DataError: the files are missing, or have unexpected contents.
-        DamagedFileError: a file is incomplete, or its pickle calls something.
-    """
+    """CIFAR-100 (Krizhevsky 2009) with its hundred fine labels; errors as in `open_cifar10`."""
     return _open_cifar(CIFAR100, data_root)
 
 
 def _open_cifar(layout: CifarLayout, data_root: Path | None) -> Source:
     files, notes = _find_cifar_files(layout, data_root)
-    names = [_to_str(name) for name in _read_text_list(files, layout.meta, layout.class_names)]
+    names = files.load(layout.meta).get(layout.class_names)
+    if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str | bytes) for name in names):
+        raise DataError(
+            f"{files.where}/{layout.meta}: {layout.class_names} must be a list of at least two texts, the names of the "
+            "classes."
+        )
+    classes = [name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name) for name in names]
     batches = [_read_cifar_batch(files, layout, name) for name in (*layout.train, layout.test)]
     test = len(batches[-1][0])
     train = sum(len(images) for images, _ in batches) - test
     return Source(
         name=layout.name,
-        classes=tuple(names),
+        classes=tuple(classes),
         images=np.concatenate([images for images, _ in batches]),
         targets=np.concatenate([targets for _, targets in batches]),
         ids=ConcatSequence([NumberedNames("train", train), NumberedNames("test", test)]),
@@ -129,9 +129,9 @@ def _find_cifar_files(layout: CifarLayout, data_root: Path | None) -> tuple[_Cif
     for root in roots:
         if (root / layout.archive).is_file():
             return _read_archive(root / layout.archive, layout, wanted)
-    looked = f" in {data_root}" if data_root else ", as no --data-root was given"
+    searched = f" in {data_root}" if data_root else ", as no --data-root was given"
     raise DataError(
-        f"{layout.name}: neither the folder {layout.folder} nor {layout.archive} was found{looked}. Download "
+        f"{layout.name}: neither the folder {layout.folder} nor {layout.archive} was found{searched}. Download "
         f"https://www.cs.toronto.edu/~kriz/{layout.archive} (MD5 {layout.md5}) and name its folder with --data-root."
     )
 
@@ -199,29 +199,11 @@ def _read_cifar_batch(files: _CifarFiles, layout: CifarLayout, name: str) -> tup
     return np.ascontiguousarray(images), np.array(values, dtype=np.int64)
 
 
-def _read_text_list(files: _CifarFiles, name: str, key: str) -> list[object]:
-    found = files.load(name).get(key)
-    if not isinstance(found, list) or len(found) < 2 or not all(isinstance(each, str | bytes) for each in found):
-        raise DataError(f"{files.where}/{name}: {key} must be a list of at least two texts, the names of the classes.")
-    return list(found)
-
-
-def _to_str(name: object) -> str:
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
-
-
 # -- MNIST and Fashion-MNIST: IDX files, with or without gzip.
 
 DEBIAN_FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 MAX_IDX_BYTES = 2**31  # bytes of values in one file
-
-# fmt: off
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
-IDX_FILES = {  # split   images         labels
-    "train": ("train-images", "train-labels"),
-    "test":  ("t10k-images",  "t10k-labels"),
-}
-# fmt: on
 
 
 def open_fashion_mnist(data_root: Path | None) -> Source:
@@ -238,8 +220,7 @@ def open_fashion_mnist(data_root: Path | None) -> Source:
 def open_mnist(data_root: Path | None) -> Source:
     """MNIST (LeCun et al. 1998): 60,000 training and 10,000 test images of handwritten digits, 28 x 28 grey.
 
-    Raises:
-        DataError: one of the four files is missing or damaged.
+    Errors as in `open_fashion_mnist`.
     """
     places = _candidate_folders(data_root, "mnist", "MNIST/raw")
     return _open_idx("mnist", tuple("0123456789"), places, "Name their folder with --data-root.")
@@ -250,12 +231,12 @@ def _candidate_folders(data_root: Path | None, *folders: str) -> list[Path]:
 
 
 def _open_idx(name: str, classes: tuple[str, ...], places: list[Path], advice: str) -> Source:
-    folder = next((place for place in places if _find_idx_file(place, IDX_FILES["train"][0], 3)), None)
+    folder = next((place for place in places if _find_idx_file(place, "train-images", 3)), None)
     if folder is None:
-        looked = f" in {' or '.join(map(str, places))}" if places else ", as no --data-root was given"
-        raise DataError(f"{name}: train-images-idx3-ubyte.gz and three more files were not found{looked}. {advice}")
-    train, train_targets = _read_idx_split(folder, *IDX_FILES["train"])
-    test, test_targets = _read_idx_split(folder, *IDX_FILES["test"])
+        searched = f" in {' or '.join(map(str, places))}" if places else ", as no --data-root was given"
+        raise DataError(f"{name}: train-images-idx3-ubyte.gz and three more files were not found{searched}. {advice}")
+    train, train_targets = _read_idx_split(folder, "train-images", "train-labels")
+    test, test_targets = _read_idx_split(folder, "t10k-images", "t10k-labels")
     if train.shape[1:] != test.shape[1:]:
         raise DataError(f"{folder}: pictures to train on are {train.shape[1:]} pixels, to test on {test.shape[1:]}.")
     first = len(train)
@@ -269,26 +250,27 @@ def _open_idx(name: str, classes: tuple[str, ...], places: list[Path], advice: s
     )
 
 
-def _read_idx_split(folder: Path, images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
-    pictures, targets = _read_named_idx(folder, images, 3), _read_named_idx(folder, labels, 1)
-    if len(pictures) != len(targets):
+def _read_idx_split(folder: Path, images_stem: str, labels_stem: str) -> tuple[np.ndarray, np.ndarray]:
+    arrays = []
+    for stem, axes in ((images_stem, 3), (labels_stem, 1)):
+        path = _find_idx_file(folder, stem, axes)
+        if path is None:
+            raise DataError(
+                f"{folder} has no {stem}-idx{axes}-ubyte.gz, with or without .gz. All four files are needed."
+            )
+        arrays.append(read_idx(path, axes))
+    images, targets = arrays
+    if len(images) != len(targets):
         raise DataError(
-            f"{folder}: {images} holds {len(pictures):,} pictures but {labels} {len(targets):,} labels. "
+            f"{folder}: {images_stem} holds {len(images):,} pictures but {labels_stem} {len(targets):,} labels. "
             "They must belong together."
         )
-    return pictures, targets
+    return images, targets
 
 
 def _find_idx_file(folder: Path, stem: str, axes: int) -> Path | None:
     names = (f"{stem}{dot}idx{axes}-ubyte{ending}" for dot in "-." for ending in ("", ".gz"))
     return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
-def _read_named_idx(folder: Path, stem: str, axes: int) -> np.ndarray:
-    path = _find_idx_file(folder, stem, axes)
-    if path is None:
-        raise DataError(f"{folder} has no {stem}-idx{axes}-ubyte.gz, with or without .gz. All four files are needed.")
-    return read_idx(path, axes)
 
 
 def read_idx(path: Path, axes: int) -> np.ndarray:
@@ -300,31 +282,24 @@ def read_idx(path: Path, axes: int) -> np.ndarray:
         DataError: not such a file, or more or fewer values than its header states.
     """
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as packed:
-                return _parse_idx(path, packed, axes)
-        with path.open("rb") as plain:
-            return _parse_idx(path, plain, axes)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.read(4 + 4 * axes)
+            if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
+                raise DataError(
+                    f"{path} is not an IDX file of bytes with {axes} axes. Expected it to begin with 0000080{axes}, "
+                    f"got {header[:4].hex() or 'nothing'}."
+                )
+            shape = tuple(int.from_bytes(header[start : start + 4]) for start in range(4, len(header), 4))
+            expected = math.prod(shape)
+            if expected > MAX_IDX_BYTES:
+                raise DataError(f"{path} says it holds {expected:,} bytes, limit {MAX_IDX_BYTES:,}.")
+            values = bytearray(file.read(expected))
+            beyond = len(file.read(1))
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}. Fetch the file again.") from error
-
-
-def _parse_idx(path: Path, file: gzip.GzipFile | BinaryIO, axes: int) -> np.ndarray:
-    header = file.read(4 + 4 * axes)
-    if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
-        raise DataError(
-            f"{path} is not an IDX file of bytes with {axes} axes. Expected it to begin with 0000080{axes}, "
-            f"got {header[:4].hex() or 'nothing'}."
-        )
-    shape = tuple(int.from_bytes(header[start : start + 4]) for start in range(4, len(header), 4))
-    wanted = math.prod(shape)
-    if wanted > MAX_IDX_BYTES:
-        raise DataError(f"{path} says it holds {wanted:,} bytes, limit {MAX_IDX_BYTES:,}.")
-    values = bytearray(file.read(wanted))
-    beyond = len(file.read(1))
-    if len(values) != wanted or beyond:
-        got = f"more than {wanted:,}" if beyond else f"{len(values):,}"
-        raise DataError(f"{path} must hold {' x '.join(map(str, shape))} = {wanted:,} bytes of values. Got {got}.")
+    if len(values) != expected or beyond:
+        got = f"more than {expected:,}" if beyond else f"{len(values):,}"
+        raise DataError(f"{path} must hold {' x '.join(map(str, shape))} = {expected:,} bytes of values. Got {got}.")
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 

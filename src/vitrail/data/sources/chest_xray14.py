@@ -45,14 +45,17 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
     """
     _check_layout(settings)
     check_supported_settings(settings, "chest-xray14", "ChestX-ray14")
-    table = read_manifest_table(_find_entry_table(folder))
+    tables = sorted(folder.glob("Data_Entry_2017*.csv"))
+    if not tables:
+        raise DataError(f"{folder} has no Data_Entry_2017.csv, the table of ChestX-ray14.")
+    table = read_manifest_table(tables[-1])  # the corrected release of 2020, where both exist
     for column in (IMAGE_COLUMN, LABELS, settings.group or PATIENT):
         if column not in table.columns:
             raise DataError(f"{table.name} has no column {column!r}, which ChestX-ray14 has. Is it another table?")
     findings = settings.targets or FINDINGS
     splits, notes = _read_official_splits(folder, table)
     whole = replace(table, columns={**table.columns, **_encode_findings(table, findings)})
-    found = locate_images(folder, table.columns[IMAGE_COLUMN], settings, table.where)
+    images, image_notes = locate_images(folder, table.columns[IMAGE_COLUMN], settings, table.where)
     roles = ColumnRoles(
         path=IMAGE_COLUMN,
         targets=tuple(findings),
@@ -60,13 +63,13 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
         group=settings.group or PATIENT,
         metadata=tuple(name for name in METADATA if name in table.columns),
     )
-    asked = replace(settings, task="labels")
-    source = build_manifest_source("ChestX-ray14", folder, found.names, whole, roles, splits, asked)
+    as_labels = replace(settings, task="labels")
+    source = build_manifest_source("ChestX-ray14", folder, images, whole, roles, splits, as_labels)
     reason = f"Column {LABELS!r} holds {len(FINDINGS)} findings joined by |, so a picture may have several: labels."
     note = (
         f"{NO_FINDING!r} was read as none of the {len(FINDINGS)} findings. Pictures of one patient stay in one split."
     )
-    return replace(source, reason=reason, notes=(*table.notes, note, *notes, *found.notes, *source.notes))
+    return replace(source, reason=reason, notes=(*table.notes, note, *notes, *image_notes, *source.notes))
 
 
 def _check_layout(settings: DataSettings) -> None:
@@ -86,33 +89,22 @@ def _check_layout(settings: DataSettings) -> None:
         raise UsageError(f"{unknown[0]!r} is none of ChestX-ray14's findings: {', '.join(FINDINGS)}.")
 
 
-def _find_entry_table(folder: Path) -> Path:
-    found = sorted(folder.glob("Data_Entry_2017*.csv"))
-    if not found:
-        raise DataError(f"{folder} has no Data_Entry_2017.csv, the table of ChestX-ray14.")
-    return found[-1]  # the corrected release of 2020, where both exist
-
-
 def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[str, CategoricalColumn[Cell]]:
-    """A column of ones and zeros for each finding.
-
-    Raises:
-        DataError: a finding is none of the fourteen.
-    """
+    """A column of ones and zeros for each finding."""
     labels = encode_categorical(table.columns[LABELS])
-    shown = [split_words(value, "|") for value in labels.values]
-    for number, words in enumerate(shown):
+    findings_of_value = [split_words(value, "|") for value in labels.values]
+    for number, words in enumerate(findings_of_value):
         wrong = [word for word in words if word not in FINDINGS and (word != NO_FINDING or len(words) > 1)]
         if wrong or not words:
             raise DataError(
                 f"{table.where(labels.first_row(number))}: {LABELS!r} is {labels.values[number]!r}, expected "
                 f"{NO_FINDING!r} or some of {', '.join(FINDINGS)}, joined by |."
             )
-    marks = {}
+    columns = {}
     for finding in findings:
-        has = np.array([finding in words for words in shown], dtype=np.int32)
-        marks[finding] = CategoricalColumn[Cell]((0, 1), has[labels.codes])
-    return marks
+        has = np.array([finding in words for words in findings_of_value], dtype=np.int32)
+        columns[finding] = CategoricalColumn[Cell]((0, 1), has[labels.codes])
+    return columns
 
 
 def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, list[str]]:
@@ -127,9 +119,9 @@ def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, l
             continue
         named = path.read_text(encoding="utf-8-sig").split()
         splits[split] = np.array(sorted({rows[name] for name in named if name in rows}), dtype=np.int64)
-        gone = sum(name not in rows for name in named)
-        if gone:
-            notes.append(f"{gone:,} of the {len(named):,} films in {file} are not in {table.name}.")
+        unknown = sum(name not in rows for name in named)
+        if unknown:
+            notes.append(f"{unknown:,} of the {len(named):,} films in {file} are not in {table.name}.")
     unlisted = len(table) - sum(map(len, splits.values()))
     if splits and unlisted > 0:
         both = len(splits) == len(LISTS)

@@ -89,18 +89,15 @@ class _SkippedFiles:
         if self.system_files:
             notes.append(f"Left out {self.system_files:,} hidden or system files and folders.")
         if self.extension_counts:
-            found = self.extension_counts.most_common(5)
             kinds = ", ".join(
                 f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.extension_examples[ending]})"
-                for ending, count in found
+                for ending, count in self.extension_counts.most_common(5)
             )
             others = f"{format_count(self.extension_counts.total(), 'file')} of other kinds: {kinds}"
             notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
         if self.nested_folders:
-            notes.append(
-                f"Left out {format_count(self.nested_folders, 'folder')} inside class folders; classes are one "
-                f"level deep."
-            )
+            folders = format_count(self.nested_folders, "folder")
+            notes.append(f"Left out {folders} inside class folders; classes are one level deep.")
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.manifest_command()}")
         return tuple(notes)
@@ -112,11 +109,16 @@ class _SkippedFiles:
 
 
 def _check_settings(root: Path, settings: DataSettings) -> None:
-    asked = {"--group": settings.group, "--data.path": settings.path, "--data.split": settings.split}
-    asked["--data.targets"] = ",".join(settings.targets)
-    if given := [f"{flag} {value}" for flag, value in asked.items() if value]:
+    columns = {
+        "--group": settings.group,
+        "--data.path": settings.path,
+        "--data.split": settings.split,
+        "--data.targets": ",".join(settings.targets),
+    }
+    flags = [f"{flag} {column}" for flag, column in columns.items() if column]
+    if flags:
         raise UsageError(
-            f"{root} is a folder of class folders, which has no columns, so {' and '.join(given)} cannot be followed. "
+            f"{root} is a folder of class folders, which has no columns, so {' and '.join(flags)} cannot be followed. "
             "Write a manifest, a CSV file with a line per picture and the columns path, label and "
             f"{settings.group or 'whatever else is known'}, and give that file instead of the folder."
         )
@@ -126,17 +128,17 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
 def _find_manifests(root: Path) -> tuple[Path, ...]:
     """Manifests in a folder, the likely ones first: metadata.csv, labels.csv, any other."""
     try:
-        found = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
+        tables = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
     except OSError:
         return ()
     likely = {"metadata": 0, "labels": 1}
     return tuple(
-        sorted(found, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural_sort_key(path.name)))
+        sorted(tables, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural_sort_key(path.name)))
     )
 
 
 def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
-    """Images per class, by official split in the order train, val, test; or all under WHOLE."""
+    """Images per class, by official split in the order train, val, test; or all under NO_SPLIT."""
     folders, _, links = _list_folder(root, _SkippedFiles(root))
     splits: dict[str, str] = {}
     for folder in folders:
@@ -153,12 +155,11 @@ def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
     if beside:
         left_out.sentences.append(f"Left out what lies beside train/: {', '.join(map(repr, beside[:5]))}.")
     left_out.manifests += _find_manifests(root / splits["train"])
-    found = {
-        split: _list_classes(root, f"{splits[split]}/", left_out, required=split == "train")
-        for split in SPLITS
-        if split in splits
-    }
-    return {split: classes for split, classes in found.items() if classes}
+    images = {}
+    for split in SPLITS:
+        if split in splits:
+            images[split] = _list_classes(root, f"{splits[split]}/", left_out, required=split == "train")
+    return {split: classes for split, classes in images.items() if classes}
 
 
 def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
@@ -173,7 +174,12 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
         left_out.nested_folders += len(nested)
         images = _select_images(folder / each, within, left_out)
         name = unicodedata.normalize("NFC", _to_printable_name(each))
-        _check_name_collision(folder, name, classes)
+        for other in classes:
+            if other.strip().casefold() == name.strip().casefold():
+                raise DataError(
+                    f"{folder} has class folders {other!r} and {name!r}, which differ only in case, spacing or "
+                    "accents' encoding. Put their pictures together or rename one."
+                )
         if images or left_out.keep_empty:
             classes[name] = [f"{inside}{each}/{image}" for image in images]
             left_out.links += [f"{inside}{each}"] * (each in links)
@@ -225,15 +231,6 @@ def _parent_folder_hint(folder: Path) -> str:
     return f" If it is one class of several, give the folder above it: {folder.resolve().parent}"
 
 
-def _check_name_collision(folder: Path, name: str, classes: Folders) -> None:
-    for other in classes:
-        if other.strip().casefold() == name.strip().casefold():
-            raise DataError(
-                f"{folder} has class folders {other!r} and {name!r}, which differ only in case, spacing or accents' "
-                "encoding. Put their pictures together or rename one."
-            )
-
-
 def _check_linked_folders(folder: Path, names: list[str], consequence: str) -> None:
     """Refuse two names for one folder, of which one must be a link."""
     seen = {os.path.realpath(folder): "."}
@@ -282,11 +279,11 @@ def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list
     """Names of folders and of other entries in natural order, without system files, and the links among them."""
     try:
         with os.scandir(folder) as entries:
-            found = list(entries)
+            listed = list(entries)
     except OSError as error:
         raise DataError(f"{folder} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
-    kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
-    left_out.system_files += len(found) - len(kept)
+    kept = [entry for entry in listed if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
+    left_out.system_files += len(listed) - len(kept)
     kept.sort(key=lambda entry: natural_sort_key(entry.name))
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]
@@ -298,18 +295,16 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
-    """Files with an image extension, whatever their contents (the dataset check reports bad ones), or without an
-    extension but with the signature of an image."""
+    """Files with an image extension, whatever their contents, or without extension but with an image's signature."""
     images = []
     for file in files:
         ending = os.path.splitext(file)[1].lower()
         if ending in IMAGE_EXTENSIONS or (not ending and _has_image_signature(folder / file)):
             images.append(file)
         else:
+            example = (folder / file).relative_to(left_out.root).as_posix()
             left_out.extension_counts[ending or "no ending"] += 1
-            left_out.extension_examples.setdefault(
-                ending or "no ending", (folder / file).relative_to(left_out.root).as_posix()
-            )
+            left_out.extension_examples.setdefault(ending or "no ending", example)
     return images
 
 

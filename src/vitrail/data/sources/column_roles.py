@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ...errors import DataError
 from ..labels.codes import encode_categorical, format_column
 from ..labels.columns import drop_split_column, infer_column_roles, quote_names, read_groups, rows_by_split
 from ..labels.tasks import InferredTask, infer_task
 from ..settings import DataSettings
-from .label_input import infer_labels
+from .label_input import Annotations, infer_labels
 
 MAX_SAMPLE_CELLS = 10_000
 """Rows from which column roles are inferred."""
 Cells = Callable[[str], Sequence[object]]
 """All cells of a column."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableAnnotations:
-    """A table without its images; all rows are kept."""
-
-    image_column: str
-    """The column of the images."""
-    labels: InferredTask
-    groups: np.ndarray | None
-    splits: Mapping[str, np.ndarray]
-    metadata: Mapping[str, Sequence[str]]
-    notes: tuple[str, ...]
 
 
 def read_memory_table(
@@ -41,8 +26,8 @@ def read_memory_table(
     where: str,
     labels: InferredTask | None = None,
     has_official_splits: bool = False,
-) -> TableAnnotations:
-    """Infer the roles of columns and read them.
+) -> tuple[str, Annotations]:
+    """Infer the roles of columns and read them; also returns the column of the images.
 
     Args:
         names: columns of plain cells, and that of the images.
@@ -72,18 +57,15 @@ def read_memory_table(
         return f"{where}, row {row:,}"
 
     groups, note = read_groups(roles.group, cells(roles.group), place) if roles.group else (None, "")
-    return TableAnnotations(
-        image_column=roles.path,
-        labels=labels or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
+    if labels is None and len(roles.targets) == 1:
+        column = cells(roles.targets[0])
+        labels = infer_labels(column, len(column), settings, where, column=roles.targets[0])
+    elif labels is None:
+        labels = infer_task({name: cells(name) for name in roles.targets}, settings, place)
+    return roles.path, Annotations(
+        labels=labels,
         groups=groups,
         splits=rows_by_split(roles.split, cells(roles.split), place) if roles.split else {},
         metadata={name: format_column(encode_categorical(cells(name))) for name in roles.metadata},
         notes=(*roles.notes, note) if note else roles.notes,
     )
-
-
-def _infer_table_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, where: str) -> InferredTask:
-    if len(columns) > 1:
-        return infer_task(columns, settings, lambda row: f"{where}, row {row:,}")
-    ((name, cells),) = columns.items()
-    return infer_labels(cells, len(cells), settings, where, column=name)

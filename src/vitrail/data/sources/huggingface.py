@@ -1,4 +1,8 @@
-"""Columns of the `datasets` library: which holds the images, undecoded, and what its types say of the labels."""
+"""Read Hugging Face datasets: from the Hub, a folder of `save_to_disk`, or a Dataset in memory.
+
+No code of a dataset is ever run: the library refuses scripts, and images are decoded by our decoder, so that an image
+is the same from every source.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,23 @@ from ..compact_strings import RelativePaths
 from ..labels.columns import quote_for_shell, quote_names
 from ..labels.tasks import InferredTask
 from ..settings import DataSettings, check_supported_settings
-from ..source import SPLIT_NAMES, SPLITS, ImageInput, Source
-from .column_roles import TableAnnotations, read_memory_table
+from ..source import SPLIT_NAMES, SPLITS, Source
+from .column_roles import read_memory_table
 from .label_input import build_source
 from .lazy_sequences import ConcatSequence, DeferredImages, NumberedNames
 from .manifest import locate_images
 
 USUAL_LABEL_COLUMNS = ("label", "labels")
-"""Of several columns of class labels, one called so is meant."""
+"""Names by which one of several columns of class labels is chosen."""
 
 
 def build_hf_source(
     name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...], home: Path | None
 ) -> Source:
-    """A source of tables by split ("" if there are no official ones), read row by row when images are needed.
+    """Build a source from tables by split ("" if there are no official ones); images are read row by row on demand.
 
     Args:
-        home: where images lie that a column names by their paths, as in a manifest; None if nobody said.
+        home: the folder of relative image paths in a column, as in a manifest; None if unknown.
 
     Raises:
         DataError: no column of images or labels, tables whose columns differ, or a path that leads out of `home`.
@@ -41,54 +45,30 @@ def build_hf_source(
     check_supported_settings(settings, "tables", where)
     tables = _HfTables({split: table.with_format(None) for split, table in parts.items()}, where)
     notes = (*notes, *tables.drop_unlabelled_splits(settings))
-    picture = tables.find_image_column(settings.path)
-    label = tables.find_label_column(settings, picture)
-    answers = tables.infer_class_labels(label, settings) if label else None
+    image = tables.find_image_column(settings.path)
+    label = tables.find_label_column(settings, image)
+    labels = tables.infer_class_labels(label, settings) if label else None
     if label:
         settings = replace(settings, targets=(label,))
-    read = read_memory_table(
-        tables.list_plain_columns(picture, settings),
-        tables.read_cells,
-        picture,
-        settings,
-        where,
-        answers,
-        bool(tables.split_rows()),
-    )
-    pictures, ids = _read_images(tables, read, picture, settings, home)
-    return build_source(
-        name,
-        pictures,
-        ids,
-        read.labels,
-        groups=read.groups,
-        splits=read.splits or tables.split_rows(),
-        metadata=read.metadata,
-        notes=(*notes, *read.notes),
-    )
-
-
-def _read_images(
-    tables: _HfTables, read: TableAnnotations, image: str, settings: DataSettings, home: Path | None
-) -> tuple[Sequence[ImageInput], Sequence[str]]:
+    rows, names = tables.split_rows(), tables.list_plain_columns(image, settings)
+    path_column, read = read_memory_table(names, tables.read_cells, image, settings, where, labels, bool(rows))
+    annotations = replace(read, splits=read.splits or rows, notes=(*notes, *read.notes))
     ids = ConcatSequence[str]([NumberedNames(split, len(table)) for split, table in tables.parts.items()])
-    if not image:  # a column of paths
-        if home is None:
-            raise DataError(
-                f"{tables.where} names its pictures by their paths in column {read.image_column!r}. Say below which "
-                f"folder "
-                "they lie: --data-root FOLDER."
-            )
-        names = [str(cell) for cell in tables.read_cells(read.image_column)]
-        return RelativePaths(
-            home, locate_images(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names
-        ), ids
-    parts = [_lazy_table_images(table, split, image) for split, table in tables.parts.items()]
-    return (parts[0] if len(parts) == 1 else ConcatSequence(parts)), ids
+    if image:
+        stacks = [_lazy_table_images(table, split, image) for split, table in tables.parts.items()]
+        return build_source(name, stacks[0] if len(stacks) == 1 else ConcatSequence(stacks), ids, annotations)
+    if home is None:
+        raise DataError(
+            f"{where} names its pictures by their paths in column {path_column!r}. Say below which folder they lie: "
+            "--data-root FOLDER."
+        )
+    paths = [str(cell) for cell in tables.read_cells(path_column)]
+    located, _ = locate_images(home, paths, settings, lambda row: f"{where}, row {row:,}")
+    return build_source(name, RelativePaths(home, located), ids, annotations)
 
 
 def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
-    """Rows that are fetched from the table's file, which is mapped; several threads may."""
+    """Images fetched on demand from the table's memory-mapped file; thread-safe."""
     images = import_datasets().Image
     encoded = table.select_columns([image])
     if isinstance(table.features[image], images):
@@ -96,14 +76,14 @@ def _lazy_table_images(table: Any, split: str, image: str) -> DeferredImages:
     fingerprint = getattr(table, "_fingerprint", "")
 
     def get(row: int) -> object:
-        found = encoded[row][image]
-        return np.asarray(found) if isinstance(found, list) else found
+        cell = encoded[row][image]
+        return np.asarray(cell) if isinstance(cell, list) else cell
 
     return DeferredImages(NumberedNames(split, len(table)), lambda row: f"{fingerprint} {row}", get)
 
 
 class _HfTables:
-    """Tables of one kind, one a split."""
+    """Tables with equal columns, one per split."""
 
     def __init__(self, parts: dict[str, Any], where: str):
         self.parts = parts
@@ -120,27 +100,28 @@ class _HfTables:
                     )
 
     def split_rows(self) -> dict[str, np.ndarray]:
-        """Row numbers of the official splits."""
+        """Row indices of the official splits."""
         ends = np.cumsum([len(table) for table in self.parts.values()])
         pairs = zip(self.parts.items(), ends.tolist(), strict=True)
         return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
 
     def find_image_column(self, path_setting: str) -> str:
-        """The column of images: told, or of that type; "" if they may be paths."""
+        """The column of images, from the settings or by its type; "" if images may be given as paths."""
         if path_setting:
-            return "" if path_setting not in self.features or self._is_text(path_setting) else path_setting
+            is_path = path_setting not in self.features or self._dtype(path_setting) in ("string", "large_string")
+            return "" if is_path else path_setting
         kinds = ("Image", "Array2D", "Array3D")
-        found = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
-        found = found or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
-        if len(found) > 1:
+        columns = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
+        columns = columns or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
+        if len(columns) > 1:
             raise DataError(
-                f"{self.where} has several columns of pictures: {quote_names(found)}. Name one with "
-                f"--data.path {quote_for_shell(found[0])}."
+                f"{self.where} has several columns of pictures: {quote_names(columns)}. Name one with "
+                f"--data.path {quote_for_shell(columns[0])}."
             )
-        return found[0] if found else ""
+        return columns[0] if columns else ""
 
     def find_label_column(self, settings: DataSettings, image: str) -> str:
-        """The column whose type names classes, if one is to be learnt; "" if the cells must tell."""
+        """The target column of type ClassLabel; "" if the task must be inferred from cells."""
         typed_so = [name for name in self.features if name != image and self._class_names(name)]
         if settings.targets:
             return settings.targets[0] if len(settings.targets) == 1 and settings.targets[0] in typed_so else ""
@@ -153,14 +134,14 @@ class _HfTables:
         return usual[0] if usual else (typed_so or [""])[0]
 
     def drop_unlabelled_splits(self, settings: DataSettings) -> list[str]:
-        """Leave out splits whose class labels were never published: all of them -1 or empty."""
+        """Drop splits whose class labels were not published: all of them are -1 or empty."""
         notes = []
         names = [
             name for name in settings.targets or self.features if name in self.features and self._class_names(name)
         ]
         for split in [split for split in self.parts if split and len(self.parts) > 1]:
             for name in names:
-                column = self._read_column(self.parts[split], name)
+                column = _read_column(self.parts[split], name)
                 if all(value in (None, -1) for value in column):
                     del self.parts[split]
                     notes.append(f"Left out the split {split} ({len(column):,} rows): its {name!r} was not published.")
@@ -168,48 +149,41 @@ class _HfTables:
         return notes
 
     def infer_class_labels(self, name: str, settings: DataSettings) -> InferredTask | None:
-        """What a column of class labels, or of lists of them, says; None where the settings want something else."""
-        names = self._class_names(name)
-        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
+        """Labels of a ClassLabel column or of lists of them; None where the settings name another task."""
+        names, values = self._class_names(name), self._read_all(name)
         if hasattr(self.features[name], "names"):
-            return (
-                _encode_class_label(name, names, values, settings, self.where)
-                if settings.task in ("auto", "classes")
-                else None
-            )
-        return (
-            _encode_class_label_lists(name, names, values, self.where) if settings.task in ("auto", "labels") else None
-        )
+            fits = settings.task in ("auto", "classes")
+            return _encode_class_label(name, names, values, settings, self.where) if fits else None
+        fits = settings.task in ("auto", "labels")
+        return _encode_class_label_lists(name, names, values, self.where) if fits else None
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
-        """Columns of plain values, and that of the images."""
-        told = {*settings.targets, settings.split, settings.group, image}
+        """Columns of plain values, and the column of the images."""
+        named = {*settings.targets, settings.split, settings.group, image}
         kinds = ("Value", "ClassLabel")
-        return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
+        return [name for name, feature in self.features.items() if name in named or type(feature).__name__ in kinds]
 
     def read_cells(self, name: str) -> list[object]:
         """All values of a column; class labels by name."""
-        values = [value for table in self.parts.values() for value in self._read_column(table, name)]
-        names = self._class_names(name)
-        if not names:
-            return values
-        return [_label_to_name(value, names) for value in values]
+        names, values = self._class_names(name), self._read_all(name)
+        return [_label_to_name(value, names) for value in values] if names else values
 
-    def _read_column(self, table: Any, name: str) -> list[object]:
-        return table.select_columns([name])[:][name]
+    def _read_all(self, name: str) -> list[object]:
+        return [value for table in self.parts.values() for value in _read_column(table, name)]
 
     def _dtype(self, name: str) -> str:
         return str(getattr(self.features[name], "dtype", ""))
 
-    def _is_text(self, name: str) -> bool:
-        return self._dtype(name) in ("string", "large_string")
-
     def _class_names(self, name: str) -> list[str]:
-        """Names of the classes of a ClassLabel, or of a list of such."""
+        """Class names of a ClassLabel, or of a list of them."""
         feature = self.features[name]
         inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
-        found = getattr(inner, "names", None)
-        return list(found) if type(inner).__name__ == "ClassLabel" and found else []
+        names = getattr(inner, "names", None)
+        return list(names) if type(inner).__name__ == "ClassLabel" and names else []
+
+
+def _read_column(table: Any, name: str) -> list[object]:
+    return table.select_columns([name])[:][name]
 
 
 def _label_to_name(value: object, names: Sequence[str]) -> object:
@@ -221,28 +195,26 @@ def _label_to_name(value: object, names: Sequence[str]) -> object:
 def _encode_class_label(
     name: str, names: Sequence[str], values: Sequence[object], settings: DataSettings, where: str
 ) -> InferredTask:
-    """A ClassLabel: the numbers of its classes, in its own order, those without an image too."""
+    """Encode a ClassLabel column as class indices in its own order, with all of its classes."""
     targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     known = (targets >= 0) & (targets < len(names))
     reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
     if known.all():
         return InferredTask("classes", tuple(names), targets, reason)
-    first = int(np.flatnonzero(~known)[0])
+    unknown = format_count(int((~known).sum()), "row")
     if settings.uncertain != "ignore":
+        first = int(np.flatnonzero(~known)[0])
         raise DataError(
-            f"{where}, row {first:,}: {name!r} is {values[first]}, in {format_count(int((~known).sum()), 'row')} in "
-            f"all: no "
-            "class is known there. Leave such rows out with --data.uncertain ignore."
+            f"{where}, row {first:,}: {name!r} is {values[first]}, in {unknown} in all: no class is known there. Leave "
+            "such rows out with --data.uncertain ignore."
         )
-    note = (
-        f"Left out {format_count(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
-    )
+    note = f"Left out {unknown} whose {name!r} is empty or -1 (--data.uncertain ignore)."
     kept = np.flatnonzero(known)
     return InferredTask("classes", tuple(names), targets[kept], reason, (note,), kept)
 
 
 def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[object], where: str) -> InferredTask:
-    """Lists of ClassLabel: 1 for each that is in the list; without a list, nothing is known."""
+    """Encode lists of ClassLabel as multilabel targets; rows without a list are unknown (NaN)."""
     targets = np.zeros((len(values), len(names)), dtype=np.float32)
     for row, labels in enumerate(values):
         if not isinstance(labels, list):
@@ -255,22 +227,20 @@ def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[
     return InferredTask("labels", tuple(names), targets, reason)
 
 
-# Datasets of the `datasets` library: by their name on the Hub, from a folder of `save_to_disk`, or loaded already.
-#
-# Nothing of a dataset is ever run: scripts are refused by the library, and its own image decoder is not used, so
-# that an image looks the same from every source.
+# -- Loading datasets.
 
 HUB_NAME_PATTERN = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?::([\w.+-]+))?")
 
 
 def open_hub_dataset(name: str, settings: DataSettings) -> Source:
-    """A dataset of the Hub, from the library's cache if it is there: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
+    """Open a dataset of the Hub, from the library's cache if possible: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
 
     Raises:
-        DataError: it is not there and cannot be fetched, or cannot be used.
+        DataError: it is not cached and cannot be fetched, or cannot be used.
     """
     datasets = import_datasets()
-    if (matched := HUB_NAME_PATTERN.fullmatch(name)) is None:
+    matched = HUB_NAME_PATTERN.fullmatch(name)
+    if matched is None:
         raise DataError(f"hf:{name} is no name of a data set. Expected hf:OWNER/NAME or hf:OWNER/NAME:CONFIGURATION.")
     repository, configuration = matched.groups()
     if Path(repository).exists():
@@ -281,12 +251,21 @@ def open_hub_dataset(name: str, settings: DataSettings) -> Source:
     try:
         loaded = datasets.load_dataset(repository, configuration)
     except Exception as error:  # network, cache, formats: everything that a library of that size can raise
-        raise DataError(_load_error_message(name, repository, error)) from error
+        reason = _describe_error(error)
+        if "config" in reason.lower() and "missing" in reason.lower():
+            raise DataError(
+                f"hf:{name} has several configurations ({reason}). Name one: hf:{repository}:CONFIGURATION."
+            ) from error
+        raise DataError(
+            f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({reason}). Where there is a "
+            f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\""
+            ", and give that FOLDER here."
+        ) from error
     return _build_from_loaded(name.rpartition("/")[2].replace(":", "-"), loaded, settings, f"hf:{name}", None)
 
 
 def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
-    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote.
+    """Open a folder written by `Dataset.save_to_disk` or `DatasetDict.save_to_disk`.
 
     Raises:
         DataError: the library cannot read it, or it cannot be used.
@@ -298,21 +277,20 @@ def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
     except Exception as error:  # damaged tables raise anything
         raise DataError(
             f"{path} cannot be read as a folder of the datasets library ({_describe_error(error)}). Write it again "
-            f"with "
-            "save_to_disk, or give a folder of class folders or a manifest."
+            "with save_to_disk, or give a folder of class folders or a manifest."
         ) from error
     return _build_from_loaded(path.resolve().name, loaded, settings, str(path), path)
 
 
 def open_hf_dataset(dataset: Any, settings: DataSettings) -> Source:
-    """A Dataset or DatasetDict in memory."""
+    """Open a Dataset or DatasetDict in memory."""
     import_datasets()
-    anywhere = replace(settings, allow_outside_root=True)  # the program that handed it over may read its own files
+    anywhere = replace(settings, allow_outside_root=True)  # a Python program may read its own files
     return _build_from_loaded("dataset", dataset, anywhere, f"This {type(dataset).__name__}", Path())
 
 
 def import_datasets() -> ModuleType:
-    """The datasets library.
+    """Import the datasets library, an optional extra.
 
     Raises:
         DataError: it is not installed.
@@ -325,46 +303,32 @@ def import_datasets() -> ModuleType:
 
 
 def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
-    """A source of a table, or of one a split; images that it names by their paths lie below `home`."""
-
+    """Build a source from a Dataset or DatasetDict; relative image paths belong to `home`."""
     home = Path(settings.data_root).expanduser() if settings.data_root else home
-    if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary
-        return build_hf_source(name, {"": loaded}, settings, where, (), home)
-    parts, notes = _tables_by_split(loaded, where)
+    parts, notes = _tables_by_split(loaded, where) if isinstance(loaded, Mapping) else ({"": loaded}, ())
     return build_hf_source(name, parts, settings, where, notes, home)
 
 
 def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Tables by our names of splits; a single one is all there is and is parted later."""
-    found: dict[str, Any] = {}
+    """Tables of a DatasetDict by our names of splits; a single table without a split name is split later."""
+    tables: dict[str, Any] = {}
     notes = []
     for theirs, table in loaded.items():
         ours = SPLIT_NAMES.get(str(theirs).lower(), "")
-        if ours in found:
+        if ours in tables:
             raise DataError(f"{where} has two splits for {ours}: {', '.join(map(str, loaded))}. Remove one.")
         if ours and len(table):
-            found[ours] = table
+            tables[ours] = table
         else:
             what = "it is empty" if ours else "it is none of train, validation and test"
             notes.append(f"Left out the split {theirs!r} ({len(table):,} rows): {what}.")
-    if len(loaded) == 1 and not found:
+    if len(loaded) == 1 and not tables:
         return {"": next(iter(loaded.values()))}, ()
-    if not found:
+    if not tables:
         raise DataError(f"{where} has no split called train, validation or test. It has {', '.join(map(str, loaded))}.")
-    if len(found) == 1 and "test" not in found:
-        return {"": next(iter(found.values()))}, tuple(notes)
-    return {split: found[split] for split in SPLITS if split in found}, tuple(notes)
-
-
-def _load_error_message(name: str, repository: str, error: Exception) -> str:
-    said = _describe_error(error)
-    if "config" in said.lower() and "missing" in said.lower():
-        return f"hf:{name} has several configurations ({said}). Name one: hf:{repository}:CONFIGURATION."
-    return (
-        f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({said}). Where there is a "
-        f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\", "
-        "and give that FOLDER here."
-    )
+    if len(tables) == 1 and "test" not in tables:
+        return {"": next(iter(tables.values()))}, tuple(notes)
+    return {split: tables[split] for split in SPLITS if split in tables}, tuple(notes)
 
 
 def _describe_error(error: Exception) -> str:

@@ -41,7 +41,10 @@ def load_image_input(image: object, name: str) -> bytes | np.ndarray:
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, str | os.PathLike):
-        return _read_path(Path(image), name)
+        try:
+            return read_file_bytes(Path(image))
+        except DataError as error:
+            raise DataError(f"{name}: {error}") from error.__cause__
     if isinstance(image, Image):
         return _convert_pillow(image, name)
     if isinstance(image, Tensor):
@@ -112,13 +115,6 @@ def check_numeric(values: np.ndarray, name: str) -> np.ndarray:
     what = "Python objects" if values.dtype.hasobject else f"values of the kind {values.dtype}"
     hint = " Are they pictures of different sizes? Give a list of (picture, label) pairs." if what[0] == "P" else ""
     raise DataError(f"{name}: pictures must hold integers or fractions. This array holds {what}.{hint}")
-
-
-def _read_path(path: Path, name: str) -> bytes:
-    try:
-        return read_file_bytes(path)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from error.__cause__
 
 
 def _convert_pillow(image: Image, name: str) -> bytes | np.ndarray:

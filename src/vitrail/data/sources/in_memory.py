@@ -1,4 +1,4 @@
-"""Images that a person holds in Python: pairs, arrays, tables and other libraries' datasets."""
+"""Open datasets in memory: (image, label) pairs, arrays, torch datasets and pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from ..settings import DataSettings, check_supported_settings
 from ..source import ImageInput, Source
 from .arrays import normalize_stack
 from .column_roles import read_memory_table
+from .huggingface import open_hf_dataset
 from .image_input import check_single_image, tensor_to_array
-from .label_input import build_source, infer_labels, normalize_labels
+from .label_input import Annotations, build_source, infer_labels, normalize_labels
 from .lazy_sequences import DeferredImages, NumberedNames
 
 EXPECTED_OBJECTS = (
@@ -29,19 +30,17 @@ EXPECTED_OBJECTS = (
 
 
 def open_object(obj: object, settings: DataSettings) -> Source:
-    """A source of whatever holds images and labels; images stay where they are until they are needed.
+    """Open an object that holds images and labels; images are fetched when they are needed.
 
     A list holds pairs; a tuple of two holds images and labels, unless both are pairs themselves. An image is a path,
     an array or tensor, or a Pillow image.
 
     Raises:
-        DataError: something else, or images and labels that do not belong together.
+        DataError: something else, no rows, no images or labels, or ones that do not belong together.
     """
     if _is_library_class(obj, "pandas", "DataFrame"):
         return open_frame(obj, settings)
     if _is_library_class(obj, "datasets", "Dataset") or _is_library_class(obj, "datasets", "DatasetDict"):
-        from .huggingface import open_hf_dataset
-
         return open_hf_dataset(obj, settings)
     if isinstance(obj, DataLoader):
         raise DataError("A DataLoader makes batches of its own. Give its data set: loader.dataset.")
@@ -57,82 +56,77 @@ def open_object(obj: object, settings: DataSettings) -> Source:
 
 
 def open_images_and_labels(images: object, labels: object, settings: DataSettings) -> Source:
-    """Images and labels apart: an array or tensor [n, ...], or a list of any images, and one label an image."""
+    """Open separate images and labels: an array or tensor [n, ...] or a list of images, and one label per image."""
     if isinstance(images, Tensor) or (isinstance(images, np.ndarray) and not images.dtype.hasobject):
         check_supported_settings(settings, "arrays", "what was given")
-        is_tensor = isinstance(images, Tensor)
-        stack, notes = normalize_stack(
-            tensor_to_array(images) if isinstance(images, Tensor) else images, "pictures", is_tensor
-        )
-        answers = infer_labels(labels, len(stack), settings, "labels")
-        return build_source("arrays", stack, NumberedNames("", len(stack)), answers, notes=notes)
+        values = tensor_to_array(images) if isinstance(images, Tensor) else images
+        stack, notes = normalize_stack(values, "pictures", isinstance(images, Tensor))
+        inferred = infer_labels(labels, len(stack), settings, "labels")
+        annotations = Annotations(labels=inferred, notes=notes)
+        return build_source("arrays", stack, NumberedNames("", len(stack)), annotations)
     if isinstance(images, str | bytes) or not isinstance(images, Sequence | np.ndarray):
         raise DataError(
             f"Pictures must be an array, a tensor or a list. Got a {type(images).__name__}. {EXPECTED_OBJECTS}"
         )
-    check_supported_settings(settings, "pairs", "what was given")
-    answers = infer_labels(labels, len(images), settings, "labels")
-    found, ids = collect_images(list(images))
-    return build_source("pictures", found, ids, answers)
+    return _open_listed(list(images), labels, settings, "pictures")
 
 
 def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
-    """(image, label) pairs."""
+    """Open (image, label) pairs."""
     check_supported_settings(settings, "pairs", "what was given")
     if not pairs:
         raise DataError("The list of (picture, label) pairs is empty.")
-    split: list[tuple[object, object]] = []
+    images, labels = [], []
     for row, pair in enumerate(pairs):
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             size = f" of {len(pair)}" if isinstance(pair, list | tuple) else ""
             raise DataError(f"Row {row:,} of the list is a {type(pair).__name__}{size}, expected (picture, label).")
-        split.append((pair[0], pair[1]))
-    answers = infer_labels([label for _, label in split], len(split), settings, "labels")
-    pictures, ids = collect_images([picture for picture, _ in split])
-    return build_source("pairs", pictures, ids, answers)
+        images.append(pair[0])
+        labels.append(pair[1])
+    return _open_listed(images, labels, settings, "pairs")
+
+
+def _open_listed(images: list[object], labels: object, settings: DataSettings, name: str) -> Source:
+    check_supported_settings(settings, "pairs", "what was given")
+    inferred = infer_labels(labels, len(images), settings, "labels")
+    collected, ids = collect_images(images)
+    return build_source(name, collected, ids, Annotations(labels=inferred))
 
 
 def collect_images(inputs: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
-    """Images of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
+    """Convert images of any kinds, and their ids: paths if all are distinct paths, else row numbers.
 
     Args:
         root: folder that relative paths belong to.
-
-    Raises:
-        DataError: something that is no image.
     """
-    if all(isinstance(picture, str | os.PathLike) for picture in inputs):
-        return _collect_paths(inputs, root)
-    if all(isinstance(picture, np.ndarray | Tensor) for picture in inputs):
-        arrays = []
-        for row, picture in enumerate(inputs):
-            values = tensor_to_array(picture) if isinstance(picture, Tensor) else np.asarray(picture)
-            arrays.append(check_single_image(values, f"picture {row:,}", isinstance(picture, Tensor)))
-        return tuple(arrays), NumberedNames("", len(inputs))
-    for row, picture in enumerate(inputs):
-        if not isinstance(picture, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
-            kind = "nothing" if picture is None else f"a {type(picture).__name__}"
-            raise DataError(f"Picture {row:,} is {kind}, expected a path, an array, a tensor or a Pillow picture.")
     ids = NumberedNames("", len(inputs))
+    paths = [os.fsdecode(image) for image in inputs if isinstance(image, str | os.PathLike)]
+    if len(paths) == len(inputs):
+        for path in paths:
+            if "\0" in path or "://" in path:
+                raise DataError(f"{path[:200]!r} is no path of a file on this machine.")
+        images = tuple((root or Path()) / Path(path).expanduser() for path in paths)
+        return images, tuple(paths) if len(set(paths)) == len(paths) else ids
+    if all(isinstance(image, np.ndarray | Tensor) for image in inputs):
+        arrays = []
+        for row, image in enumerate(inputs):
+            values = tensor_to_array(image) if isinstance(image, Tensor) else np.asarray(image)
+            arrays.append(check_single_image(values, f"picture {row:,}", isinstance(image, Tensor)))
+        return tuple(arrays), ids
+    for row, image in enumerate(inputs):
+        if not isinstance(image, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
+            kind = "nothing" if image is None else f"a {type(image).__name__}"
+            raise DataError(f"Picture {row:,} is {kind}, expected a path, an array, a tensor or a Pillow picture.")
     return DeferredImages(ids, lambda row: _memory_stamp(inputs[row]), inputs.__getitem__, serialize=True), ids
 
 
-def _collect_paths(inputs: Sequence[object], root: Path | None) -> tuple[Sequence[Path], Sequence[str]]:
-    names = [os.fspath(picture) for picture in inputs if isinstance(picture, str | os.PathLike)]
-    texts = [os.fsdecode(name) for name in names]
-    if other := next((text for text in texts if "\0" in text or "://" in text), None):
-        raise DataError(f"{other[:200]!r} is no path of a file on this machine.")
-    paths = [(root or Path()) / Path(text).expanduser() for text in texts]
-    return tuple(paths), tuple(texts) if len(set(texts)) == len(texts) else NumberedNames("", len(texts))
-
-
 def _is_library_class(obj: object, package: str, name: str) -> bool:
-    """Whether an object is of a class of a library, which need not be imported to ask."""
+    """Whether an object is of a class of a library, without importing that library."""
     return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in type(obj).__mro__)
 
 
 def _is_indexed(obj: object) -> bool:
-    """Whether an object that is no container of Python's own has rows and a length."""
+    """Whether an object other than a built-in container has rows and a length."""
     own = isinstance(obj, Sequence | np.ndarray | Tensor | dict | set | str | bytes)
     return not own and hasattr(type(obj), "__getitem__") and hasattr(type(obj), "__len__")
 
@@ -140,13 +134,13 @@ def _is_indexed(obj: object) -> bool:
 def _is_images_and_labels(obj: Sequence[object]) -> bool:
     if len(obj) != 2:
         return False
-    if isinstance(obj, list):  # of pairs, unless it begins with an array of many images
+    if isinstance(obj, list):  # of pairs, unless its first entry is an array of many images
         return isinstance(obj[0], np.ndarray | Tensor) and obj[0].ndim > 2
     return not all(isinstance(each, tuple) for each in obj)
 
 
 def _memory_stamp(image: object) -> str:
-    """What tells an image in memory from another without decoding it."""
+    """A text that identifies an image in memory without decoding it."""
     if isinstance(image, Image):
         return f"{image.mode} {image.size} {getattr(image, 'filename', '')}"
     if isinstance(image, bytes):
@@ -154,90 +148,84 @@ def _memory_stamp(image: object) -> str:
     return str(image) if isinstance(image, str | os.PathLike) else type(image).__name__
 
 
-# Datasets of torch: anything with a length that gives (image, label) for a row, torchvision's among them.
-#
-# Labels are collected once, when the dataset is opened; images are fetched when they are needed, one at a time,
-# because nobody knows whether the dataset's own code bears several threads.
+# -- Map-style datasets of torch and torchvision: labels are collected once, when the dataset is opened; images are
+# fetched on demand, one at a time, because the dataset's code may not be thread-safe.
 
 MAX_VERIFIED_LABELS = 100
-"""Rows that are asked whether the listed labels are theirs."""
+"""Rows read to verify the listed labels."""
 
 
 def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
-    """A map-style dataset whose rows are (image, label).
+    """Open a map-style dataset whose rows are (image, label).
 
-    Labels are taken from `.targets` or `.labels` where there are such and three rows agree with them, else every row
-    is asked for its label. `.classes` names the classes. A transform of the dataset's own runs whenever an image is
-    fetched.
-
-    Raises:
-        DataError: no rows, or rows that are no (image, label).
+    Labels are taken from `.targets` or `.labels` where these exist and some rows agree with them, else every row is
+    read for its label. `.classes` names the classes. The dataset's own transform runs whenever an image is fetched.
     """
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         return open_images_and_labels(*dataset.tensors, settings)
     check_supported_settings(settings, "torch data set", f"a {_dataset_class_name(dataset)}")
-    count = len(dataset)
+    name, count = _dataset_class_name(dataset), len(dataset)
     if not count:
-        raise DataError(f"This {_dataset_class_name(dataset)} has no rows.")
+        raise DataError(f"This {name} has no rows.")
     _read_example(dataset, 0)
     labels, notes = _collect_labels(dataset, count)
+    classes = _dataset_attribute(dataset, "classes")
+    if not isinstance(classes, list | tuple) or len(classes) < 2 or not all(isinstance(each, str) for each in classes):
+        classes = ()
+    inferred = infer_labels(labels, count, settings, f"labels of this {name}", classes)
     ids = NumberedNames("", count)
-    pictures = DeferredImages(
-        ids,
-        lambda row: f"{_dataset_class_name(dataset)} {count} {row}",
-        lambda row: _read_example(dataset, row)[0],
-        serialize=True,
+    images = DeferredImages(
+        ids, lambda row: f"{name} {count} {row}", lambda row: _read_example(dataset, row)[0], serialize=True
     )
-    answers = infer_labels(
-        labels, count, settings, f"labels of this {_dataset_class_name(dataset)}", _dataset_classes(dataset)
-    )
-    return build_source(_dataset_class_name(dataset).lower(), pictures, ids, answers, notes=notes)
+    return build_source(name.lower(), images, ids, Annotations(labels=inferred, notes=notes))
+
+
+def _innermost_dataset(dataset: Any) -> Any:
+    """The dataset inside nested Subsets."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
 
 
 def _dataset_class_name(dataset: Any) -> str:
     return type(_innermost_dataset(dataset)).__name__
 
 
-def _innermost_dataset(dataset: Any) -> Any:
-    """The dataset of which others are parts."""
-    while isinstance(dataset, Subset):
-        dataset = dataset.dataset
-    return dataset
+def _dataset_attribute(dataset: Any, name: str) -> Any:
+    return getattr(_innermost_dataset(dataset), name, None)
 
 
 def _read_example(dataset: Any, row: int) -> tuple[object, object]:
-    """One row, checked."""
+    """Read one row as (image, label)."""
+    where = f"Row {row:,} of this {_dataset_class_name(dataset)}"
     try:
-        found = dataset[row]
-    except Exception as error:  # somebody's own code can raise anything
-        said = " ".join(str(error).split())[:200]
+        example = dataset[row]
+    except Exception as error:  # the dataset's code can raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{where} cannot be read ({type(error).__name__}: {reason}).") from error
+    if not isinstance(example, list | tuple) or len(example) != 2:
+        size = f" of {len(example)}" if isinstance(example, list | tuple | dict) else ""
         raise DataError(
-            f"Row {row:,} of this {_dataset_class_name(dataset)} cannot be read ({type(error).__name__}: {said})."
-        ) from error
-    if not isinstance(found, list | tuple) or len(found) != 2:
-        size = f" of {len(found)}" if isinstance(found, list | tuple | dict) else ""
-        raise DataError(
-            f"Row {row:,} of this {_dataset_class_name(dataset)} is a {type(found).__name__}{size}, expected "
-            f"(picture, label). Wrap "
-            "the data set in one whose __getitem__ returns the two."
+            f"{where} is a {type(example).__name__}{size}, expected (picture, label). Wrap the data set in one whose "
+            "__getitem__ returns the two."
         )
-    return found[0], found[1]
+    return example[0], example[1]
 
 
 def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
-    """One label a row, and what is to be noted."""
+    """One label per row, and notes."""
     notes = []
     if any(_dataset_attribute(dataset, name) is not None for name in ("transform", "transforms")):
         notes.append(
-            f"This {_dataset_class_name(dataset)} has a transform of its own, which runs first: leave random ones "
-            f"and normalisation "
-            "to Vitrail."
+            f"This {_dataset_class_name(dataset)} has a transform of its own, which runs first: leave random ones and "
+            "normalisation to Vitrail."
         )
     known, why = _listed_labels(dataset), "for it has no list of labels"
     if known is not None and len(known) == count:
-        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row of every label
+        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row with each label
         rows = {0, count // 2, count - 1, *sorted(firsts.values())[:MAX_VERIFIED_LABELS]}
-        if all(_labels_equal(known[row], _read_example(dataset, row)[1]) for row in sorted(rows)):
+        pairs = ((_label_array(known[row]), _label_array(_read_example(dataset, row)[1])) for row in sorted(rows))
+        if all(np.array_equal(listed, read) for listed, read in pairs):
             return known, tuple(notes)
         why = "for the labels that it lists are not those that its rows give"
     notes.append(f"Every row of this {_dataset_class_name(dataset)} was read once for its label, {why}.")
@@ -245,7 +233,7 @@ def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
 
 
 def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
-    """The labels that a dataset lists, without touching an image; None where it does not."""
+    """The labels that a dataset lists, without reading images; None if it lists none."""
     if isinstance(dataset, Subset):
         inner = _listed_labels(dataset.dataset)
         return None if inner is None else [inner[int(row)] for row in dataset.indices]
@@ -255,39 +243,24 @@ def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
         return [label for part in there for label in part] if len(there) == len(parts) else None
     if _dataset_attribute(dataset, "target_transform") is not None:
         return None
-    for found in (_dataset_attribute(dataset, "targets"), _dataset_attribute(dataset, "labels")):
-        if isinstance(found, Tensor | np.ndarray) or (isinstance(found, Sequence) and not isinstance(found, str)):
-            return normalize_labels(found)
+    for name in ("targets", "labels"):
+        listed = _dataset_attribute(dataset, name)
+        if isinstance(listed, Tensor | np.ndarray) or (isinstance(listed, Sequence) and not isinstance(listed, str)):
+            return normalize_labels(listed)
     return None
 
 
-def _dataset_classes(dataset: Any) -> Sequence[str]:
-    """Names that a dataset gives its classes; none where it gives none, or something else."""
-    found = _dataset_attribute(dataset, "classes")
-    if isinstance(found, list | tuple) and len(found) > 1 and all(isinstance(name, str) for name in found):
-        return found
-    return ()
+def _label_array(label: object) -> np.ndarray:
+    return np.asarray(label.cpu() if isinstance(label, Tensor) else label)
 
 
-def _dataset_attribute(dataset: Any, name: str) -> Any:
-    return getattr(_innermost_dataset(dataset), name, None)
-
-
-def _labels_equal(one: object, other: object) -> bool:
-    one, other = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (one, other))
-    return one.shape == other.shape and bool((one == other).all())
-
-
-# DataFrames of pandas: a column of paths, arrays or Pillow images, and columns that say what they show.
+# -- DataFrames of pandas: a column of paths, arrays or Pillow images, and columns of labels.
 
 
 def open_frame(frame: Any, settings: DataSettings) -> Source:
-    """A DataFrame; roles of columns are found by name and content, or told by `settings`.
+    """Open a DataFrame; column roles are inferred by name and content, or taken from `settings`.
 
-    Relative paths belong to `settings.data_root`, or to the folder in which Python runs.
-
-    Raises:
-        DataError: no rows, no column of images, or none of labels.
+    Relative paths belong to `settings.data_root`, or to the working directory.
     """
     check_supported_settings(settings, "frame", "a DataFrame")
     names = [str(name) for name in frame.columns]
@@ -296,47 +269,30 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise DataError(f"The DataFrame has several columns called {twice!r}. Rename all but one.")
-    numbers = {name: number for number, name in enumerate(names)}
 
     def cells(name: str) -> Sequence[object]:
-        return _column_values(frame.iloc[:, numbers[name]])
+        """The cells of a column as Python values; None for every missing value of pandas."""
+        column = frame.iloc[:, names.index(name)]
+        return column.astype(object).where(column.notna(), None).tolist()
 
-    firsts = {name: _first_value(cells(name)) for name in names}
-    pictures = [settings.path] if settings.path in names else [name for name in names if _is_image_cell(firsts[name])]
-    if len(pictures) > 1:
+    firsts = {name: next((cell for cell in cells(name) if cell is not None), None) for name in names}
+    images = [settings.path] if settings.path in names else [name for name in names if _is_image_cell(firsts[name])]
+    if len(images) > 1:
         raise DataError(
-            f"The DataFrame has several columns of pictures: {', '.join(map(repr, pictures))}. Name one with "
-            f"--data.path {pictures[0]}."
+            f"The DataFrame has several columns of pictures: {', '.join(map(repr, images))}. Name one with "
+            f"--data.path {images[0]}."
         )
-    picture = pictures[0] if pictures else ""
-    told = {*settings.targets, settings.split, settings.group}
-    plain = [name for name in names if name == picture or name in told or _is_plain_cell(firsts[name])]
-    table = read_memory_table(plain, cells, picture, settings, "DataFrame")
+    image = images[0] if images else ""
+    named = {image, *settings.targets, settings.split, settings.group}
+    plain = [name for name in names if name in named or _is_plain_cell(firsts[name])]
+    image, annotations = read_memory_table(plain, cells, image, settings, "DataFrame")
     root = Path(settings.data_root).expanduser() if settings.data_root else None
-    found, ids = collect_images(cells(table.image_column), root)
-    return build_source(
-        "frame",
-        found,
-        ids,
-        table.labels,
-        groups=table.groups,
-        splits=table.splits,
-        metadata=table.metadata,
-        notes=table.notes,
-    )
-
-
-def _column_values(column: Any) -> list[object]:
-    """Python's own values; None for every kind of nothing that pandas knows."""
-    return column.astype(object).where(column.notna(), None).tolist()
-
-
-def _first_value(cells: Sequence[object]) -> object:
-    return next((cell for cell in cells if cell is not None), None)
+    collected, ids = collect_images(cells(image), root)
+    return build_source("frame", collected, ids, annotations)
 
 
 def _is_image_cell(cell: object) -> bool:
-    """Whether a cell is an image by itself, and no path to one."""
+    """Whether a cell is an image itself, not a path to one."""
     if isinstance(cell, np.ndarray | Tensor):
         return cell.ndim >= 2
     return isinstance(cell, Image | bytes) or (isinstance(cell, dict) and bool({"bytes", "path"} & cell.keys()))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from torch import Tensor
 
 from ...errors import DataError
+from ..labels.codes import take_rows
 from ..labels.tasks import PROBABILITY_TOLERANCE, InferredTask, infer_task
 from ..settings import DataSettings
 from ..source import ImageInput, Source
 from .image_input import tensor_to_array
 from .lazy_sequences import SubsetSequence
-
-DEFAULT_LABEL_COLUMN, DEFAULT_NUMBER_COLUMN = "label", "value"
-"""Default name of a column of labels or numbers."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +61,13 @@ def infer_labels(
         if values.ndim == 2:
             return _infer_from_rows(values, settings, where, names)
         if names and values.dtype.kind in "iu" and settings.task in ("auto", "classes"):
-            return infer_from_class_names(values, names, where)
+            return _infer_from_class_names(values, names, where)
     cells = values.tolist() if isinstance(values, np.ndarray) else values
     has_fractions = any(isinstance(cell, float) and not math.isnan(cell) for cell in cells)
     if has_fractions and all(cell is None or isinstance(cell, int | float) for cell in cells):
         cells = [_float_to_int(cell) for cell in cells]
-    return infer_task(
-        {column or (DEFAULT_NUMBER_COLUMN if has_fractions else DEFAULT_LABEL_COLUMN): cells},
-        settings,
-        _row_namer(where),
-    )
+    column = column or ("value" if has_fractions else "label")
+    return infer_task({column: cells}, settings, lambda row: f"{where}, row {row:,}")
 
 
 def _float_to_int(cell: object) -> object:
@@ -97,21 +92,18 @@ def normalize_labels(labels: object) -> np.ndarray | list[object]:
     if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray):
         raise DataError(f"Labels must be a list, an array or a tensor, one per picture. Got a {type(labels).__name__}.")
     cells = [_normalize_label(label) for label in labels]
-    if cells and all(isinstance(cell, np.ndarray) for cell in cells):
-        if len({cell.shape for cell in cells if isinstance(cell, np.ndarray)}) > 1:
+    rows = [cell for cell in cells if isinstance(cell, np.ndarray)]
+    if rows and len(rows) == len(cells):
+        if len({row.shape for row in rows}) > 1:
             raise DataError("Labels that are rows of numbers must all be equally long, one number per class.")
-        return _check_label_array(np.stack([np.asarray(cell) for cell in cells]))
+        return _check_label_array(np.stack(rows))
     if cells and all(type(cell) is int for cell in cells):
         return np.array(cells)
     return cells
 
 
-def infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str) -> InferredTask:
-    """Encode integers that are indices into a list of class names.
-
-    Raises:
-        DataError: a number beyond the list.
-    """
+def _infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str) -> InferredTask:
+    """Encode integers that are indices into a list of class names."""
     beyond = (values < 0) | (values >= len(names))
     if beyond.any():
         row = int(np.flatnonzero(beyond)[0])
@@ -119,13 +111,8 @@ def infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str)
             f"{where}, row {row:,}: label {values[row]} is none of 0..{len(names) - 1}, for there are {len(names)} "
             f"class names. {np.count_nonzero(beyond):,} such rows in all."
         )
-    return InferredTask(
-        task="classes",
-        classes=tuple(map(str, names)),
-        targets=values.astype(np.int64),
-        reason=f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}.",
-        notes=(),
-    )
+    reason = f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}."
+    return InferredTask("classes", tuple(map(str, names)), values.astype(np.int64), reason)
 
 
 def _check_label_array(values: np.ndarray) -> np.ndarray:
@@ -154,47 +141,50 @@ def _infer_from_rows(values: np.ndarray, settings: DataSettings, where: str, nam
         sums = values.sum(1, dtype=np.float64)
         if np.isin(values, (0, 1)).all() and (sums == 1).all():
             reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
-            return _classification_task(columns, values.argmax(1).astype(np.int64), reason)
+            return InferredTask("classes", columns, values.argmax(1).astype(np.int64), reason)
         if (values >= 0).all() and (np.abs(sums - 1) < PROBABILITY_TOLERANCE).all():
             reason = f"Each row of the labels sums to 1: probabilities of {len(columns)} classes."
-            return _classification_task(columns, (values / sums[:, None]).astype(np.float32), reason)
+            return InferredTask("classes", columns, (values / sums[:, None]).astype(np.float32), reason)
     cells = {name: values[:, column].tolist() for column, name in enumerate(columns)}
-    return infer_task(cells, settings, _row_namer(where))
-
-
-def _classification_task(columns: tuple[str, ...], targets: np.ndarray, reason: str) -> InferredTask:
-    return InferredTask(task="classes", classes=columns, targets=targets, reason=reason, notes=())
-
-
-def _row_namer(where: str) -> Callable[[int], str]:
-    return lambda row: f"{where}, row {row:,}"
+    return infer_task(cells, settings, lambda row: f"{where}, row {row:,}")
 
 
 # -- Building the source.
 
 
+@dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """What is known of images beside their pixels; everything but the targets of `labels` covers all rows."""
+
+    labels: InferredTask
+    groups: np.ndarray | None = None
+    splits: Mapping[str, np.ndarray] = field(default_factory=dict)
+    metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
 def build_source(
-    name: str,
-    images: Sequence[ImageInput] | np.ndarray,
-    ids: Sequence[str],
-    labels: InferredTask,
-    *,
-    groups: np.ndarray | None = None,
-    splits: Mapping[str, np.ndarray] | None = None,
-    metadata: Mapping[str, Sequence[str]] | None = None,
-    notes: Sequence[str] = (),
+    name: str, images: Sequence[ImageInput] | np.ndarray, ids: Sequence[str], annotations: Annotations, where: str = ""
 ) -> Source:
-    """Build a source of all rows, or of `labels.kept_rows`; every other argument covers all rows."""
+    """Build a source of all rows, or of `annotations.labels.kept_rows`.
+
+    Args:
+        images, ids: of all rows.
+        where: the name of the source in messages; `name` if empty.
+
+    Raises:
+        DataError: val or test has a class that train does not have.
+    """
+    labels, groups, splits, metadata = annotations.labels, annotations.groups, annotations.splits, annotations.metadata
     kept = labels.kept_rows
-    splits, metadata = dict(splits or {}), dict(metadata or {})
     if kept is not None:
         numbers = np.full(len(ids), -1)
         numbers[kept] = np.arange(len(kept))
         images = images[kept] if isinstance(images, np.ndarray) else SubsetSequence(images, kept)
-        ids = SubsetSequence(ids, kept)
+        ids = take_rows(ids, kept)
         groups = None if groups is None else groups[kept]
         splits = {split: numbers[rows][numbers[rows] >= 0] for split, rows in splits.items()}
-        metadata = {column: SubsetSequence(values, kept) for column, values in metadata.items()}
+        metadata = {column: take_rows(values, kept) for column, values in metadata.items()}
     source = Source(
         name=name,
         task=labels.task,
@@ -206,21 +196,14 @@ def build_source(
         splits=splits,
         reason=labels.reason,
         metadata=metadata,
-        notes=(*notes, *labels.notes),
+        notes=(*annotations.notes, *labels.notes),
     )
-    check_classes(source)
+    _check_split_classes(source, where or name)
     return source
 
 
-def check_classes(source: Source, name: str = "") -> None:
-    """Refuse a class that is evaluated but not in train: it cannot be learnt.
-
-    Args:
-        name: the name of the source in messages; its own name if empty.
-
-    Raises:
-        DataError: val or test has a class that train does not have.
-    """
+def _check_split_classes(source: Source, name: str) -> None:
+    """Refuse a class that is evaluated but not in train: it cannot be learnt."""
     if source.task != "classes" or source.has_soft_labels or "train" not in source.splits:
         return
     learnt = np.bincount(source.targets[source.splits["train"]], minlength=len(source.classes))
@@ -231,6 +214,6 @@ def check_classes(source: Source, name: str = "") -> None:
             names = ", ".join(f"{source.classes[number]!r} ({counts[number]:,} pictures)" for number in unknown[:10])
             more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
             raise DataError(
-                f"{split} of {name or source.name} has classes that train does not have: {names}{more}. A model "
-                "cannot learn them; add them to train, or remove or rename them."
+                f"{split} of {name} has classes that train does not have: {names}{more}. A model cannot learn them; "
+                "add them to train, or remove or rename them."
             )

@@ -1,8 +1,9 @@
-"""Long sequences that take no memory: numbered names, parts laid end to end, images fetched when asked for."""
+"""Lazy sequences that take no memory: numbered names, concatenations, selected rows, images fetched on demand."""
 
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,28 @@ from PIL.Image import Image
 from ...errors import DataError
 from .image_input import load_image_input
 
-Part_co = TypeVar("Part_co", covariant=True)
+Item_co = TypeVar("Item_co", covariant=True)
 
 
-class ConcatSequence(Sequence[Part_co]):
-    """Sequences and arrays laid end to end, without a copy."""
+class LazySequence(Sequence[Item_co]):
+    """A sequence whose items are made when they are read; a slice is a list."""
+
+    @abstractmethod
+    def get_row(self, row: int) -> Item_co:
+        """The item of one row, 0 to len(self) - 1."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item_co]: ...
+    def __getitem__(self, index: int | slice) -> Item_co | list[Item_co]:
+        if isinstance(index, slice):
+            return [self.get_row(row) for row in range(*index.indices(len(self)))]
+        return self.get_row(range(len(self))[index])
+
+
+class ConcatSequence(LazySequence[Item_co]):
+    """A concatenation of sequences and arrays, without a copy."""
 
     def __init__(self, parts: Sequence[Any]):
         self._parts = parts
@@ -30,20 +48,13 @@ class ConcatSequence(Sequence[Part_co]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> Part_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Part_co]: ...
-    def __getitem__(self, index: int | slice) -> Part_co | list[Part_co]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        row = range(len(self))[index]
+    def get_row(self, row: int) -> Item_co:
         number = bisect_right(self._ends, row)
         return self._parts[number][row - (self._ends[number - 1] if number else 0)]
 
 
-class SubsetSequence(Sequence[Part_co]):
-    """Some rows of a sequence, without a copy."""
+class SubsetSequence(LazySequence[Item_co]):
+    """Selected rows of a sequence, without a copy."""
 
     def __init__(self, whole: Any, rows: NDArray[np.int64]):
         self._whole = whole
@@ -52,17 +63,11 @@ class SubsetSequence(Sequence[Part_co]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Part_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Part_co]: ...
-    def __getitem__(self, index: int | slice) -> Part_co | list[Part_co]:
-        if isinstance(index, slice):
-            return [self._whole[row] for row in self._rows[index].tolist()]
-        return self._whole[int(self._rows[index])]
+    def get_row(self, row: int) -> Item_co:
+        return self._whole[int(self._rows[row])]
 
 
-class NumberedNames(Sequence[str]):
+class NumberedNames(LazySequence[str]):
     """The names train/000000, train/000001, ... of the rows of one split; without a split, the numbers alone."""
 
     def __init__(self, split: str, count: int):
@@ -72,19 +77,13 @@ class NumberedNames(Sequence[str]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        return f"{self._before}{range(self._count)[index]:06d}"
+    def get_row(self, row: int) -> str:
+        return f"{self._before}{row:06d}"
 
 
 @dataclass(frozen=True)
 class DeferredImage:
-    """An image that lies in somebody's object and is fetched when it is needed."""
+    """An image of a user's object, fetched on demand."""
 
     name: str
     stamp: str
@@ -94,25 +93,25 @@ class DeferredImage:
         """The encoded bytes, or the values with channels last.
 
         Raises:
-            DataError: the object does not give it, or gives something that is no image.
+            DataError: the object raises an error, or returns something that is not an image.
         """
         try:
             return load_image_input(self.get(), self.name)
         except DataError:
             raise
-        except Exception as error:  # somebody's own code can raise anything
-            said = " ".join(str(error).split())[:200]
-            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {said}).") from error
+        except Exception as error:  # user code can raise anything
+            reason = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {reason}).") from error
 
 
-class DeferredImages(Sequence[DeferredImage]):
-    """Images of an object, one a row.
+class DeferredImages(LazySequence[DeferredImage]):
+    """Images of a user's object, one per row.
 
     Args:
-        names: what messages call the rows.
-        stamp: what changes when a row's image does, found without fetching it.
-        get: a row's image, as a path, bytes, array, tensor or Pillow image.
-        one_at_a_time: `get` runs somebody's code, which may not bear several threads.
+        names: names of the rows in messages.
+        stamp: a text that changes when a row's image does, known without fetching it.
+        get: returns a row's image, as a path, bytes, array, tensor or Pillow image.
+        serialize: `get` runs user code, which may not be thread-safe.
     """
 
     def __init__(
@@ -130,21 +129,14 @@ class DeferredImages(Sequence[DeferredImage]):
     def __len__(self) -> int:
         return len(self._names)
 
-    @overload
-    def __getitem__(self, index: int) -> DeferredImage: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[DeferredImage]: ...
-    def __getitem__(self, index: int | slice) -> DeferredImage | list[DeferredImage]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        row = range(len(self))[index]
+    def get_row(self, row: int) -> DeferredImage:
         return DeferredImage(self._names[row], self._stamp(row), partial(self._fetch_row, row))
 
     def _fetch_row(self, row: int) -> object:
         if self._lock is None:
             return self._get(row)
         with self._lock:
-            found = self._get(row)
-            if isinstance(found, Image):
-                found.load()  # Pillow puts it off, and two threads must not do it for one image
-            return found
+            image = self._get(row)
+            if isinstance(image, Image):
+                image.load()  # Pillow loads lazily, and two threads must not load one image
+            return image

@@ -1,4 +1,8 @@
-"""Manifests: a table with one row for each image, which says where it lies and what it shows."""
+"""Read manifests: tables (CSV, TSV, JSON lines, Parquet) with one row per image, its path and its labels.
+
+Images must lie inside the root folder unless `settings.allow_outside_root` is set. Names are judged alike on every
+system: a path that leaves the folder on Windows is refused on Linux too.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import posixpath
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,54 +23,47 @@ from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, format_cell, format_column, take_rows
 from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
-from ..labels.tasks import InferredTask, infer_task
+from ..labels.tasks import InferredTask, Where, infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import Source
-from .label_input import check_classes
+from .label_input import Annotations, build_source
 from .table_files import ManifestTable, read_manifest_table
 
 Splits = dict[str, NDArray[np.int64]]
-Where = Callable[[int], str]
 
 
 def open_manifest(path: Path, settings: DataSettings) -> Source:
-    """The images that a CSV, TSV, JSON lines or Parquet file names, below its own folder or `settings.data_root`.
+    """Open the images named in a CSV, TSV, JSON lines or Parquet file, below its folder or `settings.data_root`.
 
-    Columns are found by name and content unless the settings name them; see `columns.choose` and `tasks.infer`. The
-    rows keep their order, less repeated ones and those that `--data.uncertain ignore` leaves out. Missing images
-    stay, are noted, and count as unreadable.
+    Column roles are inferred unless the settings name them; see `infer_column_roles` and `infer_task`. The rows keep
+    their order, without repeated ones and those that `--data.uncertain ignore` leaves out. Missing images stay, are
+    noted, and count as unreadable.
 
     Raises:
-        UsageError: a setting that manifests have no use for.
-        DataError: the table cannot be read; no column names images or is to be learnt; a cell does not fit its
-            column; a path leads out of the folder; an image stands twice with different labels.
+        UsageError: a setting that does not apply to manifests.
+        DataError: the table cannot be read; there is no column of images or of targets; a cell does not fit its
+            column; a path leads out of the folder; an image occurs twice with different labels.
     """
     check_supported_settings(settings, "manifest", "a manifest")
     table = read_manifest_table(path)
-    roles = _find_roles(table, settings)
-    root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
-    found = locate_images(root, table.columns[roles.path], settings, table.where)
-    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
-    source = build_manifest_source(path.stem, root, found.names, table, roles, splits, settings)
-    return replace(source, notes=(*table.notes, *roles.notes, *found.notes, *source.notes))
-
-
-def _find_roles(table: ManifestTable, settings: DataSettings) -> ColumnRoles:
     names = tuple(table.columns)
     roles = infer_column_roles(names, table.columns, settings, table.name)
     if not roles.path:
         raise DataError(
             f"No column of {table.name} names pictures. Its columns are {quote_names(names)}, as the first line has "
-            f"it; "
-            f"name the right one with --data.path {quote_for_shell(names[0])}"
+            f"it; name the right one with --data.path {quote_for_shell(names[0])}"
         )
     if not roles.targets:
         raise DataError(
             f"No column of {table.name} says what the pictures show. Beside {roles.path!r} it has "
             f"{quote_names([name for name in names if name != roles.path]) or 'none'}. Name one with --data.targets "
-            f"COLUMN."
+            "COLUMN."
         )
-    return roles
+    root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
+    images, notes = locate_images(root, table.columns[roles.path], settings, table.where)
+    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
+    source = build_manifest_source(path.stem, root, images, table, roles, splits, settings)
+    return replace(source, notes=(*table.notes, *roles.notes, *notes, *source.notes))
 
 
 def build_manifest_source(
@@ -78,186 +75,144 @@ def build_manifest_source(
     splits: Splits,
     settings: DataSettings,
 ) -> Source:
-    """A source from located images and the other columns, each image once.
+    """Build a source from located images and the other columns, with each image once.
 
     Args:
         names: of the images below `root`, one for each row of the table.
         splits: rows of the table.
 
     Raises:
-        DataError: a cell does not fit its column, or an image stands twice with different labels or splits.
+        DataError: a cell does not fit its column, or an image occurs twice with different labels or splits.
     """
-    answers = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
-    rows = np.arange(len(table)) if answers.kept_rows is None else answers.kept_rows
-    firsts, notes = _drop_repeated_images(names, rows, answers, splits, table.where)
-    rows, targets = rows[firsts], answers.targets[firsts]
-    groups = None
-    if roles.group:
-        groups, note = read_groups(roles.group, table.columns[roles.group], table.where)
-        groups, notes = groups[rows], notes + ((note,) if note else ())
-    splits = _renumber_splits(splits, rows, len(table))
-    kept = take_rows(names, rows)
-    source = Source(
-        name=name,
-        task=answers.task,
-        classes=answers.classes,
-        images=RelativePaths(root, kept),
-        targets=targets,
-        ids=kept,
+    labels = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
+    labels = _drop_repeated_images(names, labels, splits, table.where)
+    groups, note = read_groups(roles.group, table.columns[roles.group], table.where) if roles.group else (None, "")
+    annotations = Annotations(
+        labels=replace(labels, notes=(*labels.notes, note) if note else labels.notes),
         groups=groups,
         splits=splits,
-        reason=answers.reason,
-        metadata={column: take_rows(format_column(table.columns[column]), rows) for column in roles.metadata},
-        notes=(*answers.notes, *notes),
+        metadata={column: format_column(table.columns[column]) for column in roles.metadata},
     )
-    check_classes(source, table.name)
-    return source
+    return build_source(name, RelativePaths(root, names), names, annotations, table.name)
 
 
-def _drop_repeated_images(
-    names: Sequence[str],
-    rows: NDArray[np.int64],
-    answers: InferredTask,
-    splits: Splits,
-    where: Where,
-) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Places in `rows` of the first row of each image, and a note on the others.
-
-    Raises:
-        DataError: two rows of one image differ in label or split.
-    """
-    marks = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
-    order = np.argsort(marks, kind="stable")
-    alike = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1  # equal to the one before: perhaps one image
-    if not len(alike):
-        return np.arange(len(rows)), ()
+def _drop_repeated_images(names: Sequence[str], labels: InferredTask, splits: Splits, where: Where) -> InferredTask:
+    """Keep only the first row of each image, with a note on the others; they must agree in label and split."""
+    rows = np.arange(len(names)) if labels.kept_rows is None else labels.kept_rows
+    hashes = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
+    order = np.argsort(hashes, kind="stable")
+    equal = np.flatnonzero(hashes[order][1:] == hashes[order][:-1]) + 1  # to the hash before: perhaps the same image
+    if not len(equal):
+        return labels
     split_of = np.full(len(names), -1)
     for number, members in enumerate(splits.values()):
         split_of[members] = number
     first: dict[str, int] = {}
     repeated: list[int] = []
-    for place in np.sort(order[np.union1d(alike - 1, alike)]).tolist():
+    for place in np.sort(order[np.union1d(equal - 1, equal)]).tolist():
         earlier = first.setdefault(names[int(rows[place])], place)
         if earlier == place:
             continue
         repeated.append(place)
         one, other = int(rows[earlier]), int(rows[place])
-        if not np.array_equal(answers.targets[earlier], answers.targets[place], equal_nan=True):
+        if not np.array_equal(labels.targets[earlier], labels.targets[place], equal_nan=True):
             raise DataError(
                 f"{where(one)} and {where(other)} both name {names[one]!r}, with different labels. A manifest has one "
                 "row for each picture; if it shows several things, join them with | in one row."
             )
         if split_of[one] != split_of[other]:
-            said = [list(splits)[split_of[row]] if split_of[row] >= 0 else "none" for row in (one, other)]
+            sides = [list(splits)[split_of[row]] if split_of[row] >= 0 else "none" for row in (one, other)]
             raise DataError(
-                f"{where(one)} and {where(other)} both name {names[one]!r}, for the splits {said[0]} and {said[1]}. "
+                f"{where(one)} and {where(other)} both name {names[one]!r}, for the splits {sides[0]} and {sides[1]}. "
                 "A picture belongs to one split."
             )
     if not repeated:
-        return np.arange(len(rows)), ()
-    last = int(rows[repeated[0]])
+        return labels
+    example = int(rows[repeated[0]])
     note = (
         f"{len(repeated):,} rows name a picture that an earlier row names with the same labels, such as "
-        f"{names[last]!r} ({where(last)}); each picture is used once."
+        f"{names[example]!r} ({where(example)}); each picture is used once."
     )
-    return np.setdiff1d(np.arange(len(rows)), repeated), (note,)
+    kept = np.setdiff1d(np.arange(len(rows)), repeated)
+    return replace(labels, targets=labels.targets[kept], kept_rows=rows[kept], notes=(*labels.notes, note))
 
 
-def _renumber_splits(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
-    """Splits by the places of their rows in `rows`, without the others."""
-    places = np.full(length, -1)
-    places[rows] = np.arange(len(rows))
-    return {split: places[members][places[members] >= 0] for split, members in splits.items()}
+# -- Locating images: folders are listed once instead of testing each file, so that a million names take seconds.
 
-
-# Where the images that a manifest names lie: inside one folder, unless a person allows more, each looked for once.
-#
-# Folders are listed, files are not asked after one by one, so that a million names take seconds. Names are judged
-# alike on every system: what leads out of the folder on Windows is refused on Linux too.
-
-MAX_NAMED_FILES = 20  # missing images that are named
-DEPTH = 2  # folders below the root that are searched for names without a folder
+MAX_NAMED_FILES = 20  # missing images listed in a note
+DEPTH = 2  # depth of folders searched for names without a folder
 ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
-_UNUSUAL = re.compile(
-    r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$"
-)  # all that is worth a second look
-
-
-@dataclass(frozen=True)
-class ImageLocations:
-    """Where each image lies, as names below the root or, where that is allowed, full names."""
-
-    names: CompactStrings
-    missing: NDArray[np.int64]
-    """Rows whose image is not there."""
-    notes: tuple[str, ...] = ()
+_UNUSUAL = re.compile(r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$")
+"""Names that need a closer look."""
 
 
 def locate_images(
-    root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
-) -> ImageLocations:
-    """Find every image below `root`; names without folder or ending are looked for one or two folders deep.
+    root: Path, cells: Sequence[Cell], settings: DataSettings, where: Where
+) -> tuple[CompactStrings, tuple[str, ...]]:
+    """Find every image below `root`; names without folder or extension are searched one or two folders deep.
+
+    Returns the paths relative to the root (absolute ones only where they are allowed), and notes.
 
     Args:
         cells: the column of names.
         where: how messages name a row, such as "films.csv, line 17".
 
     Raises:
-        DataError: a name leads out of the root, is an address or is empty; none of the images is there; or a name
-            without a folder fits several files.
+        DataError: a name leads out of the root, is a URL or is empty; no image exists; or a name without a folder
+            matches several files.
     """
     root = root.absolute()  # "." says little in a message
     folders: dict[str, int] = {}
-    homes = array("q")
-    judge = _PathPolicy(root, settings, where)
+    folder_indices = array("q")
+    policy = _PathPolicy(root, settings, where)
 
-    def usual() -> Iterator[str]:
+    def normalized_names() -> Iterator[str]:
         for row, cell in enumerate(cells):
             name = format_cell(cell).strip()
-            plain = judge.normalize_path(row, name) if _UNUSUAL.search(name) else name
-            homes.append(folders.setdefault(plain.rpartition("/")[0], len(folders)))
-            yield plain
+            name = policy.normalize_path(row, name) if _UNUSUAL.search(name) else name
+            folder_indices.append(folders.setdefault(name.rpartition("/")[0], len(folders)))
+            yield name
 
-    settled = CompactStrings(usual())
-    lost = _find_missing_rows(root, settled, list(folders), np.frombuffer(homes, np.int64), judge)
-    if not len(lost):
-        return ImageLocations(settled, lost)
-    found, notes = _search_missing(root, settled, lost, judge)
-    lost = np.array([row for row in lost.tolist() if row not in found], dtype=np.int64)
-    if len(lost) == len(settled):
+    names = CompactStrings(normalized_names())
+    missing = _find_missing_rows(root, names, list(folders), np.frombuffer(folder_indices, np.int64), policy)
+    if not missing:
+        return names, ()
+    elsewhere, notes = _search_missing(root, names, missing, policy)
+    missing = [row for row in missing if row not in elsewhere]
+    if len(missing) == len(names):
         raise DataError(
-            f"None of the {len(settled):,} pictures is there: {settled[0]!r} ({where(0)}) was looked for in {root} and "
-            f"the folders below it. Say where the pictures are with --data-root FOLDER."
+            f"None of the {len(names):,} pictures is there: {names[0]!r} ({where(0)}) was looked for in {root} and the "
+            "folders below it. Say where the pictures are with --data-root FOLDER."
         )
-    if found:
-        settled = CompactStrings(found.get(row, name) for row, name in enumerate(settled))
-    if len(lost):
-        named = ", ".join(f"{settled[row]!r} ({where(row)})" for row in lost[:MAX_NAMED_FILES].tolist())
-        more = f" and {len(lost) - MAX_NAMED_FILES:,} more" if len(lost) > MAX_NAMED_FILES else ""
-        notes.append(f"{len(lost):,} of {len(settled):,} pictures are missing in {root}: {named}{more}.")
-    return ImageLocations(settled, lost, tuple(notes))
+    if elsewhere:
+        names = CompactStrings(elsewhere.get(row, name) for row, name in enumerate(names))
+    if missing:
+        listed = ", ".join(f"{names[row]!r} ({where(row)})" for row in missing[:MAX_NAMED_FILES])
+        more = f" and {len(missing) - MAX_NAMED_FILES:,} more" if len(missing) > MAX_NAMED_FILES else ""
+        notes.append(f"{len(missing):,} of {len(names):,} pictures are missing in {root}: {listed}{more}.")
+    return names, tuple(notes)
 
 
 class _PathPolicy:
-    """Which names and places a manifest may use."""
+    """Which names and paths a manifest may use."""
 
-    def __init__(self, root: Path, settings: DataSettings, where: Callable[[int], str]):
+    def __init__(self, root: Path, settings: DataSettings, where: Where):
         self._root = root
         self._real = os.path.realpath(root)
         self._free = settings.allow_outside_root
-        self._where = where
+        self.where = where
 
     def normalize_path(self, row: int, name: str) -> str:
-        """An unusual name in its usual form, or an error that says what is wrong with it."""
+        """Normalise an unusual name, or raise an error with the reason."""
         if not name:
-            raise DataError(f"{self._where(row)}: no picture is named.")
+            raise DataError(f"{self.where(row)}: no picture is named.")
         if "\0" in name:
-            raise DataError(f"{self._where(row)}: {name!r} holds a NUL character, which no file's name can.")
+            raise DataError(f"{self.where(row)}: {name!r} holds a NUL character, which no file's name can.")
         if _ADDRESS.match(name):
             raise DataError(
-                f"{self._where(row)}: {name!r} is an address, and pictures are read from files only. Fetch them first, "
+                f"{self.where(row)}: {name!r} is an address, and pictures are read from files only. Fetch them first, "
                 "and write their names below the manifest's folder."
             )
         if self._free:
@@ -268,7 +223,7 @@ class _PathPolicy:
                 return posixpath.normpath(name[len(base) + 1 :])
         if parts[0] in ("", "~") or name.startswith("~") or re.match("[A-Za-z]:", name) or ".." in parts:
             raise DataError(
-                f"{self._where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
+                f"{self.where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
                 f"{ALLOW}"
             )
         return posixpath.normpath(name)
@@ -280,26 +235,18 @@ class _PathPolicy:
         real = os.path.realpath(os.path.join(self._root, name))
         if real != self._real and not real.startswith(os.path.join(self._real, "")):
             raise DataError(
-                f"{self._where(row)}: {name!r} is or lies behind a link that leads out of {self._root}, to {real}. "
+                f"{self.where(row)}: {name!r} is or lies behind a link that leads out of {self._root}, to {real}. "
                 f"{ALLOW}"
             )
-
-    def raise_ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
-        """Refuse a name that fits several files."""
-        others = f" and {len(files) - 2:,} more" if len(files) > 2 else ""
-        raise DataError(
-            f"{self._where(row)}: {name!r} may mean {files[0]!r} or {files[1]!r}{others}. Write the folder and the "
-            "ending into the manifest, or name the pictures' folder with --data-root."
-        )
 
 
 def _find_missing_rows(
     root: Path, names: CompactStrings, folders: list[str], folder_indices: NDArray[np.int64], policy: _PathPolicy
-) -> NDArray[np.int64]:
-    """Rows whose file is not in the listing of its folder, one folder after another."""
+) -> list[int]:
+    """Rows whose file is not in the listing of its folder, ascending."""
     order = np.argsort(folder_indices, kind="stable")
     ends = np.cumsum(np.bincount(folder_indices, minlength=len(folders)))
-    lost: list[int] = []
+    missing: list[int] = []
     for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
         there, links = list_folder_names(os.path.join(root, folder))
         if there:
@@ -309,12 +256,12 @@ def _find_missing_rows(
             if base in links:
                 policy.check_inside_root(row, names[row])
             if base not in there:
-                lost.append(row)
-    return np.sort(np.array(lost, dtype=np.int64))
+                missing.append(row)
+    return sorted(missing)
 
 
 def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
-    """Names in a folder, and those of them that are links; none if there is no such folder or it cannot be listed."""
+    """Names in a folder, and the links among them; empty if the folder does not exist or cannot be listed."""
     there, links = set(), set()
     try:
         with os.scandir(folder) as entries:
@@ -328,36 +275,36 @@ def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
 
 
 def _search_missing(
-    root: Path, names: CompactStrings, missing_rows: NDArray[np.int64], policy: _PathPolicy
+    root: Path, names: CompactStrings, missing_rows: list[int], policy: _PathPolicy
 ) -> tuple[dict[int, str], list[str]]:
-    """Second looks at names whose file is not where they say: their files' names, and a note for each way it was
-    found by."""
-    found: dict[int, str] = {}
+    """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
+    paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    wanted = {names[row].replace("\\", "/") for row in missing_rows.tolist()}
-    files = _index_files(root, wanted)
-    for row in missing_rows.tolist():
+    files = _index_files(root, {names[row].replace("\\", "/") for row in missing_rows})
+    for row in missing_rows:
         name = names[row]
         plain = name.replace("\\", "/")
-        fitting = files.get(plain, [])
-        if len(missing_rows) < len(
-            names
-        ):  # where others are at their place, one of that name elsewhere may be its mask
-            fitting = [file for file in fitting if file.count("/") == plain.count("/")]
-        if len(fitting) > 1:
-            policy.raise_ambiguous(row, name, fitting)
-        if fitting:
-            found[row] = fitting[0]
-            ways[_describe_match(name, fitting[0])] += 1
-        elif os.path.lexists(os.path.join(root, plain)):  # on a disk that does not tell a from A
-            found[row] = plain
-        if row in found:
-            policy.check_inside_root(row, found[row])
-    return found, [f"{count:,} pictures {way}." for way, count in ways.items()]
+        matches = files.get(plain, [])
+        if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
+            matches = [file for file in matches if file.count("/") == plain.count("/")]
+        if len(matches) > 1:
+            others = f" and {len(matches) - 2:,} more" if len(matches) > 2 else ""
+            raise DataError(
+                f"{policy.where(row)}: {name!r} may mean {matches[0]!r} or {matches[1]!r}{others}. Write the folder "
+                "and the ending into the manifest, or name the pictures' folder with --data-root."
+            )
+        if matches:
+            paths[row] = matches[0]
+            ways[_describe_match(name, matches[0])] += 1
+        elif os.path.lexists(os.path.join(root, plain)):  # on a case-insensitive file system
+            paths[row] = plain
+        if row in paths:
+            policy.check_inside_root(row, paths[row])
+    return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 
 def _describe_match(name: str, file: str) -> str:
-    """How an image was found, told of several."""
+    """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
     ending = os.path.splitext(file)[1]
@@ -368,11 +315,11 @@ def _describe_match(name: str, file: str) -> str:
 
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by those of their names that are wanted: with or without folder, with or without ending."""
-    found: dict[str, list[str]] = {}
-    waiting = [("", 0)]
-    while waiting:
-        folder, depth = waiting.pop()
+    """Files below the root by their wanted names: with or without folder, with or without extension."""
+    files: dict[str, list[str]] = {}
+    pending = [("", 0)]  # folders and their depths
+    while pending:
+        folder, depth = pending.pop()
         try:
             with os.scandir(os.path.join(root, folder)) as entries:
                 inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
@@ -383,11 +330,11 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
                 continue
             file = folder + base
             if is_folder:
-                waiting += [(file + "/", depth + 1)] if depth < DEPTH else []
+                pending += [(file + "/", depth + 1)] if depth < DEPTH else []
                 continue
             keys = {file, base}
             if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
                 keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
             for key in keys & wanted:
-                found.setdefault(key, []).append(file)
-    return found
+                files.setdefault(key, []).append(file)
+    return files

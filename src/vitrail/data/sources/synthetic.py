@@ -33,7 +33,6 @@ BRIGHT = 90
 TAG_CORRELATION = 0.95
 """Fraction of the images whose tag is that of their class; the other tags are random."""
 COUNT = 2_000
-VAL, TEST = 0.1, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +68,16 @@ class SyntheticPairs:
 
 
 def open_synthetic(tag: bool = False) -> Source:
-    """2,000 images with official validation (200) and test (400) splits: those of `make(2000, seed=0, tag=tag)`."""
-    made = make_synthetic_images(COUNT, seed=0, tag=tag)
-    val, test = int(COUNT * VAL), int(COUNT * TEST)
+    """The images of `make_synthetic_images(2000, seed=0, tag=tag)`: 1,400 for training, 200 for val, 400 for test."""
+    synthetic = make_synthetic_images(COUNT, seed=0, tag=tag)
     rows = np.arange(COUNT)
-    train = COUNT - val - test
     return Source(
         name="planted",
         classes=CLASSES,
-        images=made.images,
-        targets=made.targets,
+        images=synthetic.images,
+        targets=synthetic.targets,
         ids=NumberedNames("planted", COUNT),
-        splits={"train": rows[:train], "val": rows[train : train + val], "test": rows[train + val :]},
+        splits={"train": rows[:1400], "val": rows[1400:1600], "test": rows[1600:]},
         notes=(f"Generated pictures{' with a tag that betrays the class' if tag else ''}: nothing was photographed.",),
     )
 
@@ -97,12 +94,11 @@ def make_synthetic_images(count: int, seed: int, tag: bool = False) -> Synthetic
     glyph_masks = _paste_boxes(GLYPHS[targets], glyph_at)
     decoy_masks = _paste_boxes(np.broadcast_to(DECOY, (count, GLYPH, GLYPH)), decoy_at)
     images = _render_glyphs(seed, rows, glyph_masks | decoy_masks, draws[:, 1:3])
-    tags = np.where(draws[:, 3] < TAG_CORRELATION, targets, (draws[:, 4] * len(CLASSES)).astype(np.int64))
-    tags = tags if tag else np.full(count, -1)
+    tags = np.full(count, -1)
     tag_masks = np.zeros((count, SIDE, SIDE), dtype=bool)
     if tag:
-        field = TAGS[tags]  # [n, height, width]
-        images[:, TAG_AT[0], TAG_AT[1]] = 30 + 215 * field
+        tags = np.where(draws[:, 3] < TAG_CORRELATION, targets, (draws[:, 4] * len(CLASSES)).astype(np.int64))
+        images[:, TAG_AT[0], TAG_AT[1]] = 30 + 215 * TAGS[tags]
         tag_masks[:, TAG_AT[0], TAG_AT[1]] = True
     return SyntheticImages(
         images=np.rint(images).clip(0, 255).astype(np.uint8),
@@ -127,10 +123,9 @@ def make_synthetic_pairs(count: int, seed: int) -> SyntheticPairs:
     places = _draw_positions(draws[:, 0])
     masks = np.stack([_paste_boxes(GLYPHS[of], at) for of, at in zip((first, second), places, strict=True)], axis=1)
     full = np.ones((count, GLYPH, GLYPH), dtype=bool)
+    images = _render_glyphs(seed, rows, masks[:, 0] | masks[:, 1], draws[:, 1:])
     return SyntheticPairs(
-        images=np.rint(_render_glyphs(seed, rows, masks[:, 0] | masks[:, 1], draws[:, 1:]))
-        .clip(0, 255)
-        .astype(np.uint8),
+        images=np.rint(images).clip(0, 255).astype(np.uint8),
         targets=np.stack([first, second], axis=1),
         glyph_masks=masks,
         glyph_boxes=np.stack([_paste_boxes(full, at) for at in places], axis=1),
@@ -149,9 +144,9 @@ def _render_glyphs(
 def _make_glyph(distance: NDArray[np.float64]) -> NDArray[np.bool_]:
     """The STROKE pixels nearest to a shape; of equals, those nearer to the centre."""
     order = np.argsort((distance + MIDDLE / 1000).ravel(), kind="stable")
-    found = np.zeros(GLYPH * GLYPH, dtype=bool)
-    found[order[:STROKE]] = True
-    return found.reshape(GLYPH, GLYPH)
+    glyph = np.zeros(GLYPH * GLYPH, dtype=bool)
+    glyph[order[:STROKE]] = True
+    return glyph.reshape(GLYPH, GLYPH)
 
 
 _ROWS, _COLUMNS = np.mgrid[0:GLYPH, 0:GLYPH] - (GLYPH - 1) / 2
@@ -185,11 +180,11 @@ def _draw_positions(draw: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArr
 
 def _paste_boxes(boxes: NDArray[np.bool_], corners: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Place boxes [n, 16, 16] in images [n, 64, 64] at their upper left corners."""
-    found = np.zeros((len(boxes), SIDE, SIDE), dtype=bool)
+    masks = np.zeros((len(boxes), SIDE, SIDE), dtype=bool)
     rows = corners[:, 0, None, None] + np.arange(GLYPH)[None, :, None]
     columns = corners[:, 1, None, None] + np.arange(GLYPH)[None, None, :]
-    found[np.arange(len(boxes))[:, None, None], rows, columns] = boxes
-    return found
+    masks[np.arange(len(boxes))[:, None, None], rows, columns] = boxes
+    return masks
 
 
 def _make_texture(seed: int, rows: NDArray[np.int64]) -> NDArray[np.floating]:

@@ -8,7 +8,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,13 +30,11 @@ def read_delimited(path: Path) -> ManifestTable:
     The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
     one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
     left out. Cells are not converted to numbers, dates or missing values.
-
-    Raises:
-        DataError: a line has more or fewer cells than there are columns, quotation marks do not close, two columns
-            have one name, or the text is in no known encoding.
     """
+    with path.open("rb") as file:
+        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return _read_delimited_as(path, _detect_encoding(path), ())
+        return _read_delimited_as(path, encoding, ())
     except UnicodeError:
         note = f"{path.name} is not UTF-8 text; it was read as Windows-1252."
     try:
@@ -45,14 +43,9 @@ def read_delimited(path: Path) -> ManifestTable:
         raise DataError(f"{path} is neither UTF-8 nor Windows-1252 text. Save it as UTF-8.") from error
 
 
-def _detect_encoding(path: Path) -> str:
-    with path.open("rb") as file:
-        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-
-
 @dataclass(frozen=True)
 class _CsvLayout:
-    """Encoding and delimiter of a file."""
+    """How a file is to be read: its delimiter, columns, and lines without data."""
 
     delimiter: str
     names: tuple[str, ...]
@@ -70,8 +63,9 @@ def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> Man
         for line, row in _iter_csv_rows(path.name, file, layout):
             columns.append_row(row)
             lines.append(line)
-    found = np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64)
-    return ManifestTable(name=path.name, columns=columns.build(), lines=found, notes=(*notes, *layout.notes))
+    return ManifestTable(
+        name=path.name, columns=columns.build(), lines=np.array(lines, np.int64), notes=(*notes, *layout.notes)
+    )
 
 
 def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
@@ -88,11 +82,15 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
             if waiting:
                 waiting -= 1
                 continue
-            if len(row) != width:
-                if len(row) < width or any(row[width:]):
-                    raise DataError(_row_width_message(name, line, len(row), layout))
-                del row[width:]
-            yield line, row
+            if len(row) < width or any(row[width:]):
+                count = f"{len(row)} field" + "s" * (len(row) != 1)
+                expected = ", ".join(map(repr, layout.names[:8])) + (", ..." if width > 8 else "")
+                delimiter = {"\t": "a tab", " ": "a space"}.get(layout.delimiter, layout.delimiter)
+                raise DataError(
+                    f"{name}, line {line}: {count}, expected {width} ({expected}). A text that holds {delimiter} needs "
+                    "quotation marks around it."
+                )
+            yield line, row[:width]
     except csv.Error as error:
         raise DataError(
             f"{name}, line {begins}: its quotation marks do not close or stand amid a text, or a cell is endless "
@@ -100,19 +98,10 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
         ) from error
 
 
-def _row_width_message(name: str, line: int, fields: int, layout: _CsvLayout) -> str:
-    fields_are = f"{fields} field" + "s" * (fields != 1)
-    delimiter = {"\t": "a tab", " ": "a space"}.get(layout.delimiter, layout.delimiter)
-    return (
-        f"{name}, line {line}: {fields_are}, expected {len(layout.names)} ({', '.join(map(repr, layout.names[:8]))}"
-        f"{', ...' if len(layout.names) > 8 else ''}). A text that holds {delimiter} needs quotation marks around it."
-    )
-
-
 def _detect_layout(name: str, start: str) -> _CsvLayout:
-    spoken = re.match(r"sep=(.)\r?\n?", start)
-    sample = start[spoken.end() :] if spoken else start
-    delimiter = spoken[1] if spoken else _detect_delimiter(sample)
+    stated = re.match(r"sep=(.)\r?\n?", start)
+    sample = start[stated.end() :] if stated else start
+    delimiter = stated[1] if stated else _detect_delimiter(sample)
     rows = _sample_rows(sample, delimiter)
     if not rows:
         raise DataError(f"{name} is empty. A manifest has one row for each picture.")
@@ -122,7 +111,7 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
         names = tuple(f"column {place + 1}" for place in range(width))
         listed = ", ".join(map(repr, names))
         note = f"{name} has no header: its first line names a picture. Its columns are called {listed}."
-        return _CsvLayout(delimiter, names, False, bool(spoken), (note,))
+        return _CsvLayout(delimiter, names, False, bool(stated), (note,))
     header = [cell.strip() for cell in rows[0]]
     while header and not header[-1]:
         header.pop()
@@ -131,15 +120,14 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
     if twice:
         places = " and ".join(str(place + 1) for place, column in enumerate(names) if column == twice[0])
         raise DataError(f"{name}, line 1: columns {places} are called {twice[0]!r}. Give each a name of its own.")
-    return _CsvLayout(delimiter, names, True, bool(spoken))
+    return _CsvLayout(delimiter, names, True, bool(stated))
 
 
 def _detect_delimiter(sample: str) -> str:
-    """The delimiter of the first line: preferably one that gives all sampled lines the same number of cells, then the
-    most frequent, then the first of , ; tab |."""
+    """The delimiter that gives all sampled lines the same number of cells, or else the most frequent one."""
     first = next((line for line in sample.splitlines() if line.strip()), "")
-    found = [delimiter for delimiter in DELIMITERS if delimiter in first]
-    if not found:
+    candidates = [delimiter for delimiter in DELIMITERS if delimiter in first]
+    if not candidates:
         return " " if " " in first.strip() and any(map(has_image_extension, first.split())) else ","
 
     def merit(delimiter: str) -> tuple[bool, int]:
@@ -147,7 +135,7 @@ def _detect_delimiter(sample: str) -> str:
         widths = {len(row) for row in rows}
         return len(widths) == 1 and widths != {1}, len(rows[0]) if rows else 0
 
-    return max(found, key=merit)
+    return max(candidates, key=merit)
 
 
 def _sample_rows(sample: str, delimiter: str) -> list[list[str]]:
@@ -172,30 +160,17 @@ def read_json_lines(path: Path) -> ManifestTable:
     """Read lines such as {"path": "a.png", "label": "cat"}; a name missing from a line is unknown there.
 
     Texts, numbers, bools, nulls and lists of texts keep their types; nested objects become text.
-
-    Raises:
-        DataError: a line is not a JSON object, or the file is not UTF-8.
     """
-    names = _collect_field_names(path)
-    columns = TableBuilder(names)
+    names: dict[str, None] = {}  # all names in any line, in order of first appearance
+    for _, fields in _iter_json_objects(path):
+        if not fields.keys() <= names.keys():
+            names |= dict.fromkeys(fields)
+    columns = TableBuilder(tuple(names))
     lines = array("q")
-    for line, found in _iter_json_objects(path):
-        columns.append_row([_flatten_json_value(found.get(name)) for name in names])
+    for line, fields in _iter_json_objects(path):
+        columns.append_row([flatten_json_value(fields.get(name)) for name in names])
         lines.append(line)
-    return ManifestTable(
-        name=path.name,
-        columns=columns.build(),
-        lines=np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64),
-    )
-
-
-def _collect_field_names(path: Path) -> list[str]:
-    """All names in any line, in order of first appearance."""
-    names: dict[str, None] = {}
-    for _, found in _iter_json_objects(path):
-        if not found.keys() <= names.keys():
-            names |= dict.fromkeys(found)
-    return list(names)
+    return ManifestTable(name=path.name, columns=columns.build(), lines=np.array(lines, np.int64))
 
 
 def _iter_json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
@@ -206,28 +181,28 @@ def _iter_json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             if not text:
                 continue
             try:
-                found = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
-                json.dumps(found, ensure_ascii=False).encode()  # refuses half a character, such as \ud800
+                fields = json.loads(text, object_pairs_hook=reject_duplicate_keys)
+                json.dumps(fields, ensure_ascii=False).encode()  # refuses half a character, such as \ud800
             except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
                 raise DataError(f"{path.name}, line {line}: this is not JSON ({error}).") from error
-            if not isinstance(found, dict):
+            if not isinstance(fields, dict):
                 raise DataError(
                     f"{path.name}, line {line}: expected an object such as "
-                    f'{{"path": "a.png", "label": "cat"}}. Got {str(found)[:60]!r}.'
+                    f'{{"path": "a.png", "label": "cat"}}. Got {str(fields)[:60]!r}.'
                 )
-            yield line, found
+            yield line, fields
 
 
-def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Build an object; a repeated name is an error, where json would silently keep the last value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"it says {next(name for name in names if names.count(name) > 1)!r} twice")
-    return found
+    return fields
 
 
-def _flatten_json_value(value: object) -> object:
+def flatten_json_value(value: object) -> object:
     """Convert a JSON value to a cell; objects, and lists of lists or objects, become text."""
     nested = isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
@@ -265,25 +240,17 @@ def read_manifest_table(path: Path) -> ManifestTable:
     """Read the table in a CSV, TSV, JSON lines or Parquet file, by its extension; cells of CSV and TSV are text.
 
     Raises:
-        DataError: it cannot be read, a line is not like the others, or it holds no rows.
+        DataError: it cannot be read, a line is not like the others, it holds no rows or the images themselves, or
+            pyarrow is not installed.
     """
+    readers = {".jsonl": read_json_lines, ".ndjson": read_json_lines, ".parquet": read_parquet}
     try:
-        table = _read_by_extension(path)
+        table = readers.get(path.suffix.lower(), read_delimited)(path)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}).") from error
     if not len(table):
         raise DataError(f"{path} holds no rows. A manifest has one row for each picture.")
     return table
-
-
-def _read_by_extension(path: Path) -> ManifestTable:
-    ending = path.suffix.lower()
-    if ending in (".jsonl", ".ndjson"):
-        return read_json_lines(path)
-    if ending == ".parquet":
-        return read_parquet(path)
-
-    return read_delimited(path)
 
 
 class TableBuilder:
@@ -298,16 +265,16 @@ class TableBuilder:
         """Append one row, a cell per column."""
         self._pending_rows.append(row)
         if len(self._pending_rows) == PIECE:
-            self._pack_rows(zip(*self._pending_rows, strict=True))
+            self._encode_pending()
 
     def build(self) -> dict[str, Sequence[Cell]]:
         """The columns by their names."""
         if self._pending_rows:
-            self._pack_rows(zip(*self._pending_rows, strict=True))
+            self._encode_pending()
         return {name: column.build() for name, column in zip(self._names, self._columns, strict=True)}
 
-    def _pack_rows(self, columns: Iterable[Sequence[object]]) -> None:
-        for column, cells in zip(self._columns, columns, strict=True):
+    def _encode_pending(self) -> None:
+        for column, cells in zip(self._columns, zip(*self._pending_rows, strict=True), strict=True):
             column.append_cells(cells)
         self._pending_rows = []
 
@@ -316,11 +283,7 @@ class TableBuilder:
 
 
 def read_parquet(path: Path) -> ManifestTable:
-    """Read a Parquet table; cells keep the types of the file.
-
-    Raises:
-        DataError: pyarrow is not installed, the file is damaged, or it holds the images themselves.
-    """
+    """Read a Parquet table; cells keep the types of the file."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -329,7 +292,13 @@ def read_parquet(path: Path) -> ManifestTable:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             kinds = {field.name: str(field.type) for field in file.schema_arrow}
-            _check_no_image_bytes(path, kinds)
+            for name, kind in kinds.items():
+                if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):  # the images themselves
+                    raise DataError(
+                        f"Column {name!r} of {path} holds bytes. If these are the pictures, it is no manifest: write "
+                        f"datasets.load_dataset('parquet', data_files={path.name!r})['train'].save_to_disk('FOLDER') "
+                        "in Python, and pass FOLDER."
+                    )
             columns = TableBuilder(tuple(kinds))
             for piece in file.iter_batches(PIECE, columns=list(kinds)):
                 for row in zip(*(column.to_pylist() for column in piece.columns), strict=True):
@@ -337,17 +306,5 @@ def read_parquet(path: Path) -> ManifestTable:
             rows = file.metadata.num_rows
     except pyarrow.ArrowException as error:
         raise DataError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}).") from error
-    return ManifestTable(
-        name=path.name, columns=columns.build(), lines=np.arange(1, rows + 1, dtype=np.int64), unit="row"
-    )
-
-
-def _check_no_image_bytes(path: Path, kinds: dict[str, str]) -> None:
-    """Refuse a column of bytes, alone or with a path: these are the images themselves, and a manifest names files."""
-    for name, kind in kinds.items():
-        if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):
-            raise DataError(
-                f"Column {name!r} of {path} holds bytes. If these are the pictures, it is no manifest: write "
-                f"datasets.load_dataset('parquet', data_files={path.name!r})['train'].save_to_disk('FOLDER') in "
-                "Python, and pass FOLDER."
-            )
+    lines = np.arange(1, rows + 1, dtype=np.int64)
+    return ManifestTable(name=path.name, columns=columns.build(), lines=lines, unit="row")

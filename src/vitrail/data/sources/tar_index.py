@@ -1,9 +1,9 @@
-"""Where the files inside a tar archive lie, found by reading its headers only; nothing is ever unpacked.
+"""Index the files of tar archives by their headers, and read members in place; nothing is ever unpacked.
 
-The format: each file is a header of 512 bytes and then its contents, filled up to whole blocks of 512; empty blocks
-end the archive. Names and sizes that do not fit into a header stand in a file of their own before the one they belong
-to (POSIX pax, GNU). The standard library's tarfile takes a damaged header in the middle for the end of the archive and
-says nothing; here it is an error, as is everything else that would lose files silently.
+The format: each file is a header of 512 bytes and then its contents, padded to whole blocks of 512; empty blocks end
+the archive. Names and sizes that do not fit into a header are in an extended header before it (POSIX pax, GNU). The
+standard library's tarfile takes a damaged header in the middle for the end of the archive; here it is an error, as is
+everything else that would lose files silently.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, overload
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from .lazy_sequences import LazySequence
 
 BLOCK = 512
 READ_BYTES = 8192
-"""Bytes read at a time: small files come together with their headers, of large ones only the header is touched."""
+"""Buffer size of reading headers: small files are read along with them, contents of large ones are skipped."""
 MAX_EXTENDED_HEADER = 2**18
-"""Bytes of the longest extended header that is read."""
+"""Largest extended header that is read, in bytes."""
 CHECKED_TAIL_BYTES = 2**20
-"""Bytes after the end of an archive that are looked at: they must be empty."""
-
+"""Bytes after the end of an archive that must be zero."""
 
 TarEntryKind = Literal["file", "folder", "link", "other"]
 
@@ -38,16 +38,16 @@ class TarEntry(NamedTuple):
     """One file of an archive."""
 
     name: str
-    """As the archive says it: it may be absolute or lead upwards, and must never be used as a path."""
+    """As in the archive: it may be absolute or contain "..", and must never be used as a path."""
     offset: int
-    """Where its contents begin."""
+    """Offset of its contents."""
     size: int
     kind: TarEntryKind
     """Only files have contents that can be read; devices and pipes are "other"."""
 
 
 def iter_tar_entries(path: Path) -> Iterator[TarEntry]:
-    """Every file of an archive, in its order.
+    """Iterate over the files of an archive in their order.
 
     Raises:
         DataError: no tar archive, or one that is compressed, cut off, damaged, or holds files in pieces.
@@ -62,35 +62,41 @@ def iter_tar_entries(path: Path) -> Iterator[TarEntry]:
 
 
 def quote_tar_name(name: str) -> str:
-    """A name from an archive as it may be shown: in quotes, on one line, without control characters, not too long."""
+    """Quote a name from an archive for messages: on one line, without control characters, at most 200 characters."""
     shown = repr(name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
     return shown if len(shown) <= 200 else f"{shown[:200]}...'"
 
 
 def _iter_entries(file: BinaryIO, path: Path, length: int) -> Iterator[TarEntry]:
     position = 0
-    told: dict[str, str] = {}  # what extended headers have said of the next file
+    fields: dict[str, str] = {}  # of extended headers, for the next file
     while True:
         file.seek(position)
         block = file.read(BLOCK)
         if block == EMPTY:
-            _check_archive_end(file, path, position)
+            rest = file.read(CHECKED_TAIL_BYTES)
+            if rest.count(0) < len(rest):
+                raise DataError(
+                    f"{path} ends at byte {position:,}, yet more follows, which every reader would miss. Were two tar "
+                    "files joined by cat? Join them with tar --concatenate, or keep both."
+                )
             return
         header = _parse_header(block, path, position)
         extends = header.kind in EXTENDED_TYPES
-        name, size = (header.name, header.size) if extends or not told else _apply_extended_header(header, told, path)
+        name, size = header.name, header.size
+        if fields and not extends:
+            name, size = _apply_extended_header(header, fields, path)
         start = position + BLOCK
         if start + size > length:
             raise DataError(
                 f"{path} is cut off: {quote_tar_name(name)} should end at byte {start + size:,}, but the file has "
-                f"{length:,} "
-                "bytes. Fetch or write it again."
+                f"{length:,} bytes. Fetch or write it again."
             )
         if extends:
-            told |= _read_extended_header(file, header, path, position)
+            fields |= _read_extended_header(file, header, path, position)
         else:
             yield TarEntry(name, start, size, "folder" if name.endswith("/") else KINDS.get(header.kind, "other"))
-            told = {}
+            fields = {}
         position = start + -(-size // BLOCK) * BLOCK
 
 
@@ -102,12 +108,12 @@ class _TarHeader(NamedTuple):
 
 # fmt: off
 EMPTY = bytes(BLOCK)
-# 0 is written as a digit or, long ago, as a zero byte; 7 lay in one piece on its disk
+# 0 is a regular file, in old archives a zero byte; 7 is a contiguous file
 KINDS: dict[int, TarEntryKind] = {
     ord("0"): "file", 0: "file", ord("7"): "file", ord("1"): "link", ord("2"): "link", ord("5"): "folder",
 }
 EXTENDED_TYPES = b"xXgLK"       # POSIX: for one file, Solaris' own, for all files; GNU: long name, long link
-# links, devices, folders, pipes, and an archive's own name, whatever size they state
+# links, devices, folders, pipes and volume labels have no contents, whatever size they state
 TYPES_WITHOUT_CONTENTS = b"123456V"
 UNSUPPORTED_TYPES = {
     ord("S"): "a sparse file (pack it without --sparse)",
@@ -118,16 +124,19 @@ PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2
 
 
 def _parse_header(block: bytes, path: Path, position: int) -> _TarHeader:
-    """Name, size and kind out of one header, once its checksum is found right."""
-    if len(block) < BLOCK:
+    """Parse name, size and kind of one header after its checksum is verified."""
+    if not block and position:
         raise DataError(
-            _missing_end_message(path) if not block and position else _bad_header_message(block, path, position)
+            f"{path} lacks the empty blocks that close a tar file, so its last pictures may be missing. Fetch or write "
+            f"it again; if it is whole, `head -c 1024 /dev/zero >> {path.name}` closes it."
         )
+    if len(block) < BLOCK:
+        raise DataError(_bad_header_message(block, path, position))
     try:
         stated, size = _parse_octal(block[148:156]), _parse_octal(block[124:136])
     except ValueError:
         raise DataError(_bad_header_message(block, path, position)) from None
-    if stated != sum(block) - sum(block[148:156]) + 8 * 0x20 or size < 0:  # the checksum counts itself as blanks
+    if stated != sum(block) - sum(block[148:156]) + 8 * 0x20 or size < 0:  # the checksum field counts as blanks
         raise DataError(_bad_header_message(block, path, position))
     kind = block[156]
     name = _decode_field(block[:100])
@@ -141,7 +150,7 @@ def _parse_header(block: bytes, path: Path, position: int) -> _TarHeader:
 
 
 def _parse_octal(field: bytes) -> int:
-    """Octal digits, or, for what is too large for them, a first byte of 128 and then the number itself."""
+    """Parse octal digits, or, for larger numbers, a first byte of 128 and then a binary number."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:])
     digits = field.split(b"\0", 1)[0].strip()
@@ -155,7 +164,7 @@ def _decode_field(field: bytes) -> str:
 
 
 def _apply_extended_header(header: _TarHeader, extended: dict[str, str], path: Path) -> tuple[str, int]:
-    """(name, size) of a file that extended headers stood before."""
+    """(name, size) of a file after its extended headers."""
     size = extended.get("size", str(header.size))
     if not (size.isascii() and size.isdigit() and len(size) < 20):
         raise DataError(
@@ -165,7 +174,7 @@ def _apply_extended_header(header: _TarHeader, extended: dict[str, str], path: P
 
 
 def _read_extended_header(file: BinaryIO, header: _TarHeader, path: Path, position: int) -> dict[str, str]:
-    """What an extended header says of name and size."""
+    """Read name and size from an extended header."""
     if header.size > MAX_EXTENDED_HEADER:
         raise DataError(
             f"{path} has a header of {header.size:,} bytes at byte {position:,}, limit {MAX_EXTENDED_HEADER:,}."
@@ -176,23 +185,26 @@ def _read_extended_header(file: BinaryIO, header: _TarHeader, path: Path, positi
     if header.kind == ord("K"):
         return {}
     try:
-        told = dict(_iter_pax_records(contents))
+        records = dict(_iter_pax_records(contents))
     except ValueError:
         raise DataError(_damaged_message(path, position)) from None
-    if any(name.startswith("GNU.sparse") for name in told):
+    if any(name.startswith("GNU.sparse") for name in records):
         raise DataError(f"{path} holds a sparse file at byte {position:,}. Pack it without --sparse.")
-    found: dict[str, str] = {name: told[name] for name in ("path", "size") if name in told}
-    if header.kind == ord("g") and found:
-        raise DataError(f"{path} gives all of its files one {' and '.join(found)} (byte {position:,}). Write it again.")
-    return found
+    fields: dict[str, str] = {name: records[name] for name in ("path", "size") if name in records}
+    if header.kind == ord("g") and fields:
+        raise DataError(
+            f"{path} gives all of its files one {' and '.join(fields)} (byte {position:,}). Write it again."
+        )
+    return fields
 
 
 def _iter_pax_records(contents: bytes) -> Iterator[tuple[str, str]]:
-    """Lines of `length name=value`, each as long as it says."""
+    """Iterate over pax records, `length name=value` and a line feed, where length counts the whole record."""
     start = 0
     while start < len(contents) and contents[start]:
         space = contents.index(b" ", start, start + 20)
-        length = _parse_decimal(contents[start:space])
+        digits = contents[start:space]
+        length = int(digits) if digits.isdigit() else 0  # int() would take a sign
         line = contents[space + 1 : start + length]
         if start + length > len(contents) or not line.endswith(b"\n") or b"=" not in line:
             raise ValueError(line)
@@ -201,30 +213,8 @@ def _iter_pax_records(contents: bytes) -> Iterator[tuple[str, str]]:
         start += length
 
 
-def _parse_decimal(digits: bytes) -> int:
-    if not digits.isdigit():
-        raise ValueError(digits)
-    return int(digits)
-
-
-def _check_archive_end(file: BinaryIO, path: Path, position: int) -> None:
-    rest = file.read(CHECKED_TAIL_BYTES)
-    if rest.count(0) < len(rest):
-        raise DataError(
-            f"{path} ends at byte {position:,}, yet more follows, which every reader would miss. Were two tar files "
-            "joined by cat? Join them with tar --concatenate, or keep both."
-        )
-
-
-def _missing_end_message(path: Path) -> str:
-    return (
-        f"{path} lacks the empty blocks that close a tar file, so its last pictures may be missing. Fetch or write it "
-        f"again; if it is whole, `head -c 1024 /dev/zero >> {path.name}` closes it."
-    )
-
-
 def _bad_header_message(block: bytes, path: Path, position: int) -> str:
-    """What is wrong where a header should be."""
+    """The error message for an invalid header."""
     if position:
         return _damaged_message(path, position)
     for start, kind in PACKED.items():
@@ -243,14 +233,12 @@ def _damaged_message(path: Path, position: int) -> str:
     return f"{path} is damaged: there is no readable header at byte {position:,}. Fetch or write it again."
 
 
-# Files inside tar shards as images: where each lies is kept in arrays, and it is read in place when asked for.
-#
-# Any order is as good as any other, several threads, processes and ranks read at once, and a resumed run goes on
-# exactly where it stopped, because nothing is a stream. A shard is opened for every read: that costs 0.03 ms, a few
-# hundredths of decoding what is read, and leaves no open files behind in workers.
+# -- Random access to members: any order, from several threads, processes and ranks, and exact resume, because nothing
+# is a stream. A shard is opened for every read: that costs 0.03 ms, a few per cent of decoding the image, and leaves no
+# open files in workers.
 
 MAX_MEMBER_BYTES = 512 * 2**20
-"""Bytes of the largest member that is read, as of an image in a file of its own."""
+"""Largest member that is read, in bytes; equal to the limit of image files."""
 
 
 @dataclass(frozen=True)
@@ -273,10 +261,10 @@ class TarShard:
 
     @contextmanager
     def open_checked(self) -> Iterator[BinaryIO]:
-        """The shard's bytes.
+        """Open the shard.
 
         Raises:
-            DataError: it is gone, or no longer what was indexed, so that its images may lie elsewhere.
+            DataError: it is missing, or was changed after it was indexed, so that offsets may be wrong.
         """
         try:
             with self.path.open("rb") as file:
@@ -296,76 +284,55 @@ class TarMember:
     offset: int
     size: int
     name: str
-    """The shard's path, then its own name there."""
+    """The shard's path, then the member's name."""
 
     @property
     def stamp(self) -> str:
-        """Shard, place and size: what changes when the shard is written anew."""
+        """Shard, offset and size, which change when the shard is rewritten."""
         return f"{self.shard.path.name} {self.offset} {self.size}"
 
     def fetch(self) -> bytes:
-        """The image's bytes.
+        """Read the image's bytes.
 
         Raises:
-            DataError: larger than 512 MiB, or the shard is gone or has changed.
+            DataError: larger than 512 MiB, or the shard is missing or has changed.
         """
         with self.shard.open_checked() as file:
             return _read_range(file, self.offset, self.size, self.name)
 
 
-class TarMembers(Sequence[TarMember]):
-    """Many images of shards: a few bytes each, until one is asked for.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TarMembers(LazySequence[TarMember]):
+    """Images of shards as a sequence of `TarMember`, stored as a few bytes each."""
 
-    Args:
-        numbers: int64 [n], which of the shards each lies in.
-        offsets, sizes: int64 [n], in bytes.
-        ids: shard and key of each, relative to `root`.
-        suffix: int32 [n], which of `suffixes` each ends in.
-    """
-
-    def __init__(
-        self,
-        root: str,
-        shards: Sequence[TarShard],
-        numbers: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        sizes: NDArray[np.int64],
-        ids: Sequence[str],
-        suffixes: Sequence[str],
-        suffix: NDArray[np.int32],
-    ):
-        self._root = root
-        self._shards = tuple(shards)
-        self._numbers, self._offsets, self._sizes = numbers, offsets, sizes
-        self._ids = ids
-        self._suffixes = tuple(suffixes)
-        self._suffix = suffix
+    root: str
+    shards: Sequence[TarShard]
+    shard_indices: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    ids: Sequence[str]
+    """Shard and key of each image, relative to `root`."""
+    suffixes: Sequence[str]
+    suffix_indices: NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
-    @overload
-    def __getitem__(self, index: int) -> TarMember: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TarMember]: ...
-    def __getitem__(self, index: int | slice) -> TarMember | list[TarMember]:
-        if isinstance(index, slice):
-            return [self[row] for row in range(*index.indices(len(self)))]
-        row = range(len(self))[index]  # negative ones count from the end, and one beyond raises IndexError
-        name = os.path.join(self._root, f"{self._ids[row]}.{self._suffixes[self._suffix[row]]}")
-        return TarMember(self._shards[self._numbers[row]], int(self._offsets[row]), int(self._sizes[row]), name)
+    def get_row(self, row: int) -> TarMember:
+        name = os.path.join(self.root, f"{self.ids[row]}.{self.suffixes[self.suffix_indices[row]]}")
+        return TarMember(self.shards[self.shard_indices[row]], int(self.offsets[row]), int(self.sizes[row]), name)
 
 
 def read_members(
     shards: Sequence[TarShard], numbers: NDArray[np.int64], offsets: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> Iterator[bytes]:
-    """What many small files hold, one shard open at a time; nothing at all where the offset is negative.
+    """Read many small files, with one shard open at a time; empty bytes where the offset is negative.
 
     Args:
-        numbers: int64 [n], rising: the shard of each.
+        numbers: int64 [n], ascending: the shard of each.
 
     Raises:
-        DataError: a shard is gone or has changed.
+        DataError: a shard is missing or has changed.
     """
     places = zip(numbers.tolist(), offsets.tolist(), sizes.tolist(), strict=True)
     for number, files in groupby(places, key=lambda place: place[0]):
@@ -378,7 +345,7 @@ def _read_range(file: BinaryIO, offset: int, size: int, name: str) -> bytes:
     if size > MAX_MEMBER_BYTES:
         raise DataError(f"{name}: file is {size / 2**20:,.0f} MiB, limit {MAX_MEMBER_BYTES // 2**20} MiB.")
     file.seek(offset)
-    found = file.read(size)
-    if len(found) < size:
-        raise DataError(f"{name}: the shard ends after {len(found):,} of its {size:,} bytes.")
-    return found
+    data = file.read(size)
+    if len(data) < size:
+        raise DataError(f"{name}: the shard ends after {len(data):,} of its {size:,} bytes.")
+    return data

@@ -1,4 +1,8 @@
-"""What the samples of tar shards show: their .cls, .json and .txt files as the columns of a table."""
+"""Read tar shards in the WebDataset layout: index the samples by the headers, read images in place, infer labels.
+
+One sample is all files that share a name up to its first dot, folders included (`dogs/0007.jpg`, `dogs/0007.cls`,
+`dogs/0007.json`). The labels are in .cls, .json or .txt files, which are read as the columns of a table.
+"""
 
 from __future__ import annotations
 
@@ -21,62 +25,48 @@ from ..compact_strings import CompactStrings
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, encode_categorical, format_column
 from ..labels.columns import drop_split_column, infer_column_roles, read_groups, rows_by_split
-from ..labels.tasks import InferredTask, infer_task
+from ..labels.tasks import infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import SPLIT_NAMES, SPLITS, Source, natural_sort_key
 from .class_folders import SYSTEM_FILES
-from .label_input import build_source
-from .table_files import TableBuilder
+from .label_input import Annotations, build_source
+from .table_files import TableBuilder, flatten_json_value, reject_duplicate_keys
 from .tar_index import TarEntry, TarMembers, TarShard, iter_tar_entries, quote_tar_name, read_members
 
 CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX = "cls", "txt", "json"
 MAX_LABEL_BYTES = {CLASS_SUFFIX: 4096, TEXT_SUFFIX: 2**16, JSON_SUFFIX: 2**24}
-"""Bytes of the longest file of each kind that is read."""
+"""Largest file of each kind that is read, in bytes."""
 SAMPLED_FIELDS = 10_000
-"""Samples whose fields decide which of them are read of all."""
+"""Samples whose JSON fields decide which fields are read of all samples."""
 MIN_CAPTION_TEXTS = 20
-"""Texts of which more must come again, or they are captions."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleAnnotations:
-    """What is known of each sample beside its image."""
-
-    labels: InferredTask
-    groups: NDArray[np.object_] | None
-    splits: Mapping[str, NDArray[np.int64]]
-    metadata: Mapping[str, Sequence[str]]
-    notes: tuple[str, ...]
-
-
-def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
-    """Suffixes of files that may say what an image shows."""
-    return tuple(dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets)))
+"""Distinct texts from which mostly unrepeated texts count as captions."""
 
 
 def read_annotations(
     samples: TarSamples, settings: DataSettings, name: str, has_official_splits: bool = False
-) -> SampleAnnotations:
-    """The task and every sample's answer, group, split and further fields.
+) -> Annotations:
+    """Read labels, groups, splits and metadata of all samples, and infer the task.
 
-    What is to be learnt are the files that `settings.targets` names by their suffix, or the fields of the .json files
-    that it names; by default .cls, else a field that looks like a label, else .txt.
+    The targets are the files that `settings.targets` names by their suffix, or the fields of the .json files that it
+    names; by default .cls, else a field that looks like a label, else .txt.
 
     Args:
-        has_official_splits: the shards' names tell their splits already.
+        has_official_splits: the splits are known from the shards' names.
 
     Raises:
-        DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
+        DataError: no labels at all, samples without one, captions instead of labels, or an unreadable file.
     """
     there = [suffix for suffix, part in samples.labels.items() if len(part.present_rows())]
-    columns: dict[str, Sequence[Cell]] = {
-        each: _read_text_column(samples, each) for each in _list_text_suffixes(there, settings)
-    }
+    texts = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
+    if not texts and TEXT_SUFFIX in there and JSON_SUFFIX not in there:
+        texts = [TEXT_SUFFIX]
+    columns: dict[str, Sequence[Cell]] = {suffix: _read_text_column(samples, suffix) for suffix in texts}
     fields = _sample_json_fields(samples, columns) if JSON_SUFFIX in there else {}
     if not columns and not fields:
         raise DataError(_no_labels_message(samples, name))
-    asked = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
-    roles = infer_column_roles((*columns, *fields), {**_head_rows(columns), **fields}, asked, name)
+    role_settings = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
+    heads = {suffix: column[:SAMPLED_FIELDS] for suffix, column in columns.items()}
+    roles = infer_column_roles((*columns, *fields), {**heads, **fields}, role_settings, name)
     roles = drop_split_column(roles, settings) if has_official_splits else roles
     if not roles.targets:
         raise DataError(_no_labels_message(samples, name))
@@ -86,8 +76,14 @@ def read_annotations(
     if roles.targets == (TEXT_SUFFIX,):
         _check_captions(columns[TEXT_SUFFIX], settings, name)
     groups, note = read_groups(roles.group, columns[roles.group], samples.where) if roles.group else (None, "")
-    return SampleAnnotations(
-        labels=_infer_sample_task({each: columns[each] for each in roles.targets}, settings, samples),
+    if roles.targets == (CLASS_SUFFIX,) and settings.task == "auto":  # one class, even if it is a number
+        as_classes = replace(settings, task="classes")
+        labels = infer_task({CLASS_SUFFIX: columns[CLASS_SUFFIX]}, as_classes, samples.where)
+        labels = replace(labels, reason="Each sample has one class in its .cls file.")
+    else:
+        labels = infer_task({each: columns[each] for each in roles.targets}, settings, samples.where)
+    return Annotations(
+        labels=labels,
         groups=groups,
         splits=rows_by_split(roles.split, columns[roles.split], samples.where) if roles.split else {},
         metadata={each: format_column(columns[each]) for each in roles.metadata if each in columns},
@@ -95,24 +91,8 @@ def read_annotations(
     )
 
 
-def _list_text_suffixes(there: Sequence[str], settings: DataSettings) -> list[str]:
-    """Suffixes whose files are read as text: .cls, those that were asked for, and .txt where it is all there is."""
-    chosen = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
-    return chosen or [TEXT_SUFFIX] * (TEXT_SUFFIX in there and JSON_SUFFIX not in there)
-
-
-def _infer_sample_task(
-    columns: Mapping[str, Sequence[Cell]], settings: DataSettings, samples: TarSamples
-) -> InferredTask:
-    """A .cls file holds one class, also where the classes are numbers."""
-    if tuple(columns) == (CLASS_SUFFIX,) and settings.task == "auto":
-        found = infer_task(columns, replace(settings, task="classes"), samples.where)
-        return replace(found, reason="Each sample has one class in its .cls file.")
-    return infer_task(columns, settings, samples.where)
-
-
 def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
-    """The text in the files of one suffix, None where a sample has none."""
+    """Read the files of one suffix as text, None where a sample has none."""
     column = TableBuilder((suffix,))
     for row, data in _iter_label_files(samples, np.arange(len(samples.ids)), suffix):
         try:
@@ -126,7 +106,7 @@ def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
 
 
 def _sample_json_fields(samples: TarSamples, taken: Mapping[str, object]) -> dict[str, Sequence[Cell]]:
-    """Fields of some thousand .json files in the order of their appearance, with what these hold."""
+    """The fields of some thousand .json files, in order of appearance, with their values."""
     there = samples.labels[JSON_SUFFIX].present_rows()
     rows = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SAMPLED_FIELDS)).astype(np.int64))]
     names: dict[str, None] = {}
@@ -139,13 +119,13 @@ def _read_json_fields(samples: TarSamples, rows: NDArray[np.int64], names: Seque
     columns = TableBuilder(names)
     if names:
         for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
-            found = _parse_json_object(data, samples.where(row)) if data else {}
-            columns.append_row([_json_value_to_cell(found.get(name)) for name in names])
+            fields = _parse_json_object(data, samples.where(row)) if data else {}
+            columns.append_row([flatten_json_value(fields.get(name)) for name in names])
     return columns.build()
 
 
 def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str) -> Iterator[tuple[int, bytes]]:
-    """Rows with the contents of their file of one suffix, b"" where there is none."""
+    """Iterate over rows with the contents of their file of one suffix, b"" where there is none."""
     part = samples.labels[suffix]
     limit = MAX_LABEL_BYTES.get(suffix, MAX_LABEL_BYTES[TEXT_SUFFIX])
     long = np.flatnonzero(part.sizes > limit)
@@ -154,68 +134,47 @@ def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str)
             f"{samples.where(int(long[0]))}.{suffix} has {part.sizes[long[0]]:,} bytes, limit {limit:,}: more than a "
             f"label needs. {len(long):,} such files in all."
         )
-    found = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
-    return zip(rows.tolist(), found, strict=True)
+    contents = read_members(samples.shards, samples.shard_indices[rows], part.offsets[rows], part.sizes[rows])
+    return zip(rows.tolist(), contents, strict=True)
 
 
 def _parse_json_object(data: bytes, where: str) -> dict[str, object]:
     try:
-        found = json.loads(data, object_pairs_hook=_reject_repeated_names)
+        fields = json.loads(data, object_pairs_hook=reject_duplicate_keys)
     except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
         raise DataError(f"{where}.{JSON_SUFFIX} is not JSON ({error}).") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise DataError(
-            f'{where}.{JSON_SUFFIX} must hold an object such as {{"label": "cat"}}. Got {str(found)[:60]!r}.'
+            f'{where}.{JSON_SUFFIX} must hold an object such as {{"label": "cat"}}. Got {str(fields)[:60]!r}.'
         )
-    return found
-
-
-def _reject_repeated_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands in it twice")
-    return found
-
-
-def _json_value_to_cell(value: object) -> object:
-    """A value that a column can hold; whatever is nested deeper than a list becomes text."""
-    nested = isinstance(value, dict) or (
-        isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
-    )
-    return json.dumps(value, ensure_ascii=False) if nested else value
-
-
-def _head_rows(columns: Mapping[str, Sequence[Cell]]) -> dict[str, Sequence[Cell]]:
-    return {name: column[:SAMPLED_FIELDS] for name, column in columns.items()}
+    return fields
 
 
 def _select_metadata(names: Sequence[str], fields: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """Fields worth keeping of a million samples: those whose values come again."""
-    return [
-        name
-        for name in names
-        if name in fields
-        and (
-            len(fields[name]) < SAMPLED_FIELDS or 2 * len(encode_categorical(fields[name]).values) <= len(fields[name])
-        )
-    ]
+    """Fields worth keeping for a million samples: those whose values repeat."""
+    kept = []
+    for name in [name for name in names if name in fields]:
+        values = fields[name]
+        if len(values) < SAMPLED_FIELDS or 2 * len(encode_categorical(values).values) <= len(values):
+            kept.append(name)
+    return kept
 
 
 def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Mapping[str, object]) -> None:
-    """Every sample needs the files that its label stands in."""
+    """Refuse samples without the files that hold the label."""
     for suffix in dict.fromkeys(name if name in columns else JSON_SUFFIX for name in targets):
         lacking = np.flatnonzero(samples.labels[suffix].offsets < 0).tolist()
         if lacking:
             names = ", ".join(map(samples.where, lacking[:MAX_SHOWN_SAMPLES]))
             more = f" and {len(lacking) - MAX_SHOWN_SAMPLES:,} more" if len(lacking) > MAX_SHOWN_SAMPLES else ""
             raise DataError(
-                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so nobody knows what they "
-                f"show: {names}{more}. Write the shards again with a label for each, or without these samples."
+                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so their label is unknown: "
+                f"{names}{more}. Write the shards again with a label for each, or without these samples."
             )
 
 
 def _check_captions(cells: Sequence[Cell], settings: DataSettings, name: str) -> None:
-    """Sentences that hardly ever come again are no labels."""
+    """Refuse texts that hardly ever repeat: they are captions, not labels."""
     if TEXT_SUFFIX in settings.targets or settings.task != "auto":
         return
     values = encode_categorical(cells).values
@@ -238,78 +197,66 @@ def _no_labels_message(samples: TarSamples, name: str) -> str:
     )
 
 
-# From the files of tar shards to samples, by WebDataset's rule: one sample is all files that share a name up to its
-# first dot, folders included (`dogs/0007.jpg`, `dogs/0007.cls`, `dogs/0007.json`).
+# -- Indexing samples by the headers of the shards.
 
+# fmt: off
 IMAGE_SUFFIXES = (
-    "jpg",
-    "jpeg",
-    "png",
-    "webp",
-    "bmp",
-    "gif",
-    "tif",
-    "tiff",
-    "jpe",
-    "jfif",
-    "dib",
-    "npy",
-    "dcm",
-    "dicom",
+    "jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jpe", "jfif", "dib", "npy", "dcm", "dicom",
 )
-"""Endings of images; of several in one sample the first of this list is taken."""
+# fmt: on
+"""Extensions of images; of several images in one sample, the first of this list is used."""
 MAX_SHOWN_SAMPLES = 5
 
 
 @dataclass(frozen=True)
 class FileLocations:
-    """Where one kind of file of every sample lies; the offset is -1 where a sample has none."""
+    """Offset and size of one kind of file of every sample; the offset is -1 where a sample has none."""
 
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
 
     def present_rows(self) -> NDArray[np.int64]:
-        """Samples that have it."""
+        """Samples that have the file."""
         return np.flatnonzero(self.offsets >= 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TarSamples:
-    """Every sample that has an image, in the order of its shards."""
+    """All samples with an image, in the order of the shards."""
 
     shards: tuple[TarShard, ...]
     shard_indices: NDArray[np.int64]
-    """Which shard each lies in; rising."""
+    """The shard of each sample, ascending."""
     ids: CompactStrings
-    """Shard, then the samples' own name."""
+    """Shard, then the sample's key."""
     images: TarMembers
     labels: Mapping[str, FileLocations]
-    """By suffix: cls, json, txt, and those that were asked for."""
+    """By suffix: cls, json, txt, and those in the settings."""
     notes: tuple[str, ...]
 
     def where(self, row: int) -> str:
-        """What messages call a sample."""
+        """The name of a sample in messages."""
         return self.ids[row]
 
 
 def index_samples(
     root: str, shards: Sequence[tuple[str, TarShard]], labels: Iterable[str], image: str = ""
 ) -> TarSamples:
-    """Index shards by their headers.
+    """Index the samples of shards by their headers.
 
     Args:
         shards: each with its path relative to `root`.
-        labels: suffixes of the files that may say what an image shows.
-        image: suffix of the file that is the image; empty for any ending of PICTURES.
+        labels: suffixes of the files that may hold labels.
+        image: suffix of the file that is the image; empty for any of IMAGE_SUFFIXES.
 
     Raises:
-        DataError: a shard cannot be read, a name stands in it twice, a sample has several images of equal right, or
-            nowhere is an image.
+        DataError: a shard cannot be read, a name occurs in it twice, a sample has several images of equal rank, or
+            there are no images at all.
     """
-    gathering = _SampleIndexer(labels, image)
+    indexer = _SampleIndexer(labels, image)
     for number, (label, shard) in enumerate(shards):
-        gathering.add_shard(number, label, shard)
-    return gathering.build(root, tuple(shard for _, shard in shards))
+        indexer.add_shard(number, label, shard)
+    return indexer.build(root, tuple(shard for _, shard in shards))
 
 
 MISSING_OFFSET = -1
@@ -318,15 +265,11 @@ COMPOUND_SUFFIX_RANK = 100
 
 
 class _LocationColumn:
-    """Places of one kind of file, a row a sample."""
+    """Builds `FileLocations`, one row per sample."""
 
     def __init__(self) -> None:
         self.offsets = array("q")
         self.sizes = array("q")
-
-    def append_missing(self) -> None:
-        self.offsets.append(MISSING_OFFSET)
-        self.sizes.append(0)
 
     def set_entry(self, row: int, entry: TarEntry) -> None:
         self.offsets[row], self.sizes[row] = entry.offset, entry.size
@@ -336,7 +279,7 @@ class _LocationColumn:
 
 
 class _SampleIndexer:
-    """Columns that grow by one row a sample."""
+    """Builds `TarSamples` shard by shard."""
 
     def __init__(self, labels: Iterable[str], image: str):
         self.image_suffix = image.lower().lstrip(".")
@@ -344,14 +287,14 @@ class _SampleIndexer:
         self.shard_indices = array("q")
         self.images = _LocationColumn()
         self.labels = {name: _LocationColumn() for name in labels if name != self.image_suffix}
-        self.ranks = array("h")  # how good the image is that a sample has so far; NO_PICTURE is the worst
+        self.ranks = array("h")  # rank of a sample's image so far; NO_IMAGE_RANK is the worst
         self.suffix_indices = array("i")
         self.suffixes: dict[str, int] = {}
         self.link_count = self.system_file_count = 0
         self.unread_suffixes: Counter[str] = Counter()
 
     def add_shard(self, shard_index: int, label: str, shard: TarShard) -> None:
-        """All files of one shard."""
+        """Add all files of one shard."""
         rows: dict[str, int] = {}
         for entry in iter_tar_entries(shard.path):
             if entry.kind == "folder":
@@ -362,19 +305,16 @@ class _SampleIndexer:
             elif not key:
                 self.system_file_count += 1
             else:
-                row = rows.get(key)
-                if row is None:
-                    row = rows[key] = self._add_sample(shard_index, f"{label}/{key}")
-                self._add_file(row, suffix, entry, shard)
-
-    def _add_sample(self, shard_index: int, id: str) -> int:
-        self.ids.append(id)
-        self.shard_indices.append(shard_index)
-        self.ranks.append(NO_IMAGE_RANK)
-        self.suffix_indices.append(0)
-        for column in (self.images, *self.labels.values()):
-            column.append_missing()
-        return len(self.ids) - 1
+                if key not in rows:
+                    rows[key] = len(self.ids)
+                    self.ids.append(f"{label}/{key}")
+                    self.shard_indices.append(shard_index)
+                    self.ranks.append(NO_IMAGE_RANK)
+                    self.suffix_indices.append(0)
+                    for column in (self.images, *self.labels.values()):
+                        column.offsets.append(MISSING_OFFSET)
+                        column.sizes.append(0)
+                self._add_file(rows[key], suffix, entry, shard)
 
     def _add_file(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
         label = self.labels.get(suffix)
@@ -387,22 +327,24 @@ class _SampleIndexer:
         if rank == NO_IMAGE_RANK:
             self.unread_suffixes[suffix] += 1
             return
-        if rank == before:
-            taken = list(self.suffixes)[self.suffix_indices[row]]
-            raise DataError(
-                _duplicate_file_message(shard, entry)
-                if suffix == taken
-                else _several_images_message(self.ids[row], taken, suffix)
-            )
         if before != NO_IMAGE_RANK:
-            self.unread_suffixes[suffix if rank > before else list(self.suffixes)[self.suffix_indices[row]]] += 1
+            taken = list(self.suffixes)[self.suffix_indices[row]]
+            if suffix == taken:
+                raise DataError(_duplicate_file_message(shard, entry))
+            if rank == before:
+                raise DataError(
+                    f"{self.ids[row]} has several pictures, .{taken} and .{suffix}. Say which is to be learnt from, "
+                    f"for example with --data.path {taken}. (A sample is all files that share a name up to its first "
+                    "dot.)"
+                )
+            self.unread_suffixes[suffix if rank > before else taken] += 1
         if rank < before:
             self.images.set_entry(row, entry)
             self.ranks[row] = rank
             self.suffix_indices[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
 
     def _image_rank(self, suffix: str) -> int:
-        """Which of a sample's images is taken: the lowest."""
+        """The rank of an image suffix; of a sample's images the lowest rank is used."""
         if self.image_suffix:
             return 0 if suffix == self.image_suffix else NO_IMAGE_RANK
         last = suffix.rpartition(".")[2]
@@ -411,19 +353,27 @@ class _SampleIndexer:
         return IMAGE_SUFFIXES.index(last) if last == suffix else COMPOUND_SUFFIX_RANK
 
     def build(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
-        """What has been gathered, without samples that have no image."""
+        """The samples added, without those that have no image."""
         rows = np.flatnonzero(np.array(self.images.offsets, np.int64) >= 0)
         if not len(rows):
             raise DataError(self._no_images_message(shards))
         numbers = np.array(self.shard_indices, np.int64)[rows]
         ids = CompactStrings(self.ids[row] for row in rows.tolist())
-        place = self.images.to_locations(rows)
-        suffix = np.array(self.suffix_indices, np.int32)[rows]
+        locations = self.images.to_locations(rows)
         return TarSamples(
             shards=shards,
             shard_indices=numbers,
             ids=ids,
-            images=TarMembers(root, shards, numbers, place.offsets, place.sizes, ids, tuple(self.suffixes), suffix),
+            images=TarMembers(
+                root=root,
+                shards=shards,
+                shard_indices=numbers,
+                offsets=locations.offsets,
+                sizes=locations.sizes,
+                ids=ids,
+                suffixes=tuple(self.suffixes),
+                suffix_indices=np.array(self.suffix_indices, np.int32)[rows],
+            ),
             labels={name: column.to_locations(rows) for name, column in self.labels.items()},
             notes=tuple(self._iter_notes(rows)),
         )
@@ -435,9 +385,8 @@ class _SampleIndexer:
             more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
             yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
         if self.unread_suffixes:
-            yield (
-                f"Did not read {self.unread_suffixes.total():,} other files of the samples: {self._describe_unread()}."
-            )
+            count = self.unread_suffixes.total()
+            yield f"Did not read {count:,} other files of the samples: {self._describe_unread()}."
         if self.link_count:
             yield (
                 f"Left out {self.link_count:,} links and devices, which hold no picture; tar --dereference "
@@ -453,11 +402,9 @@ class _SampleIndexer:
         )
 
     def _no_images_message(self, shards: tuple[TarShard, ...]) -> str:
-        expected = (
-            f".{self.image_suffix}, as --data.path says"
-            if self.image_suffix
-            else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
-        )
+        expected = ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
+        if self.image_suffix:
+            expected = f".{self.image_suffix}, as --data.path says"
         held = f"files ending in {self._describe_unread()}" if self.unread_suffixes else "nothing of the kind"
         where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"
         return f"{where}: no pictures found. Expected names ending in {expected}; got {held}."
@@ -466,20 +413,12 @@ class _SampleIndexer:
 def _duplicate_file_message(shard: TarShard, entry: TarEntry) -> str:
     return (
         f"{shard.path} holds {quote_tar_name(entry.name)} twice, the second at byte {entry.offset:,}; which one is "
-        f"meant? "
-        "Write the shard again with each name once."
-    )
-
-
-def _several_images_message(id: str, first: str, second: str) -> str:
-    return (
-        f"{id} has several pictures, .{first} and .{second}. Say which is to be learnt from, for example with "
-        f"--data.path {first}. (A sample is all files that share a name up to its first dot.)"
+        "meant? Write the shard again with each name once."
     )
 
 
 def _split_sample_key(name: str) -> tuple[str, str]:
-    """(key, suffix in small letters) of a file's name; no key for litter."""
+    """(key, suffix in lower case) of a file's name; the key is empty for hidden and system files."""
     folder, slash, base = name.rpartition("/")
     stem, _, suffix = base.partition(".")
     if not stem or base in SYSTEM_FILES or "__MACOSX" in folder:
@@ -488,32 +427,36 @@ def _split_sample_key(name: str) -> tuple[str, str]:
 
 
 def _sanitize_key(key: str) -> str:
-    """A key as relative text on one line, so that nobody who takes it for a path leaves a folder by it."""
+    """Make a key a printable relative path, so that it cannot be used for path traversal."""
     if key.isprintable() and not key.startswith(("/", ".")) and "//" not in key and "/." not in key:
         return key
-    text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    path = "/".join("__" if part == ".." else part for part in text.split("/") if part not in ("", "."))
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
+    text = _escape_unprintable(key)
+    return "/".join("__" if part == ".." else part for part in text.split("/") if part not in ("", "."))
 
 
-# Tar shards in the WebDataset layout, as an index: their headers are read once, their images where they lie.
+def _escape_unprintable(name: str) -> str:
+    """A name as printable text on one line."""
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
-SHARDS = ".tar"
+
+# -- Opening shards.
+
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 MAX_PATTERN_FILES = 1_000_000
-"""Files that a pattern in braces may name."""
+"""Most files that a pattern in braces may name."""
 
 
 def open_shard(path: Path, settings: DataSettings) -> Source:
-    """The samples of one shard; see `open_shards`."""
+    """Open one shard; see `open_shards`."""
     return _open_samples([path], path.parent, path.stem, settings)
 
 
 def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
-    """The samples of several shards, in the order named.
+    """Open the samples of several shards, in the order named.
 
-    A sample is all files that share a name up to its first dot: an image, and what it shows in .cls (a number or a
-    name), .json (fields) or .txt. A shard whose name or folder says train, val or test belongs to that official split.
+    A sample is all files that share a name up to its first dot: an image, and its label in .cls (a number or a name),
+    .json (fields) or .txt. A shard whose name or folder contains train, val or test belongs to that official split.
 
     Raises:
         DataError: a shard is missing or damaged, a sample has no label, a class is in val or test but not in train.
@@ -527,15 +470,15 @@ def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
         raise DataError(f"{twice[0]} is named twice; each of its pictures would count double. Name each shard once.")
     if len({path.is_absolute() for path in paths}) > 1:
         paths = [path.absolute() for path in paths]
-    root = _common_folder(paths)
+    root = Path(os.path.commonpath([path.parent for path in paths]))
     return _open_samples(paths, root, _common_name(paths) or root.resolve().name or "shards", settings)
 
 
 def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
-    """The samples of all shards below a folder, in natural order; see `open_shards`.
+    """Open the samples of all shards below a folder, in natural order; see `open_shards`.
 
     Raises:
-        DataError: also where the folder holds images beside its shards, so that either could be meant.
+        DataError: also where the folder holds images beside its shards, which is ambiguous.
     """
     paths, packed = _find_shards(folder)
     if not paths:
@@ -546,12 +489,12 @@ def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
 
 
 def expand_braces(text: str) -> list[str]:
-    """A pattern written out as a shell would: `a-{00..11}.tar` is twelve files, `{train,val}.tar` two.
+    """Expand braces as a shell does: `a-{00..11}.tar` is twelve files, `{train,val}.tar` two.
 
     Raises:
         DataError: more than a million.
     """
-    parts = re.split(r"\{([^{}]*)\}", text)  # what is in braces has odd places
+    parts = re.split(r"\{([^{}]*)\}", text)  # the parts at odd positions were in braces
     choices = [_expand_brace(part) if place % 2 else [part] for place, part in enumerate(parts)]
     if math.prod(map(len, choices)) > MAX_PATTERN_FILES:
         raise DataError(f"{text} names more than {MAX_PATTERN_FILES:,} shards. Name fewer.")
@@ -575,35 +518,30 @@ def _open_samples(
     paths: Sequence[Path], root: Path, name: str, settings: DataSettings, notes: tuple[str, ...] = ()
 ) -> Source:
     check_supported_settings(settings, "shards", name)
-    labels = {path: _to_printable_path(path.relative_to(root).as_posix()) for path in paths}
+    labels = {path: _escape_unprintable(path.relative_to(root).as_posix()) for path in paths}
     splits = {path: "" if settings.split else split_from_shard_name(Path(label)) for path, label in labels.items()}
     beside = {path: labels[path] for path in paths if not splits[path] and "train" in splits.values()}
     if beside:
-        notes = (
-            *notes,
-            f"Left out what lies beside the training shards: {', '.join(map(repr, list(beside.values())[:5]))}.",
-        )
+        names = ", ".join(map(repr, list(beside.values())[:5]))
+        notes = (*notes, f"Left out what lies beside the training shards: {names}.")
     kept = [path for path in paths if path not in beside]
     shards = [(labels[path], TarShard.from_path(path)) for path in kept]
-    samples = index_samples(str(root), shards, label_suffixes(settings), settings.path)
-    of_shards = [splits[path] for path in kept]
-    told = read_annotations(samples, settings, name, any(of_shards))
-    source = build_source(
-        name,
-        samples.images,
-        samples.ids,
-        told.labels,
-        groups=told.groups,
-        splits=_rows_by_shard_split(of_shards, samples.shard_indices) if any(of_shards) else told.splits,
-        metadata=told.metadata,
-        notes=(*notes, *samples.notes, *told.notes),
-    )
-    rows = told.labels.kept_rows
+    suffixes = dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets))
+    samples = index_samples(str(root), shards, suffixes, settings.path)
+    split_of_shard = [splits[path] for path in kept]
+    annotations = read_annotations(samples, settings, name, any(split_of_shard))
+    annotations = replace(annotations, notes=(*notes, *samples.notes, *annotations.notes))
+    if any(split_of_shard):
+        split_of_row = np.array(split_of_shard)[samples.shard_indices]
+        rows_of_split = {split: np.flatnonzero(split_of_row == split) for split in SPLITS if split in split_of_row}
+        annotations = replace(annotations, splits=rows_of_split)
+    source = build_source(name, samples.images, samples.ids, annotations)
+    rows = annotations.labels.kept_rows
     return replace(source, blocks=samples.shard_indices if rows is None else samples.shard_indices[rows])
 
 
 def split_from_shard_name(path: Path) -> str:
-    """The split that a shard's folders name, or else its own name (`imagenet-val-0007.tar`); empty if neither does.
+    """The split named by a shard's folders, or else by its own name (`imagenet-val-0007.tar`); empty if neither.
 
     Raises:
         DataError: it names two.
@@ -611,59 +549,40 @@ def split_from_shard_name(path: Path) -> str:
     words = [part.lower() for part in path.parts[:-1]]
     in_name = [word.rstrip("0123456789") for word in re.split(r"[-_. ]+", path.stem.lower())]
     for group in (words, in_name):
-        found = {SPLIT_NAMES[word] for word in group if word in SPLIT_NAMES}
-        if len(found) > 1:
-            raise DataError(f"The name of shard {path} says {' and '.join(sorted(found))}. Rename it to say one.")
-        if found:
-            return found.pop()
+        named = {SPLIT_NAMES[word] for word in group if word in SPLIT_NAMES}
+        if len(named) > 1:
+            raise DataError(f"The name of shard {path} says {' and '.join(sorted(named))}. Rename it to say one.")
+        if named:
+            return named.pop()
     return ""
 
 
-def _rows_by_shard_split(splits: Sequence[str], numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    of_row = np.array(splits)[numbers]
-    found = {split: np.flatnonzero(of_row == split) for split in SPLITS}
-    return {split: rows for split, rows in found.items() if len(rows)}
-
-
 def _find_shards(folder: Path) -> tuple[list[Path], list[str]]:
-    """Shards below a folder in natural order, and packed ones, which cannot be read in place."""
+    """Find shards below a folder in natural order, and compressed ones, which cannot be read in place."""
     shards, packed = [], []
-    for place, name in _walk_files(folder):
-        if name.lower().endswith(SHARDS):
-            shards.append(Path(place) / name)
-        elif name.lower().endswith(PACKED):
-            packed.append(name)
-        elif Path(name).suffix.lower() in IMAGE_EXTENSIONS:
-            raise DataError(
-                f"{folder} holds tar files and also pictures outside of them, such as {Path(place) / name}. Name the "
-                "tar files to use those, or move them elsewhere to use the pictures."
-            )
-    return sorted(shards, key=lambda path: natural_sort_key(path.relative_to(folder).as_posix())), sorted(packed)
-
-
-def _walk_files(folder: Path) -> Iterator[tuple[str, str]]:
-    """(folder, name) of every file that is not hidden."""
     for place, folders, names in os.walk(folder, onerror=_raise_unlistable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from ((place, name) for name in names if not name.startswith("."))
+        for name in names:
+            if name.startswith("."):
+                continue
+            if name.lower().endswith(".tar"):
+                shards.append(Path(place) / name)
+            elif name.lower().endswith(PACKED):
+                packed.append(name)
+            elif Path(name).suffix.lower() in IMAGE_EXTENSIONS:
+                raise DataError(
+                    f"{folder} holds tar files and also pictures outside of them, such as {Path(place) / name}. Name "
+                    "the tar files to use those, or move them elsewhere to use the pictures."
+                )
+    return sorted(shards, key=lambda path: natural_sort_key(path.relative_to(folder).as_posix())), sorted(packed)
 
 
 def _raise_unlistable(error: OSError) -> None:
     raise DataError(f"{error.filename} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
 
 
-def _common_folder(paths: Sequence[Path]) -> Path:
-    return Path(os.path.commonpath([path.parent for path in paths]))
-
-
 def _common_name(paths: Sequence[Path]) -> str:
-    """The words that the names of all shards begin with; empty if that is no name of a set."""
+    """The words that the names of all shards begin with; empty if they only name a split."""
     words = zip(*(path.stem.split("-") for path in paths), strict=False)
     name = "-".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, words))
     return "" if name.lower() in SPLIT_NAMES else name
-
-
-def _to_printable_path(name: str) -> str:
-    """A path as text on one line that any file can hold."""
-    text = os.fsencode(name).decode("utf-8", "backslashreplace")
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

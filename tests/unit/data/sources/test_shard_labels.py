@@ -140,7 +140,7 @@ DAMAGE = {
     "a huge cls": ({"0000.cls": b"a" * 5000}, r"a\.tar/0000\.cls has 5,000 bytes, limit 4,096: more than a label"),
     "no JSON": ({"0000.json": b"{oops"}, r"a\.tar/0000\.json is not JSON \(Expecting property name"),
     "JSON that is no object": ({"0000.json": b"[1, 2]"}, r'must hold an object such as \{"label": "cat"\}\. Got \'\[1'),
-    "a name twice": ({"0000.json": b'{"label": 1, "label": 2}'}, r"is not JSON \(a name stands in it twice\)"),
+    "a name twice": ({"0000.json": b'{"label": 1, "label": 2}'}, r"is not JSON \(it says 'label' twice\)"),
     "deep brackets": ({"0000.json": b'{"a":' + b"[" * 200_000}, r"a\.tar/0000\.json is not JSON"),
     "JSON in another encoding": ({"0000.json": b'{"a": "caf\xe9"}'}, r"a\.tar/0000\.json is not JSON"),
 }
