@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.bench import measure
-from vitrail.bench.attention_table import DTYPES, compare_paths, propose_changes, time_both_paths
+from vitrail.bench.attention_table import compare_paths, propose_changes, time_both_paths
 from vitrail.bench.measure import InterleavedTimer, Timing
+from vitrail.evaluate.inference import DTYPES
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model

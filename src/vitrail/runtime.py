@@ -6,7 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from .errors import UsageError
 from .openmp import has_short_spin
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "bfloat16", "float16"]
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
-MALLOPT_OPTIONS = ((-3, 2**30), (-1, 2**30))
-"""glibc mallopt options and bytes: M_MMAP_THRESHOLD (larger blocks are mapped separately) and M_TRIM_THRESHOLD (more
-free memory at the end of the heap is returned to the system)."""
 BUSY_LOAD_PER_CORE = 2.0
 """Load per core above which a training gets less than half of the machine."""
 
@@ -90,7 +87,7 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
     compiled = _choose_compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
-        precision=_PRECISIONS[precision.value],
+        precision=cast(Precision, precision.value),
         threads=int(threads.value),
         num_workers=int(workers.value),
         compile=settings.compile,
@@ -104,9 +101,6 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
             "compile": compiled.reason,
         },
     )
-
-
-_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def apply(runtime: Runtime) -> None:
@@ -141,7 +135,8 @@ def keep_freed_memory() -> bool:
     if explain_unchanged_allocator():
         return False
     library = ctypes.CDLL(None)
-    return all(library.mallopt(option, value) == 1 for option, value in MALLOPT_OPTIONS)
+    # M_MMAP_THRESHOLD (larger blocks are mapped separately), and M_TRIM_THRESHOLD (more free memory is returned)
+    return all(library.mallopt(option, 2**30) == 1 for option in (-3, -1))
 
 
 def explain_unchanged_allocator() -> str:
@@ -243,22 +238,21 @@ def cpu_supports_bfloat16() -> bool:
 
 def cpu_flags() -> frozenset[str]:
     """The CPU's instruction sets as Linux lists them; empty on other systems."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
-    return frozenset(flags.partition(":")[2].split())
+    return frozenset(_read_cpuinfo("flags", "features").split())
 
 
 def cpu_name() -> str:
     """The CPU's model name."""
+    return _read_cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _read_cpuinfo(*names: str) -> str:
+    """The first of these fields in Linux's list of CPUs; empty on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        lines = []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return name or platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)), "")
 
 
 def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:

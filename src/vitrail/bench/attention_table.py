@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..evaluate.inference import DTYPES
 from ..model.attention import OPEN_PATH_MAX_TOKENS, AttentionPath, attend, device_capability
 from ..runtime import keep_freed_memory
 from .measure import InterleavedTimer, Timing
@@ -16,7 +17,6 @@ from .measure import InterleavedTimer, Timing
 TOKEN_COUNTS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
 NUM_HEADS, HEAD_WIDTH = 6, 64
 TOKENS_PER_BATCH = 3000
-DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PATHS: tuple[AttentionPath, ...] = ("fused", "open")
 TableKey = tuple[str, str, bool]
 """Device capability, precision and whether gradients are computed, as in `OPEN_PATH_MAX_TOKENS`."""

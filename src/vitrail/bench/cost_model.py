@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -179,11 +178,8 @@ def _choose_strategy(plan: Plan, workload: Workload, hardware: Hardware) -> Para
     """FSDP2 only if a whole copy does not fit."""
     if workload.num_devices == 1:
         return "alone"
-    return (
-        "ddp"
-        if hardware.memory_bytes is None or cost_estimate.estimate_training_memory(plan) <= hardware.memory_bytes
-        else "fsdp"
-    )
+    limit = hardware.memory_bytes
+    return "ddp" if limit is None or cost_estimate.estimate_training_memory(plan) <= limit else "fsdp"
 
 
 def _make_plan(workload: Workload, device: str) -> Plan:
@@ -223,13 +219,11 @@ def estimate_step_seconds(
 ) -> StepSeconds:
     """From operations, memory traffic and a device's published rates."""
     rate = device.flops_per_second[precision] * utilization
-    updated = (
-        count_optimizer_bytes(config, optimizer) / device.memory_bandwidth
-        + count_optimizer_flops(config, optimizer) / rate
-    )
+    traffic = count_optimizer_bytes(config, optimizer) / device.memory_bandwidth
+    update = traffic + count_optimizer_flops(config, optimizer) / rate
     return StepSeconds(
         forward=batch_size * flops.forward_flops(config) / rate,
-        step=batch_size * flops.training_flops(config) / rate + updated,
+        step=batch_size * flops.training_flops(config) / rate + update,
     )
 
 
@@ -249,32 +243,31 @@ def measure_step_seconds(
     config = config if config.outputs else dataclasses.replace(config, outputs=1000)
     few = config.pool_blocks if config.depth > config.pool_blocks + 2 else config.depth
     depths = (few,) if few == config.depth else (few, few + 2)
-    jobs = {}
+    recipe = Recipe(steps=measure.UNLIMITED_STEPS, batch_size=batch_size, optimizer=optimizer, warmup=0.0)
+    compute = ComputeSettings(device=device, precision=precision)
+    jobs: dict[str, BenchmarkJob] = {}
     for depth in depths:
         model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
         ready = cast_weights(model.to(device), precision)
         jobs[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch_size, device, precision)
-        jobs[f"step {depth}"] = _make_step_job(model, spec, batch_size, device, precision, optimizer)
+        plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
+        jobs[f"step {depth}"] = measure.make_training_job(build_train_state(model, plan), plan)
     clock = InterleavedTimer(jobs, device)
     for _ in clock.warm_up():
         pass
     for _ in clock.time_rounds(num_rounds):
         pass
-    medians = {name: clock.timing(name).median for name in jobs}
-    return StepSeconds(
-        *(
-            _extrapolate_depth(depths, [medians[f"{part} {depth}"] for depth in depths], config.depth)
-            for part in ("forward", "step")
-        )
+    forward, step = (
+        _extrapolate_depth(depths, [clock.timing(f"{part} {depth}").median for depth in depths], config.depth)
+        for part in ("forward", "step")
     )
+    return StepSeconds(forward, step)
 
 
 def count_optimizer_bytes(config: ViTConfig, optimizer: Optimizer) -> float:
     """Bytes that an optimizer reads and writes in a step."""
-    matrices = sum(rows * columns for rows, columns in _list_matrices(config))
-    every = _count_parameters(config)
-    muon = matrices if optimizer == "muon" else 0
-    return float(MUON_BYTES * muon + ADAMW_BYTES * (every - muon))
+    muon = sum(rows * columns for rows, columns in _list_matrices(config)) if optimizer == "muon" else 0
+    return float(MUON_BYTES * muon + ADAMW_BYTES * (parameter_count(config) - muon))
 
 
 def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
@@ -288,26 +281,12 @@ def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
     return float(total)
 
 
-def _make_step_job(
-    model: ViT, spec: ImageSpec, batch_size: int, device: str, precision: Precision, optimizer: Optimizer
-) -> BenchmarkJob:
-    recipe = Recipe(steps=1_000_000, batch_size=batch_size, optimizer=optimizer, warmup=0.0)
-    compute = ComputeSettings(device=device, precision=precision)
-    plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
-    return measure.make_training_job(build_train_state(model, plan), plan)
-
-
 def _extrapolate_depth(depths: tuple[int, ...], seconds: list[float], depth: int) -> float:
-    """Linear extrapolation of the seconds measured at some depths."""
+    """Linear extrapolation of the seconds measured at one or two depths; one depth is the model's."""
     if len(depths) == 1:
-        return statistics.median(seconds)
+        return seconds[0]
     slope = (seconds[1] - seconds[0]) / (depths[1] - depths[0])
     return seconds[0] + max(slope, 0.0) * (depth - depths[0])
-
-
-def _count_parameters(config: ViTConfig) -> int:
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in ViT(config).parameters())
 
 
 def _list_matrices(config: ViTConfig) -> list[tuple[int, int]]:
@@ -347,27 +326,20 @@ class DeviceSpec:
         return self.intra_node_bandwidth if num_devices <= self.devices_per_node else self.inter_node_bandwidth
 
 
-# Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 as torch computes it unless
-# TF32 is asked for); between machines one port of 400 Gb/s a device, 200 for the A100.
+# Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 without TF32, torch's
+# default); between machines one port of 400 Gb/s a device, 200 for the A100.
+_H100 = DeviceSpec(
+    name="NVIDIA H100 SXM 80 GB",
+    flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+    memory_bandwidth=3.35e12,
+    memory_bytes=80e9,
+    devices_per_node=8,
+    intra_node_bandwidth=450e9,
+    inter_node_bandwidth=50e9,
+)
 DEVICES = {
-    "h100": DeviceSpec(
-        name="NVIDIA H100 SXM 80 GB",
-        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=3.35e12,
-        memory_bytes=80e9,
-        devices_per_node=8,
-        intra_node_bandwidth=450e9,
-        inter_node_bandwidth=50e9,
-    ),
-    "h200": DeviceSpec(
-        name="NVIDIA H200 SXM 141 GB",
-        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=4.8e12,
-        memory_bytes=141e9,
-        devices_per_node=8,
-        intra_node_bandwidth=450e9,
-        inter_node_bandwidth=50e9,
-    ),
+    "h100": _H100,
+    "h200": dataclasses.replace(_H100, name="NVIDIA H200 SXM 141 GB", memory_bandwidth=4.8e12, memory_bytes=141e9),
     "a100": DeviceSpec(
         name="NVIDIA A100 SXM 80 GB",
         flops_per_second={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},

@@ -23,7 +23,7 @@ from ..data.open import open_source
 from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
 from ..errors import UsageError
-from ..evaluate.inference import NO_TTA, cast_weights, forward_batch, inference_mode
+from ..evaluate.inference import DTYPES, NO_TTA, cast_weights, forward_batch, inference_mode
 from ..model import flops
 from ..model.config import ViTConfig
 from ..model.flops import MatrixProduct
@@ -41,7 +41,6 @@ BenchmarkKind = Literal["inference", "training", "loading", "predicting"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = get_args(BenchmarkKind)
 UNLIMITED_STEPS = 1_000_000
 """Steps of the measured training, more than any benchmark runs."""
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +184,7 @@ class SweepRunner:
     def _make_limits(
         self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]
     ) -> dict[str, HardwareLimit]:
-        device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.precision]
+        device, dtype = self.sweep.device, DTYPES[self.sweep.precision]
         limits = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
         for name, (what, batch, _, _) in ready.items():
             if what in ("inference", "training"):
@@ -230,7 +229,7 @@ def timing_to_json(timing: Timing) -> dict[str, float | int]:
 # -- Interleaved timing: all jobs are warmed up, then timed in turn, round by round.
 
 BenchmarkJob = Callable[[], object]
-"""One call of what is measured."""
+"""One call of a benchmark."""
 MIN_SECONDS = 0.2
 """Least seconds of a job in each round, far above the clock's resolution."""
 MAX_CALLS = 10_000
@@ -385,9 +384,9 @@ def make_block_limit(
     products.
     """
     every = [product for product in flops.list_matrix_products(config, all_tokens=True) if product.times]
-    found = [product for product in every if product.part in BLOCK_PARTS] or every
-    pairs = [_make_operands(product, batch_size, dtype, device) for product in found]
-    once = sum(product.flops * batch_size // product.times for product in found)
+    products = [product for product in every if product.part in BLOCK_PARTS] or every
+    pairs = [_make_operands(product, batch_size, dtype, device) for product in products]
+    once = sum(product.flops * batch_size // product.times for product in products)
 
     def job() -> None:
         for x, w in pairs:
@@ -423,7 +422,6 @@ def _make_operands(product: MatrixProduct, batch_size: int, dtype: torch.dtype, 
 
 # -- JPEG files for the benchmarks, deterministic and as detailed as photographs.
 
-JPEG_QUALITY = 90
 GRAIN_SIZES = (64, 16, 4, 1)
 """Sides in pixels of the squares of random brightness; finer ones have less contrast."""
 
@@ -442,7 +440,7 @@ def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], channels: 
         path = folder / "ab"[number % 2] / f"{number:05}.jpg"
         path.parent.mkdir(exist_ok=True, parents=True)
         values = draw_natural_image(number, *size)
-        Image.fromarray(values if channels == 3 else values[..., 0]).save(path, quality=JPEG_QUALITY)
+        Image.fromarray(values if channels == 3 else values[..., 0]).save(path, quality=90)
         paths.append(path)
     return paths
 

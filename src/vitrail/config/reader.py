@@ -195,11 +195,8 @@ def _parse_value(kind: Any, text: str) -> Any:
         if matching := [choice for choice in literal_values(member) if str(choice) == word]:
             return matching[0]
         if get_origin(member) is tuple:
-            return _parse_tuple(get_args(member), word)
+            kinds = get_args(member)
+            parts = [part.strip() for part in word.strip("[]()").split(",") if part.strip()]
+            each = kinds[:1] * len(parts) if kinds[-1] is Ellipsis else (*kinds, *[str] * len(parts))
+            return [_parse_value(item, part) for item, part in zip(each, parts, strict=False)]
     return text
-
-
-def _parse_tuple(kinds: tuple[Any, ...], word: str) -> list[Any]:
-    parts = [part.strip() for part in word.strip("[]()").split(",") if part.strip()]
-    each = kinds[:1] * len(parts) if kinds[-1] is Ellipsis else (*kinds, *[str] * len(parts))
-    return [_parse_value(kind, part) for kind, part in zip(each, parts, strict=False)]

@@ -125,15 +125,14 @@ def _iter_fields(cls: Any, instance: Any, prefix: str) -> Iterator[Field]:
     docs = _read_field_docs(cls)
     for field in dataclasses.fields(cls):
         kind = get_field_types(cls)[field.name]
-        value = _default_value(field) if instance is None else getattr(instance, field.name)
+        if instance is not None:
+            value = getattr(instance, field.name)
+        else:
+            value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if group := nested_settings_class(kind):
             yield from _iter_fields(group, None if value in (None, REQUIRED) else value, f"{prefix}{field.name}.")
         else:
             yield Field(prefix + field.name, describe_type(kind), value, docs.get(field.name, ""))
-
-
-def _default_value(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 @cache

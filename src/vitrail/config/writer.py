@@ -113,7 +113,7 @@ def _split_comment(line: str) -> tuple[str, str] | None:
     while place >= 0:
         try:
             (name,) = tomllib.loads(line[:place])
-        except (tomllib.TOMLDecodeError, ValueError):
+        except ValueError:  # no whole TOML line, or not one name
             place = line.find(_COMMENT_MARK, place + 1)
             continue
         return name, line[place + len(_COMMENT_MARK) :]

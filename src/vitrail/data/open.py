@@ -37,7 +37,7 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         settings: how to read it; `settings.source` is ignored.
 
     Raises:
-        UsageError: a setting that this kind of source cannot follow.
+        UsageError: a setting that this kind of source does not support.
         DataError: it does not exist, or its contents cannot be used.
     """
     settings = settings or DataSettings()
@@ -66,7 +66,11 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         from .sources.webdataset import open_shards
 
         return open_shards(shards, settings)
-    raise DataError(_not_found_message(name))
+    raise DataError(
+        f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
+        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, or "
+        f"one of {', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
+    )
 
 
 def is_in_memory(source: object) -> bool:
@@ -128,9 +132,9 @@ def find_file_reader(path: Path) -> Reader:
             f"ask a trained model about one: vitrail predict RUN {shlex.quote(str(path))}"
         )
     raise DataError(
-        f"{path} is a file of no kind that holds a data set. Expected a manifest "
-        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays "
-        f"({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of {', '.join(BUILT_IN)}."
+        f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFEST_EXTENSIONS)}), "
+        f"arrays ({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of "
+        f"{', '.join(BUILT_IN)}."
     )
 
 
@@ -143,14 +147,6 @@ def _expand_shard_pattern(name: str) -> list[Path]:
 
         return [Path(each).expanduser() for each in expand_braces(name)]
     return [Path(each) for each in sorted(glob.glob(str(Path(name).expanduser())))] if glob.has_magic(name) else []
-
-
-def _not_found_message(name: str) -> str:
-    return (
-        f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
-        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, or "
-        f"one of {', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
-    )
 
 
 def _open_built_in(name: str, data_root: Path | None) -> Source:

@@ -11,7 +11,7 @@ from ..errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Where the pictures come from, how they are read, and how they are parted."""
+    """The source of the images, how they are read, and how they are split."""
 
     source: str = "digits"
     """A named set, a folder of class folders, a manifest, an array file, tar shards, hf:NAME or a datasets folder."""
@@ -23,7 +23,7 @@ class DataSettings:
     path: str = ""
     """Column of a manifest that names the pictures; found if empty."""
     targets: tuple[str, ...] = ()
-    """Columns of a manifest that are to be learnt; found if empty."""
+    """Columns of a manifest to learn; found if empty."""
     split: str = ""
     """Column of a manifest that says train, val or test; found if empty."""
     group: str = ""
@@ -46,11 +46,11 @@ class DataSettings:
     test_fraction: float = 0.2
     """Share of all pictures kept for the final test where the source names none."""
     folds: int = 0
-    """Part into this many folds, of which `fold` is the test split; 0 parts once by the fractions."""
+    """Split into this many folds, of which `fold` is the test split; 0 splits once by the fractions."""
     fold: int = 0
-    """Which fold is the test split, from 0."""
+    """The fold that is the test split, from 0."""
     strata: str = ""
-    """Column whose values every split and fold shows in proportion too, beside what is learnt."""
+    """Column to stratify splits and folds by, in addition to the targets."""
 
     def __post_init__(self) -> None:
         if self.folds in (1,) or self.folds < 0:

@@ -50,25 +50,14 @@ CHUNK = 4096  # images of an array hashed at a time
 
 
 def parse_task(word: str) -> Task:
-    """A task by its name.
+    """Check the name of a task.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such task.
     """
-    for task in get_args(Task):
-        if word == task:
-            return cast(Task, task)
-    raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
-
-
-@dataclass(frozen=True)
-class Example:
-    """One row of a source."""
-
-    image: ImageInput
-    target: np.ndarray | np.generic
-    id: str
-    group: object | None
+    if word not in get_args(Task):
+        raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
+    return cast(Task, word)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,15 +116,10 @@ class Source:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> Example:
-        group = None if self.groups is None else self.groups[index]
-        return Example(self.images[index], self.targets[index], self.ids[index], group)
-
     def fingerprint(self) -> str:
         """SHA-256 over names, targets, groups and splits, and over the pixels of arrays or the sizes of files.
 
-        The bytes of image files are not read, so that a million files take seconds. A file that is
-        missing is hashed as missing.
+        The bytes of image files are not read, so that a million files take seconds.
         """
         digest = hashlib.sha256()
         for part in self._fingerprint_parts():

@@ -107,26 +107,23 @@ def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, si
     """
     operations = (keys[:, 0::2] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
     far = 150 / 331 * np.array(size)
+    strengths = np.full(operations.shape, magnitude / 10)
     ranges = _MagnitudeRanges(shear=0.3, move_x=far[1], move_y=far[0], turn=30.0, factor=0.9, bits=4)
-    return AugmentationOps(
-        operations, _operation_amounts(operations, np.full(operations.shape, magnitude / 10), keys[:, 1::2], ranges)
-    )
+    return AugmentationOps(operations, _operation_amounts(operations, strengths, keys[:, 1::2], ranges))
 
 
 def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]) -> AugmentationOps:
     """TrivialAugment (Müller and Hutter 2021): one of fourteen operations, of any strength.
 
-    Translations reach 32 pixels, but never beyond the side: a smaller image is treated as the paper's of 32 x 32, or
-    more than a third of all translations would leave nothing of an image of 20 pixels.
+    Translations reach 32 pixels, but at most the side, as for the paper's images of 32 x 32: otherwise more than a
+    third of all translations would leave nothing of an image of 20 pixels.
 
     Source: Müller and Hutter 2021, "TrivialAugment", its wide space.
     """
     operations = (keys[:, :1] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
     strengths = (keys[:, 1:2] * TRIVIAL_LEVELS).astype(np.int64) / (TRIVIAL_LEVELS - 1)
-    height, width = size
-    ranges = _MagnitudeRanges(
-        shear=0.99, move_x=min(32, width), move_y=min(32, height), turn=135.0, factor=0.99, bits=6
-    )
+    far = np.minimum(32, size)
+    ranges = _MagnitudeRanges(shear=0.99, move_x=far[1], move_y=far[0], turn=135.0, factor=0.99, bits=6)
     return AugmentationOps(operations, _operation_amounts(operations, strengths, keys[:, 2:], ranges))
 
 
@@ -138,11 +135,9 @@ def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
     first = np.array([Operation.GRAYSCALE, Operation.SOLARIZE, Operation.BLUR])[(keys[:, 0] * 3).astype(np.int64)]
     strength = np.where(first == Operation.SOLARIZE, 128.0, 0.1 + 1.9 * keys[:, 1])
     order = _JITTER_ORDERS[(keys[:, 2] * len(_JITTER_ORDERS)).astype(np.int64)]  # [B, 3]
-    factors = 1 + THREE_JITTER * (2 * keys[:, 3:] - 1)
+    factors = np.take_along_axis(1 + THREE_JITTER * (2 * keys[:, 3:] - 1), order, 1)
     operations = np.concatenate([first[:, None], _JITTER_OPERATIONS[order]], axis=1)
-    return AugmentationOps(
-        operations, np.concatenate([strength[:, None], np.take_along_axis(factors, order, 1)], axis=1)
-    )
+    return AugmentationOps(operations, np.concatenate([strength[:, None], factors], axis=1))
 
 
 _JITTER_OPERATIONS = np.array([Operation.BRIGHTNESS, Operation.CONTRAST, Operation.SATURATION])
