@@ -88,10 +88,7 @@ def machine() -> dict[str, object]:
     """What the figures were taken on, with the rate of a large product beside them as the limit."""
     bounds = {name: measure.make_matmul_limit(DTYPES[name], "cpu") for name in MEASURED_FORMATS}
     clock = InterleavedTimer({name: bound.job for name, bound in bounds.items()})
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(3):
-        pass
+    clock.run(3)
     return {
         "cpu": cpu_name(),
         "capability": device_capability("cpu"),

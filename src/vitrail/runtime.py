@@ -6,13 +6,10 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 from .errors import UsageError
 from .openmp import has_short_spin
-
-if TYPE_CHECKING:
-    import torch
 
 Precision = Literal["float32", "bfloat16", "float16"]
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
@@ -60,13 +57,6 @@ class Runtime:
     strategy: StrategyChoice = "auto"
     timeout: float = 1800.0
     reasons: dict[str, str]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision as a torch dtype."""
-        import torch
-
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.precision]
 
 
 def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:

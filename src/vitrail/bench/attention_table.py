@@ -77,10 +77,7 @@ def time_both_paths(
 ) -> tuple[Timing, Timing]:
     """Time a function of the attention path with both paths, interleaved."""
     clock = InterleavedTimer({path: partial(run, path) for path in PATHS}, device, min_seconds)
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(num_rounds):
-        pass
+    clock.run(num_rounds)
     return clock.timing("fused"), clock.timing("open")
 
 

@@ -253,10 +253,7 @@ def measure_step_seconds(
         plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
         jobs[f"step {depth}"] = measure.make_training_job(build_train_state(model, plan), plan)
     clock = InterleavedTimer(jobs, device)
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(num_rounds):
-        pass
+    clock.run(num_rounds)
     forward, step = (
         _extrapolate_depth(depths, [clock.timing(f"{part} {depth}").median for depth in depths], config.depth)
         for part in ("forward", "step")

@@ -282,6 +282,11 @@ class InterleavedTimer:
                 yield number, name
                 self._seconds[name].append(self._time_calls(job, self._calls[name]) / self._calls[name])
 
+    def run(self, num_rounds: int) -> None:
+        """Warm up and time all rounds, without progress."""
+        for _ in (*self.warm_up(), *self.time_rounds(num_rounds)):
+            pass
+
     def timing(self, name: str) -> Timing:
         """The timing of a job over all rounds so far."""
         seconds = self._seconds[name]

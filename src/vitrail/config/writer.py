@@ -37,13 +37,9 @@ def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
     """
     known = {field.name for field in describe(type(settings))}
     assert reasons.keys() <= known, f"reasons for no setting: {sorted(reasons.keys() - known)}"
-    values = write(settings)
-    empty = [
-        f"# {name} is not set: {collapse_whitespace(why)}"
-        for name, why in reasons.items()
-        if not _has_value(values, name)
-    ]
-    return "\n".join([*empty, *_iter_table_lines(values, "", reasons)]).strip() + "\n"
+    unset = reasons.keys() - flatten(settings).keys()
+    empty = [f"# {name} is not set: {collapse_whitespace(why)}" for name, why in reasons.items() if name in unset]
+    return "\n".join([*empty, *_iter_table_lines(write(settings), "", reasons)]).strip() + "\n"
 
 
 def _iter_flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -60,11 +56,6 @@ def _to_plain_value(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_to_plain_value(item) for item in value]
     return str(value) if isinstance(value, Path) else value
-
-
-def _has_value(values: Mapping[str, Any], dotted: str) -> bool:
-    name, _, rest = dotted.partition(".")
-    return name in values and (not rest or _has_value(values[name], rest))
 
 
 def _iter_table_lines(values: Mapping[str, Any], prefix: str, reasons: Mapping[str, str]) -> Iterator[str]:

@@ -61,8 +61,6 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
 def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:
     """Split all images but a published test into k stratified folds of equal size; groups stay whole.
 
-    The same seed gives the same folds.
-
     Args:
         column: a further column of the source to stratify by.
 

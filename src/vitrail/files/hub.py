@@ -142,21 +142,36 @@ def _download_snapshot(name: HubName) -> tuple[Path, list[str]]:
     """The folder of one commit with the selected files, and notes on those that were left out."""
     import huggingface_hub as hub
     from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     cache = Path(HF_HUB_CACHE)
     try:
-        with _translate_download_errors(name, cache):
+        with resource_errors(cache / name.repository):
             info = hub.HfApi().model_info(name.repository, revision=name.revision)
             wanted, notes = _select_files(name, [file.rfilename for file in info.siblings or []])
             folder = Path(hub.snapshot_download(name.repository, revision=name.revision, allow_patterns=wanted))
-    except _HubUnreachableError as error:
+    except VitrailError:
+        raise
+    except GatedRepoError as error:
+        raise UsageError(
+            f"{name.repository} is given out only to people who have accepted its licence. Open {name.page}, accept "
+            "it there, log in with `hf auth login`, and run the same command again."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise UsageError(f"{name.repository} has no revision {name.revision}. Look at {name.page}.") from error
+    except RepositoryNotFoundError as error:
+        raise UsageError(
+            f"The Hub has no public model {name.repository}. Check the name at {HUB_URL}; for a private model log in "
+            "with `hf auth login` first."
+        ) from error
+    except Exception as error:  # no network; its exceptions differ between versions of the network library
         cached = _find_snapshot(name, cache)
         if cached is None:
             raise ResourceError(
-                f"The Hub cannot be reached ({error}) and {name.repository} is not on this machine. On a machine with "
-                f"a network open {name.page}, download model.safetensors (or the weights file that is there), "
-                "config.json, preprocessor_config.json and README.md into one folder, copy the folder here, and give "
-                f"its path instead of hf:{name.repository}."
+                f"The Hub cannot be reached ({summarize_error(error)}) and {name.repository} is not on this machine. "
+                f"On a machine with a network open {name.page}, download model.safetensors (or the weights file that "
+                "is there), config.json, preprocessor_config.json and README.md into one folder, copy the folder "
+                f"here, and give its path instead of hf:{name.repository}."
             ) from error
         return cached, [f"The Hub cannot be reached; {name.repository} was taken from this machine's cache"]
     if info.sha and folder.name != info.sha:
@@ -210,11 +225,7 @@ def _select_weights(names: Collection[str]) -> list[str]:
 
 
 def _verify_hash(file: Path) -> bool:
-    """Compare a cached file with the hash that is its name in the cache; False if its name is no hash.
-
-    Raises:
-        DamagedFileError: it differs. The file is removed first.
-    """
+    """Compare a cached file with the hash that is its name, and remove it if it differs; False if there is no hash."""
     content = file.resolve()
     if re.fullmatch(r"[0-9a-f]{64}", content.name):
         digest = sha256(content)
@@ -231,36 +242,6 @@ def _verify_hash(file: Path) -> bool:
         f"Checksum mismatch in the downloaded {file.name}: expected {content.name[:8]}, got {digest[:8]}. "
         "The file was removed; run the same command again to download it anew."
     )
-
-
-class _HubUnreachableError(Exception):
-    """The Hub does not respond; the text says why."""
-
-
-@contextmanager
-def _translate_download_errors(name: HubName, cache: Path) -> Iterator[None]:
-    """Translate the exceptions of huggingface_hub and its network library into our own."""
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
-
-    try:
-        with resource_errors(cache / name.repository):
-            yield
-    except VitrailError:
-        raise
-    except GatedRepoError as error:
-        raise UsageError(
-            f"{name.repository} is given out only to people who have accepted its licence. Open {name.page}, accept "
-            "it there, log in with `hf auth login`, and run the same command again."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise UsageError(f"{name.repository} has no revision {name.revision}. Look at {name.page}.") from error
-    except RepositoryNotFoundError as error:
-        raise UsageError(
-            f"The Hub has no public model {name.repository}. Check the name at {HUB_URL}; for a private model log in "
-            "with `hf auth login` first."
-        ) from error
-    except Exception as error:  # the network library differs from version to version
-        raise _HubUnreachableError(summarize_error(error)) from error
 
 
 def summarize_error(error: Exception) -> str:

@@ -507,14 +507,11 @@ class TensorMaker:
         return torch.as_strided(numbers, shape, strides, offset)
 
     def _make_dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
-        """An ordered dictionary, in old pickles with its pairs as an argument.
-
-        Their total size is limited, because a pickle can copy a large one again and again.
-        """
+        """An ordered dictionary, in old pickles with its pairs as an argument."""
         if not arguments:
             return {}
         pairs = arguments[0]
-        self._entry_budget -= len(pairs) if isinstance(pairs, dict | list) else 0
+        self._entry_budget -= len(pairs) if isinstance(pairs, dict | list) else 0  # a pickle can copy one many times
         if self._entry_budget < 0:
             raise BrokenPickleError(f"its dictionaries have more than {MAX_OPERATIONS} entries")
         if isinstance(pairs, dict):

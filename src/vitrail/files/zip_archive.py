@@ -193,16 +193,12 @@ def _is_safe_name(name: str) -> bool:
 
 
 def _directory_length(memory: mmap.mmap) -> int | None:
-    """Bytes of the directory, from the same end records that `zipfile` reads; None if they are missing.
-
-    The end record must be exactly the last 22 bytes, without a comment, so that there is only one. Zip64 archives have
-    a second record of 56 bytes, and before the last one its locator of 20 bytes.
-    """
-    end = len(memory) - 22
+    """Bytes of the directory, from the same end records that `zipfile` reads; None if they are missing."""
+    end = len(memory) - 22  # without a comment, so that there is only one place for the end record
     if end < 0 or memory[end : end + 4] != b"PK\x05\x06" or memory[end + 20 :] != bytes(2):
         return None
     length = int.from_bytes(memory[end + 12 : end + 16], "little")
-    locator, large = end - 20, end - 76
+    locator, large = end - 20, end - 76  # of a Zip64 archive: its end record of 56 bytes, and a locator of 20 bytes
     if memory[max(0, locator) : end][:4] != b"PK\x06\x07":
         return length
     place = int.from_bytes(memory[locator + 8 : locator + 16], "little")
