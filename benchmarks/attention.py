@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 
 from vitrail.bench import measure
-from vitrail.bench.attention_table import DTYPES, compare_paths, propose_changes, time_both_paths
+from vitrail.bench.attention_table import compare_paths, propose_changes, time_both_paths
 from vitrail.bench.measure import InterleavedTimer, Timing
+from vitrail.evaluate.inference import DTYPES
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -87,10 +88,7 @@ def machine() -> dict[str, object]:
     """What the figures were taken on, with the rate of a large product beside them as the limit."""
     bounds = {name: measure.make_matmul_limit(DTYPES[name], "cpu") for name in MEASURED_FORMATS}
     clock = InterleavedTimer({name: bound.job for name, bound in bounds.items()})
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(3):
-        pass
+    clock.run(3)
     return {
         "cpu": cpu_name(),
         "capability": device_capability("cpu"),

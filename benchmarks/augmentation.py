@@ -24,7 +24,7 @@ from making.full_size import declare_torchvision
 from torch import Tensor
 
 from vitrail.data.augment.crops import crop_and_flip, resized_crop
-from vitrail.data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, mix_batch, random_erasing
+from vitrail.data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, apply_mixup_cutmix, random_erasing
 from vitrail.data.augment.policies import apply_operations, draw_rand_augment, draw_three_augment, draw_trivial_augment
 from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.randomness import uniform
@@ -72,7 +72,9 @@ def our_ways(shape: tuple[int, int, int, int]) -> dict[str, Callable[[Tensor, in
         "trivial augment": lambda images, e: apply_operations(images, draw_trivial_augment(keys(e, 3), (H, W))),
         "three augment": lambda images, e: apply_operations(images, draw_three_augment(keys(e, 6))),
         "erase 0.25": lambda images, e: random_erasing(images, keys(e, ERASING_DRAWS), 0.25),
-        "mixup and cutmix": lambda images, e: mix_batch(images, targets, keys(e, MIXING_DRAWS), 0.8, 1.0, 10)[0],
+        "mixup and cutmix": lambda images, e: apply_mixup_cutmix(images, targets, keys(e, MIXING_DRAWS), 0.8, 1.0, 10)[
+            0
+        ],
     }
 
 

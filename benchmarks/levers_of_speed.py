@@ -69,8 +69,7 @@ def main() -> None:
 def time_both(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     """Milliseconds of both, medians over interleaved rounds."""
     clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, min_seconds=least)
-    for _ in (*clock.warm_up(), *clock.time_rounds(rounds)):
-        pass
+    clock.run(rounds)
     used, unused = clock.timing("used"), clock.timing("unused")
     return {
         "lever": lever.name, "model": lever.shape[0], "batch": lever.shape[1], "kept": lever.kept,

@@ -37,7 +37,7 @@ class UsageError(VitrailError, ValueError):
 
 
 class DataError(VitrailError, ValueError):
-    """Images or labels that cannot be read or used as asked."""
+    """Images or labels that cannot be read or used."""
 
     exit_code = 3
 
@@ -57,7 +57,7 @@ class DamagedFileError(VitrailError):
 
 
 class ResourceError(VitrailError):
-    """The machine has no disk, memory or permission left for what was asked."""
+    """Disk, memory or permission is missing."""
 
     exit_code = 5
 

@@ -1,4 +1,4 @@
-"""Random numbers that depend on their names only: (seed, purpose, epoch, sample, draw), never on what was drawn before.
+"""Random numbers that depend on (seed, purpose, epoch, sample, draw) alone, not on earlier draws.
 
 A counter-based generator: the key is mixed from seed, purpose and epoch, each number is that key's bits at the
 counter (sample, draw). So a run resumed in the middle of an epoch, a batch of another size, another number of
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 
 def uniform(seed: int, purpose: str, epoch: int, indices: NDArray[np.int64], draws: int) -> NDArray[np.float64]:
-    """[n, draws] numbers in [0, 1); row i belongs to sample `indices[i]` whatever stands in the other rows."""
+    """[n, draws] numbers in [0, 1); row i belongs to sample `indices[i]` and is independent of the other rows."""
     samples = np.asarray(indices).astype(np.uint64)[:, None]  # [n, 1]
     columns = np.arange(draws, dtype=np.uint64)[None, :]  # [1, draws]
     bits = _mix(_mix(_key(seed, purpose, epoch) + samples * _GOLDEN) + columns * _GOLDEN)  # [n, draws]
@@ -24,7 +24,7 @@ def uniform(seed: int, purpose: str, epoch: int, indices: NDArray[np.int64], dra
 
 
 def permutation(seed: int, purpose: str, epoch: int, n: int) -> NDArray[np.int64]:
-    """0..n-1 in the order of this seed, purpose and epoch: a sort by one random number each."""
+    """A random permutation of 0..n-1: sorted by one random number each."""
     return np.argsort(uniform(seed, purpose, epoch, np.arange(n), 1)[:, 0], kind="stable")
 
 
@@ -37,7 +37,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd: spreads co
 
 
 def _key(seed: int, purpose: str, *numbers: int) -> NDArray[np.uint64]:
-    """[1] One 64-bit key; how many `numbers` there are counts too, and negative ones are welcome."""
+    """A 64-bit key [1]; it depends on the count of `numbers` too, and they may be negative."""
     text = json.dumps([purpose, int(seed), *map(int, numbers)])
     return np.frombuffer(hashlib.sha256(text.encode()).digest()[:8], dtype="<u8").astype(np.uint64)
 

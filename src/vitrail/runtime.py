@@ -1,4 +1,4 @@
-"""What this machine will compute with: device, precision, threads, compilation, each with its reason."""
+"""Runtime choices for this machine: device, precision, threads and compilation, each with its reason."""
 
 from __future__ import annotations
 
@@ -6,26 +6,20 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, cast
 
 from .errors import UsageError
 from .openmp import has_short_spin
 
-if TYPE_CHECKING:
-    import torch
-
 Precision = Literal["float32", "bfloat16", "float16"]
 StrategyChoice = Literal["auto", "ddp", "fsdp"]
-MALLOPT_OPTIONS = ((-3, 2**30), (-1, 2**30))
-"""Options of glibc's mallopt and their bytes: M_MMAP_THRESHOLD, from which on blocks are mapped by themselves, and
-M_TRIM_THRESHOLD, above which what is free at the end of the heap goes back to the system."""
 BUSY_LOAD_PER_CORE = 2.0
-"""Programs that wish to compute for each core, from which on a training gets less than half of the machine."""
+"""Load per core above which a training gets less than half of the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
-    """What the user asks for; auto lets the machine decide."""
+    """The user's compute settings; auto is resolved by `choose`."""
 
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
@@ -45,7 +39,7 @@ class RuntimeSettings:
 
 @dataclass(frozen=True)
 class RuntimeChoice:
-    """One decision and why it was taken."""
+    """One choice and its reason."""
 
     value: str
     reason: str
@@ -53,7 +47,7 @@ class RuntimeChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """The decisions. `reasons` maps each name to its sentence; `vitrail doctor` prints them."""
+    """The resolved settings; `reasons` maps each name to a sentence, which `vitrail doctor` prints."""
 
     device: str
     precision: Precision
@@ -64,33 +58,26 @@ class Runtime:
     timeout: float = 1800.0
     reasons: dict[str, str]
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """The precision as torch names it."""
-        import torch
-
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.precision]
-
 
 def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
-    """Decide what `auto` stands for on this machine. Changes nothing yet; see `apply`.
+    """Resolve `auto` for this machine, without changing any state; see `apply`.
 
     Args:
-        num_processes: how many processes of one training share this machine's cores.
+        num_processes: processes of one training that share this machine's cores.
 
     Raises:
-        UsageError: a device that is not here, a precision that it cannot train in, or a patience of nothing.
+        UsageError: a missing device, a precision that it does not support, or a timeout of 0 or less.
     """
     if settings.timeout <= 0:
         raise UsageError(f"compute.timeout must be a number of seconds above 0. Got {settings.timeout}.")
     device = _choose_device(settings.device)
-    number_format = _choose_precision(settings.precision, device.value)
+    precision = _choose_precision(settings.precision, device.value)
     threads = _choose_threads(settings.threads, num_processes)
     workers = _choose_workers(settings.num_workers, threads)
     compiled = _choose_compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
-        precision=_PRECISIONS[number_format.value],
+        precision=cast(Precision, precision.value),
         threads=int(threads.value),
         num_workers=int(workers.value),
         compile=settings.compile,
@@ -98,7 +85,7 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
         timeout=settings.timeout,
         reasons={
             "device": device.reason,
-            "precision": number_format.reason,
+            "precision": precision.reason,
             "threads": threads.reason,
             "num_workers": workers.reason,
             "compile": compiled.reason,
@@ -106,11 +93,8 @@ def choose(settings: RuntimeSettings, num_processes: int = 1) -> Runtime:
     )
 
 
-_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
-
-
 def apply(runtime: Runtime) -> None:
-    """Make torch use the chosen number of threads and, where it computes on the CPU, keep memory for the next batch."""
+    """Set torch's thread count and, on a CPU, keep freed memory for the next batch."""
     import torch
 
     torch.set_num_threads(runtime.threads)
@@ -119,33 +103,34 @@ def apply(runtime: Runtime) -> None:
 
 
 def set_thread_count(count: int) -> None:
-    """Have torch compute with so many in the calling thread."""
+    """Set torch's thread count in the calling thread."""
     import torch
 
-    torch.get_num_threads()  # torch's first operation in a thread sets their number once more
+    torch.get_num_threads()  # torch's first call in a thread would reset the count
     torch.set_num_threads(count)
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed, up to 1 GiB, instead of asking the system for it anew each time.
+    """Make glibc keep up to 1 GiB of freed memory instead of returning it to the system.
 
-    By itself glibc maps large blocks anew, and the system fills all their pages with zeros: in float32, ViT-Ti at 224
-    took 1.4 times as long for its answers (EXPERIMENTS.md). A setting of the machine's owner stays as it is, and so do
-    other C libraries.
+    By default glibc maps large blocks anew each time, and the system fills their pages with zeros: inference of ViT-Ti
+    at 224 in float32 took 1.4 times as long (EXPERIMENTS.md). Settings in the environment and other C libraries are
+    left alone.
 
     Returns:
-        Whether it does now.
+        Whether glibc keeps memory now.
     """
     import ctypes
 
     if explain_unchanged_allocator():
         return False
     library = ctypes.CDLL(None)
-    return all(library.mallopt(option, value) == 1 for option, value in MALLOPT_OPTIONS)
+    # M_MMAP_THRESHOLD (larger blocks are mapped separately), and M_TRIM_THRESHOLD (more free memory is returned)
+    return all(library.mallopt(option, 2**30) == 1 for option in (-3, -1))
 
 
 def explain_unchanged_allocator() -> str:
-    """Why `keep_memory` leaves the allocator as it is; nothing where it does not."""
+    """Why `keep_freed_memory` leaves the allocator unchanged; empty if it changes it."""
     owned = [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"))]
     if owned:
         return f"{' and '.join(sorted(owned))} of the environment decides"
@@ -153,7 +138,7 @@ def explain_unchanged_allocator() -> str:
 
 
 def busy_cpu_warning(runtime: Runtime) -> str:
-    """A sentence if other programs keep all cores busy, and what threads that wait for each other do; else nothing."""
+    """A warning if other programs keep all cores busy; else empty."""
     if runtime.threads < 2 or runtime.device != "cpu" or not hasattr(os, "getloadavg"):
         return ""
     load, cores = os.getloadavg()[0], _count_cores()
@@ -169,7 +154,7 @@ def busy_cpu_warning(runtime: Runtime) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception says so; torch does it in words only: on a CPU by a RuntimeError, on a GPU by its child."""
+    """Whether an exception means that memory is full; torch raises a plain RuntimeError for it on a CPU."""
     if isinstance(error, MemoryError):
         return True
     if not isinstance(error, RuntimeError):
@@ -225,7 +210,7 @@ def _choose_precision(requested: str, device: str) -> RuntimeChoice:
 
 
 def supports_bfloat16(device: str) -> bool:
-    """Whether a device has products of bfloat16 numbers, and does not only imitate them, as GPUs before Ampere do."""
+    """Whether a device has native bfloat16 products, not only emulated ones as GPUs before Ampere."""
     if device == "cpu":
         return cpu_supports_bfloat16()
     if not device.startswith("cuda"):
@@ -237,28 +222,27 @@ def supports_bfloat16(device: str) -> bool:
 
 
 def cpu_supports_bfloat16() -> bool:
-    """Whether the CPU has dot products of bfloat16 numbers, by the flags that Linux lists."""
+    """Whether the CPU has bfloat16 dot products, by the flags that Linux lists."""
     return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 def cpu_flags() -> frozenset[str]:
-    """The CPU's instruction sets as Linux lists them; empty where there is no such list."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
-    return frozenset(flags.partition(":")[2].split())
+    """The CPU's instruction sets as Linux lists them; empty on other systems."""
+    return frozenset(_read_cpuinfo("flags", "features").split())
 
 
 def cpu_name() -> str:
-    """The CPU's name, as people know it."""
+    """The CPU's model name."""
+    return _read_cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _read_cpuinfo(*names: str) -> str:
+    """The first of these fields in Linux's list of CPUs; empty on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        lines = []
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return name or platform.processor() or platform.machine()
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)), "")
 
 
 def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:
@@ -285,18 +269,18 @@ def _choose_threads(requested: int, num_processes: int) -> RuntimeChoice:
 
 
 def _has_own_cores(cores: int, num_processes: int) -> bool:
-    """Whether SLURM has given each of its tasks on this machine cores of its own: it has so many times as many."""
-    whole = os.environ.get("SLURM_CPUS_ON_NODE", "") if "LOCAL_RANK" not in os.environ else ""  # else torchrun's
-    return whole.isdecimal() and cores * num_processes <= int(whole)
+    """Whether SLURM has given each of its tasks on this machine its own cores."""
+    node_cores = os.environ.get("SLURM_CPUS_ON_NODE", "") if "LOCAL_RANK" not in os.environ else ""  # else torchrun's
+    return node_cores.isdecimal() and cores * num_processes <= int(node_cores)
 
 
 def count_usable_cores() -> int:
-    """Cores that this process may use, by what it is bound to and by its container's fraction of time; at least 1."""
+    """Cores that this process may use, by CPU affinity and the container's quota; at least 1."""
     return min(_count_cores(), _read_cgroup_cores() or _count_cores())
 
 
 def _count_cores() -> int:
-    """Those that this process may use."""
+    """Cores by CPU affinity."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -29,7 +29,7 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec:
-    """From stored pixels to what the model reads: one description for training, prediction and export."""
+    """Preprocessing of images, the same for training, prediction and export."""
 
     height: int = 224
     """Rows of pixels that the model reads."""

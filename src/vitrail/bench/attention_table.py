@@ -1,13 +1,15 @@
-"""Up to how many tokens two products and a softmax beat the fused kernel here: the table `MEASURED` of attention."""
+"""Benchmark of the open (two products and a softmax) and the fused attention path, for `OPEN_PATH_MAX_TOKENS`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..evaluate.inference import DTYPES
 from ..model.attention import OPEN_PATH_MAX_TOKENS, AttentionPath, attend, device_capability
 from ..runtime import keep_freed_memory
 from .measure import InterleavedTimer, Timing
@@ -15,14 +17,13 @@ from .measure import InterleavedTimer, Timing
 TOKEN_COUNTS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
 NUM_HEADS, HEAD_WIDTH = 6, 64
 TOKENS_PER_BATCH = 3000
-DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PATHS: tuple[AttentionPath, ...] = ("fused", "open")
 TableKey = tuple[str, str, bool]
-"""Place, precision and whether gradients flow, as in `MEASURED`."""
+"""Device capability, precision and whether gradients are computed, as in `OPEN_PATH_MAX_TOKENS`."""
 
 
 class AttentionTiming(NamedTuple):
-    """Both paths of attention, timed in turn."""
+    """Interleaved timings of both attention paths."""
 
     precision: str
     gradients: bool
@@ -32,12 +33,12 @@ class AttentionTiming(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Above 1 the open path is the faster one."""
+        """Time of the fused over that of the open path; above 1 the open path is faster."""
         return self.fused.median / self.open.median
 
 
 class TableProposal(NamedTuple):
-    """A row of the table as it is, and as this machine says that it should be."""
+    """A row of the table, with its current and its measured value."""
 
     key: TableKey
     now: int
@@ -51,11 +52,12 @@ def compare_paths(
     num_rounds: int = 5,
     min_seconds: float = 0.0,
 ) -> Iterator[AttentionTiming]:
-    """Attention alone, forward, and backward where gradients flow: 6 heads of 64, about 3,000 tokens a batch, which lie
-    as a joint product leaves them; freed memory is kept, as it is by whoever opens a model.
+    """Time attention alone, forward and (with gradients) backward: 6 heads of 64, about 3,000 tokens a batch.
+
+    Tokens have the memory layout of a joint QKV product; freed memory is kept, as for every opened model.
 
     Args:
-        min_seconds: seconds that each path is repeated for in a round; 0 calls it once.
+        min_seconds: least seconds of each path in a round; 0 calls it once.
     """
     keep_freed_memory()
     for name in precisions:
@@ -73,22 +75,16 @@ def compare_paths(
 def time_both_paths(
     run: Callable[[AttentionPath], object], device: str, num_rounds: int, min_seconds: float = 0.0
 ) -> tuple[Timing, Timing]:
-    """Something that takes either path, timed with both in turn."""
-    clock = InterleavedTimer({path: _bind_path(run, path) for path in PATHS}, device, min_seconds)
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(num_rounds):
-        pass
+    """Time a function of the attention path with both paths, interleaved."""
+    clock = InterleavedTimer({path: partial(run, path) for path in PATHS}, device, min_seconds)
+    clock.run(num_rounds)
     return clock.timing("fused"), clock.timing("open")
 
 
 def propose_changes(
     timings: Iterable[AttentionTiming], device: str, table: Mapping[TableKey, int] = OPEN_PATH_MAX_TOKENS
 ) -> list[TableProposal]:
-    """For every format, with gradients and without: the most tokens up to which the open path has never lost.
-
-    Those that the table says already are left out.
-    """
+    """Rows to change: the most tokens up to which the open path always wins, by precision and gradients."""
     here, faster, lost = device_capability(device), dict[TableKey, int](), set[TableKey]()
     for row in timings:
         key = (here, row.precision, row.gradients)
@@ -97,8 +93,8 @@ def propose_changes(
             lost.add(key)
         elif key not in lost:
             faster[key] = row.tokens
-    told = [TableProposal(key, table.get(key, 0), tokens) for key, tokens in faster.items()]
-    return [row for row in told if row.now != row.better]
+    rows = [TableProposal(key, table.get(key, 0), tokens) for key, tokens in faster.items()]
+    return [row for row in rows if row.now != row.better]
 
 
 def _make_attention_call(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[AttentionPath], None]:
@@ -109,7 +105,3 @@ def _make_attention_call(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Ca
                 torch.autograd.grad(y.sum(), (q, k, v))
 
     return run
-
-
-def _bind_path(run: Callable[[AttentionPath], object], path: AttentionPath) -> Callable[[], object]:
-    return lambda: run(path)

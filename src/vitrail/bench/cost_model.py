@@ -1,9 +1,8 @@
-"""What a training or many answers will take on any number of devices: operations, memory, seconds, data rates."""
+"""Cost model of training and inference on any number of devices: operations, memory, seconds and data rates."""
 
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -25,30 +24,29 @@ from . import measure
 from .measure import BenchmarkJob, InterleavedTimer
 
 IMAGE_FILE_BYTES = 110_000
-"""An image's file: the mean of ImageNet-1k's training files, 141 GB of 1,281,167."""
+"""Mean size of an image file: ImageNet-1k's training files, 141 GB / 1,281,167."""
 IMAGES_PER_CORE_SECOND = 590
-"""Files of 640 x 427 pixels that a core decodes, cuts and resizes a second (benchmarks/results/loading.json)."""
+"""JPEG files of 640 x 427 pixels that a core decodes, crops and resizes a second (benchmarks/results/loading.json)."""
 BACKWARD_FRACTION = 2 / 3
-"""Fraction of a step in which gradients are sent while others are still computed."""
+"""Fraction of a step in which DDP can overlap communication with the backward pass."""
 CPU_FRAGMENTATION, CPU_FRAGMENTATION_FLOAT32 = 1.9, 2.4
-"""Bytes that answers hold on a processor for each that is in use at once: in float32 they come in smaller parts, which
-leave more holes."""
+"""Allocated over used memory of inference on a CPU; in float32 batches come in smaller parts and fragment more."""
 EXTRA_MATRIX_COPIES = 4
-"""Copies of the largest matrix beside them."""
+"""Further copies of the largest matrix during inference on a CPU."""
 ParallelStrategy = Literal["alone", "ddp", "fsdp"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is to be foretold.
+    """A model, batch size, number of devices, precision and optimizer.
 
     Raises:
-        UsageError: less than one device, or a batch that does not part evenly among them.
+        UsageError: less than one device, or a batch size that is no multiple of the devices.
     """
 
     config: ViTConfig
     batch_size: int = 256
-    """Images in a step, of all devices together."""
+    """Images in a step on all devices together."""
     num_devices: int = 1
     precision: Precision = "bfloat16"
     optimizer: Optimizer = "adamw"
@@ -65,52 +63,52 @@ class Workload:
 
     @property
     def batch_per_device(self) -> int:
-        """Images of one device in a step."""
+        """Images in a step on one device."""
         return self.batch_size // self.num_devices
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """The devices around a model: how much each holds, and how fast they tell each other."""
+    """Memory, interconnect and threads of the devices."""
 
     capability: str
-    """As `model.attention.place` names it: cuda, AVX512 and so on."""
+    """As `model.attention.device_capability`: cuda, AVX512 and so on."""
     memory_bytes: float | None
-    """Bytes of each; None where that is no bound."""
+    """Memory of each device; None for no limit."""
     link_bandwidth: float
-    """Bytes a second."""
+    """Bytes a second between devices."""
     num_threads: int = 1
-    """Of a processor; a GPU answers a batch as one."""
+    """Threads of a CPU; a GPU computes a batch as one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """Bytes and operations of one device unless said otherwise."""
+    """Memory, operations and times; of one device unless stated otherwise."""
 
     parameters: int
     forward_flops: int
-    """Of one image."""
+    """Operations of a forward pass for one image."""
     training_flops: int
-    """Of one image's fraction of a step."""
+    """Operations of forward and backward pass for one image."""
     engine: ParallelStrategy
     training_memory: int
     inference_memory: int
     fits: bool
-    """Whether the training's memory is there."""
+    """Whether the device has the memory for training."""
     sent: float
     """Bytes that a device sends in a step."""
     waiting: float
-    """Seconds of a step in which nothing can be computed because of them."""
+    """Seconds of a step spent waiting for communication."""
     step: float
-    """Seconds of a step, waiting included."""
+    """Seconds of a step, including the waiting."""
     training_rate: float
-    """Images a second of all devices together."""
+    """Training images a second on all devices together."""
     inference_rate: float
-    """The same of answers, where every device answers images of its own."""
+    """Inference images a second on all devices together, each with its own images."""
 
 
 def estimate_workload_cost(workload: Workload, seconds: StepSeconds, hardware: Hardware) -> CostEstimate:
-    """From the seconds of a device's own batch to those of all of them together."""
+    """Cost of a workload on all devices, from the seconds of one device's batch."""
     config = workload.config
     plan = _make_plan(workload, "cuda" if hardware.capability == "cuda" else "cpu")
     engine = _choose_strategy(plan, workload, hardware)
@@ -137,25 +135,25 @@ def estimate_workload_cost(workload: Workload, seconds: StepSeconds, hardware: H
 
 
 def count_sent_bytes(parameters: int, num_devices: int, strategy: ParallelStrategy) -> float:
-    """What a device sends in a step round a ring, in float32.
+    """Bytes that a device sends in a step on a ring, in float32.
 
-    With DDP gradients are summed and told, with FSDP2 weights are told twice and gradients summed into shares.
+    DDP: all-reduce of gradients. FSDP2: two all-gathers of weights, one reduce-scatter of gradients.
     """
     ways = {"alone": 0, "ddp": 2, "fsdp": 3}[strategy]
     return ways * 4.0 * parameters * (num_devices - 1) / num_devices
 
 
 def estimate_communication_wait(sent: float, step: float, strategy: ParallelStrategy, link: float) -> float:
-    """Seconds of sending that no computing hides: DDP sends during the backward pass, FSDP2 during the whole step."""
+    """Seconds of communication not hidden by computation: DDP overlaps the backward pass, FSDP2 the whole step."""
     hidden = step * (BACKWARD_FRACTION if strategy == "ddp" else 1.0)
     return max(0.0, sent / link - hidden)
 
 
 def estimate_inference_memory(workload: Workload, hardware: Hardware) -> int:
-    """Memory of answers to a device's own batch: weights, their copy in the products' format, one block's numbers.
+    """Memory of inference for one device's batch: weights, their copy in reduced precision, one block's activations.
 
-    A processor answers the batch in parts, a few at a time. It keeps what it frees, in pieces that fit or do not: as
-    much again as is in use, nearly, and some copies of its largest matrix (benchmarks/cost_model.py).
+    A CPU computes the batch in parts, a few at a time, and keeps freed memory with fragmentation: nearly as much again
+    as is in use, and some copies of its largest matrix (benchmarks/cost_model.py).
     """
     config, b = workload.config, 4 if workload.precision == "float32" else 2
     every = parameter_count(config, include_buffers=True)
@@ -177,14 +175,11 @@ def estimate_inference_memory(workload: Workload, hardware: Hardware) -> int:
 
 
 def _choose_strategy(plan: Plan, workload: Workload, hardware: Hardware) -> ParallelStrategy:
-    """FSDP2 only where a whole copy does not fit."""
+    """FSDP2 only if a whole copy does not fit."""
     if workload.num_devices == 1:
         return "alone"
-    return (
-        "ddp"
-        if hardware.memory_bytes is None or cost_estimate.estimate_training_memory(plan) <= hardware.memory_bytes
-        else "fsdp"
-    )
+    limit = hardware.memory_bytes
+    return "ddp" if limit is None or cost_estimate.estimate_training_memory(plan) <= limit else "fsdp"
 
 
 def _make_plan(workload: Workload, device: str) -> Plan:
@@ -193,26 +188,25 @@ def _make_plan(workload: Workload, device: str) -> Plan:
     return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, precision=workload.precision))
 
 
-# Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
+# -- Seconds of a batch: measured on this machine with two shallow copies of the model, else from data sheets.
 
 DEFAULT_UTILIZATION = 0.35
-"""Fraction of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on
-an H100
-reach 0.15 to 0.23 (PyTorch and JAX as they come), and this project's goal is 0.45. To be replaced by measurements."""
+"""Assumed model FLOPs utilisation of a device's published rate. Published trainings of ViT-B/16 on an H100 reach 0.15
+to 0.23 (PyTorch and JAX as they come), and this project's goal is 0.45. To be replaced by measurements."""
 ADAMW_BYTES, MUON_BYTES = 32, 24
-"""Read and written for each parameter: weight, gradient (twice, for its norm) and moments, each in float32."""
+"""Memory traffic of the optimizer per parameter: weight, gradient (twice, for its norm) and moments, in float32."""
 MUON_ITERATIONS = 5
 Optimizer = Literal["adamw", "muon"]
 
 
 @dataclass(frozen=True)
 class StepSeconds:
-    """Of one batch on one device."""
+    """Seconds of one batch on one device."""
 
     forward: float
-    """Answers."""
+    """Forward pass alone."""
     step: float
-    """Forward, backward, optimiser."""
+    """Training step: forward, backward, optimizer."""
 
 
 def estimate_step_seconds(
@@ -223,15 +217,13 @@ def estimate_step_seconds(
     optimizer: Optimizer,
     utilization: float,
 ) -> StepSeconds:
-    """By operations and bytes alone."""
+    """From operations, memory traffic and a device's published rates."""
     rate = device.flops_per_second[precision] * utilization
-    updated = (
-        count_optimizer_bytes(config, optimizer) / device.memory_bandwidth
-        + count_optimizer_flops(config, optimizer) / rate
-    )
+    traffic = count_optimizer_bytes(config, optimizer) / device.memory_bandwidth
+    update = traffic + count_optimizer_flops(config, optimizer) / rate
     return StepSeconds(
         forward=batch_size * flops.forward_flops(config) / rate,
-        step=batch_size * flops.training_flops(config) / rate + updated,
+        step=batch_size * flops.training_flops(config) / rate + update,
     )
 
 
@@ -244,46 +236,39 @@ def measure_step_seconds(
     optimizer: Optimizer,
     num_rounds: int = 3,
 ) -> StepSeconds:
-    """Measured with few of the model's blocks, and a line drawn through both; a shallow model is measured itself.
+    """Measure at two small depths and extrapolate linearly to the model's depth; a shallow model is measured itself.
 
-    The training loop itself is timed, with all that it does beside the model. A model without outputs is given some.
+    The real training loop is timed. A model without outputs gets 1000.
     """
     config = config if config.outputs else dataclasses.replace(config, outputs=1000)
     few = config.pool_blocks if config.depth > config.pool_blocks + 2 else config.depth
     depths = (few,) if few == config.depth else (few, few + 2)
-    made = {}
+    recipe = Recipe(steps=measure.UNLIMITED_STEPS, batch_size=batch_size, optimizer=optimizer, warmup=0.0)
+    compute = ComputeSettings(device=device, precision=precision)
+    jobs: dict[str, BenchmarkJob] = {}
     for depth in depths:
         model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
         ready = cast_weights(model.to(device), precision)
-        made[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch_size, device, precision)
-        made[f"step {depth}"] = _make_step_job(model, spec, batch_size, device, precision, optimizer)
-    clock = InterleavedTimer(made, device)
-    for _ in clock.warm_up():
-        pass
-    for _ in clock.time_rounds(num_rounds):
-        pass
-    found = {name: clock.timing(name).median for name in made}
-    return StepSeconds(
-        *(
-            _extrapolate_depth(depths, [found[f"{what} {depth}"] for depth in depths], config.depth)
-            for what in STEP_PARTS
-        )
+        jobs[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch_size, device, precision)
+        plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
+        jobs[f"step {depth}"] = measure.make_training_job(build_train_state(model, plan), plan)
+    clock = InterleavedTimer(jobs, device)
+    clock.run(num_rounds)
+    forward, step = (
+        _extrapolate_depth(depths, [clock.timing(f"{part} {depth}").median for depth in depths], config.depth)
+        for part in ("forward", "step")
     )
-
-
-STEP_PARTS = ("forward", "step")
+    return StepSeconds(forward, step)
 
 
 def count_optimizer_bytes(config: ViTConfig, optimizer: Optimizer) -> float:
-    """Bytes that an optimiser reads and writes in a step."""
-    matrices = sum(rows * columns for rows, columns in _list_matrices(config))
-    every = _count_parameters(config)
-    muon = matrices if optimizer == "muon" else 0
-    return float(MUON_BYTES * muon + ADAMW_BYTES * (every - muon))
+    """Bytes that an optimizer reads and writes in a step."""
+    muon = sum(rows * columns for rows, columns in _list_matrices(config)) if optimizer == "muon" else 0
+    return float(MUON_BYTES * muon + ADAMW_BYTES * (parameter_count(config) - muon))
 
 
 def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
-    """Operations of Muon's iteration, five rounds of three products a matrix; AdamW has none to speak of."""
+    """Operations of Muon's Newton-Schulz iteration, five rounds of three products a matrix; negligible for AdamW."""
     if optimizer == "adamw":
         return 0.0
     total = 0
@@ -293,88 +278,65 @@ def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
     return float(total)
 
 
-def _make_step_job(
-    model: ViT, spec: ImageSpec, batch_size: int, device: str, precision: Precision, optimizer: Optimizer
-) -> BenchmarkJob:
-    recipe = Recipe(steps=1_000_000, batch_size=batch_size, optimizer=optimizer, warmup=0.0)
-    compute = ComputeSettings(device=device, precision=precision)
-    plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
-    return measure.make_training_job(build_train_state(model, plan), plan)
-
-
 def _extrapolate_depth(depths: tuple[int, ...], seconds: list[float], depth: int) -> float:
-    """The value at a depth of the line through what was measured."""
+    """Linear extrapolation of the seconds measured at one or two depths; one depth is the model's."""
     if len(depths) == 1:
-        return statistics.median(seconds)
+        return seconds[0]
     slope = (seconds[1] - seconds[0]) / (depths[1] - depths[0])
     return seconds[0] + max(slope, 0.0) * (depth - depths[0])
 
 
-def _count_parameters(config: ViTConfig) -> int:
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in ViT(config).parameters())
-
-
 def _list_matrices(config: ViTConfig) -> list[tuple[int, int]]:
-    """Rows and columns of the matrices that Muon moves; queries, keys and values are three."""
+    """Rows and columns of the matrices that Muon updates; queries, keys and values count as three."""
     with torch.device("meta"):
         named = dict(ViT(config).named_parameters())
-    found: list[tuple[int, int]] = []
+    matrices: list[tuple[int, int]] = []
     for name, parameter in named.items():
         if ".blocks." in name and parameter.ndim >= 2:
             rows, columns = parameter.shape[0], parameter[0].numel()
             joint = name.endswith("attention.qkv.weight")
-            found += [(rows // 3, columns)] * 3 if joint else [(rows, columns)]
-    return found
+            matrices += [(rows // 3, columns)] * 3 if joint else [(rows, columns)]
+    return matrices
 
 
-# Devices as their makers describe them, for plans of trainings that do not run here.
+# -- Data sheets of other devices.
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
-    """Rates are a second, bytes are bytes: nothing is in thousands."""
+    """A device by its data sheet: rates per second, sizes in bytes."""
 
     name: str
     flops_per_second: Mapping[Precision, float]
-    """Operations of dense matrix products, by precision."""
+    """Peak rate of dense matrix products, by precision."""
     memory_bandwidth: float
-    """Bytes of its memory read and written."""
     memory_bytes: float
-    """Bytes that it holds."""
     devices_per_node: int
     """Devices in one machine."""
     intra_node_bandwidth: float
-    """Bytes from one device to another of the same machine, each way."""
+    """Between devices of one machine, each way."""
     inter_node_bandwidth: float
-    """Bytes that one device's fraction of the machine's network carries, each way."""
+    """Network between machines for each device, each way."""
 
     def link_bandwidth(self, num_devices: int) -> float:
-        """Bytes a second of the slowest way on a ring through so many devices."""
+        """Bandwidth of the slowest link on a ring through so many devices."""
         return self.intra_node_bandwidth if num_devices <= self.devices_per_node else self.inter_node_bandwidth
 
 
-# Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 as torch computes it unless
-# TF32 is asked for); between machines one port of 400 Gb/s a device, 200 for the A100.
+# Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 without TF32, torch's
+# default); between machines one port of 400 Gb/s a device, 200 for the A100.
+_H100 = DeviceSpec(
+    name="NVIDIA H100 SXM 80 GB",
+    flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+    memory_bandwidth=3.35e12,
+    memory_bytes=80e9,
+    devices_per_node=8,
+    intra_node_bandwidth=450e9,
+    inter_node_bandwidth=50e9,
+)
 DEVICES = {
-    "h100": DeviceSpec(
-        name="NVIDIA H100 SXM 80 GB",
-        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=3.35e12,
-        memory_bytes=80e9,
-        devices_per_node=8,
-        intra_node_bandwidth=450e9,
-        inter_node_bandwidth=50e9,
-    ),
-    "h200": DeviceSpec(
-        name="NVIDIA H200 SXM 141 GB",
-        flops_per_second={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
-        memory_bandwidth=4.8e12,
-        memory_bytes=141e9,
-        devices_per_node=8,
-        intra_node_bandwidth=450e9,
-        inter_node_bandwidth=50e9,
-    ),
+    "h100": _H100,
+    "h200": dataclasses.replace(_H100, name="NVIDIA H200 SXM 141 GB", memory_bandwidth=4.8e12, memory_bytes=141e9),
     "a100": DeviceSpec(
         name="NVIDIA A100 SXM 80 GB",
         flops_per_second={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
@@ -392,7 +354,7 @@ def get_device_spec(name: str) -> DeviceSpec:
     """A device by its short name.
 
     Raises:
-        UsageError: there is no such name.
+        UsageError: an unknown name.
     """
     if name not in DEVICES:
         raise UsageError(f"--on must be {THIS_MACHINE} (this machine, measured), {', '.join(DEVICES)}. Got {name!r}.")

@@ -1,4 +1,4 @@
-"""A model measured at several batches: answers, training steps, files read and answered, beside the device's limits."""
+"""Benchmarks of a model at several batch sizes: inference, training, loading, prediction of files, hardware limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from ..data.loader import InMemoryImageStore, iter_batches, load_images
 from ..data.open import open_source
 from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
-from ..evaluate.inference import NO_TTA, cast_weights, forward_batch, inference_mode
+from ..errors import UsageError
+from ..evaluate.inference import DTYPES, NO_TTA, cast_weights, forward_batch, inference_mode
 from ..model import flops
 from ..model.config import ViTConfig
 from ..model.flops import MatrixProduct
@@ -39,8 +40,7 @@ from ..train.run_folder import describe_environment
 BenchmarkKind = Literal["inference", "training", "loading", "predicting"]
 BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = get_args(BenchmarkKind)
 UNLIMITED_STEPS = 1_000_000
-"""Steps of the training that is measured."""
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Steps of the measured training, more than any benchmark runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,28 +57,28 @@ class SweepSettings:
     compile: bool = False
     rounds: int = 5
     min_seconds: float = 0.2
-    """Seconds that everything is repeated for in a round."""
+    """Least seconds of each job in a round."""
     num_files: int = 64
-    """Images in files that are read."""
+    """Image files to load."""
     image_size: tuple[int, int] = (427, 640)
-    """Their height and width."""
+    """Height and width of these files."""
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One thing that was measured at one batch; images a second, and what limits them."""
+    """One benchmark at one batch size."""
 
     kind: BenchmarkKind
     batch_size: int
     timing: Timing
     num_images: int
-    """Of one call."""
+    """Images of one call."""
     flops: float
-    """Of one call, in the model's matrix products; 0 where there are none."""
+    """Operations of the model's matrix products in one call; 0 without a model."""
     limit: float | None
-    """Operations a second of the same products alone, timed in the same rounds; None where there are none."""
+    """Operations a second of the same products alone, timed in the same rounds; None without a model."""
     memory: int | None
-    """Bytes at the highest point; None where the machine cannot say."""
+    """Peak memory in bytes; None if it cannot be measured."""
 
     @property
     def rate(self) -> float:
@@ -87,16 +87,16 @@ class SweepRow:
 
     @property
     def utilisation(self) -> float | None:
-        """Fraction of the time that its products alone would take (model FLOPs utilisation)."""
+        """Rate over that of the matrix products alone (model FLOPs utilisation)."""
         return None if self.limit is None else self.flops / self.timing.median / self.limit
 
 
 class SweepRunner:
-    """The jobs of a sweep, made ready and timed in turn; `left_out` names what could not be.
+    """Runs the benchmarks of a sweep, interleaved; `skip_reasons` names those that cannot run.
 
     Args:
-        model: with random or trained weights; a training moves them.
-        folder: where images in files may be written.
+        model: with random or trained weights; the training benchmark changes them.
+        folder: for image files.
     """
 
     def __init__(self, model: ViT, spec: ImageSpec, sweep: SweepSettings, folder: Path):
@@ -107,37 +107,37 @@ class SweepRunner:
         self._memory: dict[str, int | None] = {}
 
     def run(self) -> Iterator[str]:
-        """Measure everything, saying what is being done; afterwards `rows`, `large` and `copied` are there."""
+        """Run all benchmarks, yielding progress messages; then `rows` and the hardware limits are set."""
         model = self.model.to(self.sweep.device)
         ready: dict[str, tuple[BenchmarkKind, int, BenchmarkJob, int]] = {}
         for what in self.sweep.kinds:
-            for batch, job, pictures in self._make_jobs(what, model):
+            for batch, job, num_images in self._make_jobs(what, model):
                 name = f"{what}, batch {batch}"
                 yield f"warming up {name}"
                 if not self._try_job(name, job):
                     break
-                ready[name] = (what, batch, job, pictures)
-        bounds = self._make_limits(ready)
-        every = {name: job for name, (_, _, job, _) in ready.items()}
+                ready[name] = (what, batch, job, num_images)
+        limits = self._make_limits(ready)
+        jobs = {name: job for name, (_, _, job, _) in ready.items()}
         clock = InterleavedTimer(
-            every | {name: bound.job for name, bound in bounds.items()}, self.sweep.device, self.sweep.min_seconds
+            jobs | {name: limit.job for name, limit in limits.items()}, self.sweep.device, self.sweep.min_seconds
         )
         for name in clock.warm_up():
             yield f"warming up {name}"
         for number, name in clock.time_rounds(self.sweep.rounds):
             yield f"round {number} of {self.sweep.rounds}, {name}"
-        rates = {name: bound.amount / clock.timing(name).median for name, bound in bounds.items()}
+        rates = {name: limit.amount / clock.timing(name).median for name, limit in limits.items()}
         self.matmul_flops_per_second, self.copy_bytes_per_second = rates["one large product"], rates["copies"]
         self.rows = [
             SweepRow(
-                what, batch, clock.timing(name), pictures, self._count_flops(what, pictures),
+                what, batch, clock.timing(name), num_images, self._count_flops(what, num_images),
                 rates.get(f"products of {name}"), self._memory[name],
             )
-            for name, (what, batch, _, pictures) in ready.items()
+            for name, (what, batch, _, num_images) in ready.items()
         ]  # fmt: skip
 
     def _make_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
-        """Batch by batch what to call, and the images of a call."""
+        """Batch size, job and images of a call, for each batch size."""
         sweep, shape = self.sweep, self.model.config
         if kind in ("training", "predicting") and not shape.outputs:
             self.skip_reasons.append(f"{kind}: the model has no outputs, only features")
@@ -145,33 +145,31 @@ class SweepRunner:
             self.skip_reasons.append(f"{kind}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
         elif kind == "inference":
             ready = cast_weights(model, sweep.precision)
-            answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
+            compiled = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
             for batch in sweep.batch_sizes:
-                yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.precision), batch
+                yield batch, make_inference_job(compiled, self.spec, batch, sweep.device, sweep.precision), batch
         elif kind == "training":
-            learner = build_train_state(model, self.make_plan(1))
+            state = build_train_state(model, self.make_plan(1))
             for batch in sweep.batch_sizes:
-                yield batch, make_training_job(learner, self.make_plan(batch)), batch
+                yield batch, make_training_job(state, self.make_plan(batch)), batch
         else:
             yield from self._make_file_jobs(kind, model)
 
     def _make_file_jobs(self, kind: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
-        """Files are read in batches of the sweep's largest: smaller ones say nothing new."""
+        """Jobs on files, with the largest batch size only: loading does not depend on it."""
         sweep, batch = self.sweep, min(max(self.sweep.batch_sizes), self.sweep.num_files)
-        made = sorted(self.folder.glob("*/*.jpg")) or write_jpeg_files(
+        paths = sorted(self.folder.glob("*/*.jpg")) or write_jpeg_files(
             self.folder, sweep.num_files, sweep.image_size, self.spec.channels
         )
         if kind == "loading":
-            yield batch, make_loading_job(self.folder, self.spec, batch, sweep.num_workers), len(made) // batch * batch
+            job = make_loading_job(self.folder, self.spec, batch, sweep.num_workers)
+            yield batch, job, len(paths) // batch * batch
         else:
-            yield (
-                batch,
-                make_prediction_job(model, self.spec, made, batch, sweep.device, sweep.precision),
-                len(made),
-            )
+            job = make_prediction_job(model, self.spec, paths, batch, sweep.device, sweep.precision)
+            yield batch, job, len(paths)
 
     def _try_job(self, name: str, job: BenchmarkJob) -> bool:
-        """Call a job once and note its memory; what does not fit is left out, and larger batches with it."""
+        """Call a job once and record its peak memory; False if it does not fit, which excludes larger batches too."""
         known = reset_peak_memory(self.sweep.device)
         try:
             job()
@@ -186,14 +184,14 @@ class SweepRunner:
     def _make_limits(
         self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]
     ) -> dict[str, HardwareLimit]:
-        device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.precision]
-        found = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
+        device, dtype = self.sweep.device, DTYPES[self.sweep.precision]
+        limits = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
         for name, (what, batch, _, _) in ready.items():
             if what in ("inference", "training"):
-                found[f"products of {name}"] = make_block_limit(
+                limits[f"products of {name}"] = make_block_limit(
                     self.model.config, batch, dtype, device, training=what == "training"
                 )
-        return found
+        return limits
 
     def _count_flops(self, kind: BenchmarkKind, num_images: int) -> float:
         if kind == "loading":
@@ -202,7 +200,7 @@ class SweepRunner:
         return float(num_images * count(self.model.config))
 
     def make_plan(self, batch_size: int) -> Plan:
-        """A training without end, as plain as the recipe's defaults are."""
+        """A plan with the recipe's defaults and unlimited steps."""
         sweep = self.sweep
         compute = ComputeSettings(
             device=sweep.device, precision=sweep.precision, compile=sweep.compile, num_workers=sweep.num_workers
@@ -212,13 +210,11 @@ class SweepRunner:
 
 
 def select_benchmarks(names: Sequence[str]) -> tuple[BenchmarkKind, ...]:
-    """The things to measure that are named; all where none is.
+    """The named benchmarks; all if none is named.
 
     Raises:
-        UsageError: there is no such thing.
+        UsageError: an unknown name.
     """
-    from ..errors import UsageError
-
     for name in names:
         if name not in BENCHMARK_KINDS:
             raise UsageError(f"What can be measured is {', '.join(BENCHMARK_KINDS)}. Got {name!r}.")
@@ -230,38 +226,38 @@ def timing_to_json(timing: Timing) -> dict[str, float | int]:
     return {**dataclasses.asdict(timing), "spread": round(timing.spread, 4)}
 
 
-# Seconds that can be compared: everything is warmed up first, then timed in turn, round by round.
+# -- Interleaved timing: all jobs are warmed up, then timed in turn, round by round.
 
 BenchmarkJob = Callable[[], object]
-"""One call of what is measured."""
+"""One call of a benchmark."""
 MIN_SECONDS = 0.2
-"""Seconds that a job is repeated for in each round, so that the clock's own steps do not matter."""
+"""Least seconds of a job in each round, far above the clock's resolution."""
 MAX_CALLS = 10_000
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one call in each round: their median, the fastest and the slowest."""
+    """Seconds of one call: median, fastest and slowest round."""
 
     median: float
     fastest: float
     slowest: float
     rounds: int
     calls: int
-    """In each round."""
+    """Calls in each round."""
 
     @property
     def spread(self) -> float:
-        """From the fastest to the slowest round, as a fraction of the median."""
+        """Slowest minus fastest round, as a fraction of the median."""
         return (self.slowest - self.fastest) / self.median
 
 
 class InterleavedTimer:
-    """Jobs by their names, timed in turn: one, the other, one, the other.
+    """Times named jobs in turn (A, B, A, B, ...), so that a change of the machine's load hits all alike.
 
     Args:
-        device: whose work is waited for before a clock is read.
-        least: seconds that each job is repeated for in a round.
+        device: is synchronised before the clock is read.
+        min_seconds: least seconds of each job in a round.
     """
 
     def __init__(self, jobs: Mapping[str, BenchmarkJob], device: str = "cpu", min_seconds: float = MIN_SECONDS):
@@ -272,7 +268,7 @@ class InterleavedTimer:
         self._seconds: dict[str, list[float]] = {name: [] for name in self.jobs}
 
     def warm_up(self) -> Iterator[str]:
-        """Call every job twice, the second time to see how long it takes; the name of each, before it begins."""
+        """Call every job twice, the second time to choose its number of calls; yields each name before it begins."""
         for name, job in self.jobs.items():
             yield name
             job()
@@ -280,16 +276,21 @@ class InterleavedTimer:
             self._calls[name] = min(MAX_CALLS, max(1, math.ceil(self.min_seconds / max(seconds, 1e-9))))
 
     def time_rounds(self, count: int) -> Iterator[tuple[int, str]]:
-        """Time every job so many times, in turn; the number of the round from 1 and the name, before each."""
+        """Time every job in `count` rounds; yields the round from 1 and the name before each."""
         for number in range(1, count + 1):
             for name, job in self.jobs.items():
                 yield number, name
                 self._seconds[name].append(self._time_calls(job, self._calls[name]) / self._calls[name])
 
+    def run(self, num_rounds: int) -> None:
+        """Warm up and time all rounds, without progress."""
+        for _ in (*self.warm_up(), *self.time_rounds(num_rounds)):
+            pass
+
     def timing(self, name: str) -> Timing:
-        """What the rounds so far say of a job."""
-        found = self._seconds[name]
-        return Timing(statistics.median(found), min(found), max(found), len(found), self._calls[name])
+        """The timing of a job over all rounds so far."""
+        seconds = self._seconds[name]
+        return Timing(statistics.median(seconds), min(seconds), max(seconds), len(seconds), self._calls[name])
 
     def _time_calls(self, job: BenchmarkJob, calls: int) -> float:
         synchronize(self.device)
@@ -301,7 +302,7 @@ class InterleavedTimer:
 
 
 def synchronize(device: str) -> None:
-    """Wait until a device has done what it was told."""
+    """Wait until a device has finished its queued work."""
     kind = torch.device(device).type
     if kind == "cuda":
         torch.cuda.synchronize(device)
@@ -309,14 +310,14 @@ def synchronize(device: str) -> None:
         torch.mps.synchronize()
 
 
-# What is timed, each by the very code that the verbs run: answers, training steps, files read, files answered.
+# -- Jobs, by the same code that the commands run.
 
 NUM_BATCHES = 4
-"""Batches of images that a training step is drawn from."""
+"""Size of the training set in batches."""
 
 
 def make_inference_job(model: nn.Module, spec: ImageSpec, batch_size: int, device: str, precision: str) -> BenchmarkJob:
-    """Outputs for a batch of prepared images that lie on the device."""
+    """Forward pass of a batch of preprocessed images on the device."""
     images = make_random_images(spec, batch_size).to(device)
 
     def job() -> Tensor:
@@ -327,21 +328,21 @@ def make_inference_job(model: nn.Module, spec: ImageSpec, batch_size: int, devic
 
 
 def make_training_job(train_state: TrainState, plan: Plan) -> BenchmarkJob:
-    """A step of the training loop: augmentation, forward, loss, backward, guards, optimiser."""
+    """A step of the training loop: augmentation, forward, loss, backward, guards, optimizer."""
     count = NUM_BATCHES * plan.recipe.batch_size
     targets = np.arange(count) % plan.model.outputs
-    made = train_steps(train_state, InMemoryImageStore(make_random_images(plan.image, count)), targets, plan)
-    return lambda: next(made)
+    steps = train_steps(train_state, InMemoryImageStore(make_random_images(plan.image, count)), targets, plan)
+    return lambda: next(steps)
 
 
 def make_loading_job(folder: Path, spec: ImageSpec, batch_size: int, workers: int) -> BenchmarkJob:
-    """One pass over a folder of class folders: decoded, cut and mirrored at random, resized, normalised, in batches."""
+    """One pass over a folder of class folders: decode, random resized crop, flip, normalise, in batches."""
     source = open_source(folder)
     rows = np.arange(len(source))
-    pictures = load_images(source, rows, spec, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
+    images = load_images(source, rows, spec, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
 
     def job() -> None:
-        for _, _, part in islice(iter_batches(pictures, source.targets, batch_size, 0), len(rows) // batch_size):
+        for _, _, part in islice(iter_batches(images, source.targets, batch_size, 0), len(rows) // batch_size):
             normalize(part.images, spec)
 
     return job
@@ -350,19 +351,19 @@ def make_loading_job(folder: Path, spec: ImageSpec, batch_size: int, workers: in
 def make_prediction_job(
     model: ViT, spec: ImageSpec, image_paths: list[Path], batch_size: int, device: str, precision: str
 ) -> BenchmarkJob:
-    """Answers for files, from their bytes to the rows of a CSV."""
+    """Prediction of files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
     predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, precision=precision)], device)
     return lambda: predictor.predict(image_paths, batch_size).csv_bytes()
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:
-    """Prepared images uint8 [count, C, H, W] with nothing in them."""
+    """Random images uint8 [count, C, H, W]."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, spec.channels, *spec.size), dtype=torch.uint8, generator=generator)
 
 
-# What a device can do at most: the matrix products of a model's own blocks, one large product, copies.
+# -- Hardware limits: matrix products of the model's blocks, one large product, memory copies.
 
 BLOCK_PARTS = ("projections", "attention", "mlp")
 MATMUL_SIZE = 2048
@@ -373,7 +374,7 @@ COPY_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class HardwareLimit:
-    """Something that a device is given to do, and how much of it that is: operations, or bytes read and written."""
+    """A job and its amount of work: operations, or bytes read and written."""
 
     job: BenchmarkJob
     amount: float
@@ -382,42 +383,41 @@ class HardwareLimit:
 def make_block_limit(
     config: ViTConfig, batch_size: int, dtype: torch.dtype, device: str, training: bool
 ) -> HardwareLimit:
-    """The products of one block for a batch, nothing else done; with `training` those of its backward pass too.
+    """The matrix products of one block for a batch, and with `training` those of its backward pass.
 
-    A fraction of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a
-    model
-    has no blocks, they are all its products.
+    The rate of a whole model over this limit is its model FLOPs utilisation. A model without blocks counts all its
+    products.
     """
     every = [product for product in flops.list_matrix_products(config, all_tokens=True) if product.times]
-    found = [product for product in every if product.part in BLOCK_PARTS] or every
-    pairs = [_make_operands(product, batch_size, dtype, device) for product in found]
-    once = sum(product.flops * batch_size // product.times for product in found)
+    products = [product for product in every if product.part in BLOCK_PARTS] or every
+    pairs = [_make_operands(product, batch_size, dtype, device) for product in products]
+    once = sum(product.flops * batch_size // product.times for product in products)
 
     def job() -> None:
         for x, w in pairs:
             y = x @ w.mT
             if training:
-                y @ w  # as the gradient of x is made
-                y.mT @ x  # as that of w
+                y @ w  # as for the gradient of x
+                y.mT @ x  # as for the gradient of w
 
     return HardwareLimit(job, once * (flops.TRAINING_FORWARD_MULTIPLE if training else 1))
 
 
 def make_matmul_limit(dtype: torch.dtype, device: str) -> HardwareLimit:
-    """One product of large square matrices."""
+    """A product of large square matrices."""
     x, w = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=device).to(dtype) for _ in range(2))
     return HardwareLimit(lambda: x @ w, 2.0 * MATMUL_SIZE**3)
 
 
 def make_copy_limit(device: str) -> HardwareLimit:
-    """Copying memory, in bytes read and written together."""
+    """A memory copy, in bytes read plus written."""
     source = torch.ones(COPY_BYTES // 4, device=device)
     target = torch.empty_like(source)
     return HardwareLimit(lambda: target.copy_(source), 2.0 * COPY_BYTES)
 
 
 def _make_operands(product: MatrixProduct, batch_size: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
-    """Both matrices of one product for a batch, the second as torch stores weights, [columns, inner]."""
+    """Both operands of one product for a batch; the second as torch stores weights, [columns, inner]."""
     stack = product.stack if product.shared else product.stack * batch_size
     rows = product.rows * (batch_size if product.shared else 1)
     x = torch.randn(stack, rows, product.inner, device=device).to(dtype)
@@ -425,16 +425,14 @@ def _make_operands(product: MatrixProduct, batch_size: int, dtype: torch.dtype, 
     return (x[0], w[0]) if stack == 1 else (x, w)
 
 
-# Images in files to read: drawn, as detailed as photographs, the same each time.
+# -- JPEG files for the benchmarks, deterministic and as detailed as photographs.
 
-JPEG_QUALITY = 90
-"""Of the JPEG files."""
 GRAIN_SIZES = (64, 16, 4, 1)
-"""Pixels of the squares whose brightness is drawn; the finer, the fainter."""
+"""Sides in pixels of the squares of random brightness; finer ones have less contrast."""
 
 
 def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], channels: int = 3) -> list[Path]:
-    """JPEG files in two class folders.
+    """Write JPEG files in two class folders.
 
     Args:
         size: (height, width) in pixels.
@@ -447,32 +445,32 @@ def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], channels: 
         path = folder / "ab"[number % 2] / f"{number:05}.jpg"
         path.parent.mkdir(exist_ok=True, parents=True)
         values = draw_natural_image(number, *size)
-        Image.fromarray(values if channels == 3 else values[..., 0]).save(path, quality=JPEG_QUALITY)
+        Image.fromarray(values if channels == 3 else values[..., 0]).save(path, quality=90)
         paths.append(path)
     return paths
 
 
 def draw_natural_image(index: int, height: int, width: int) -> UInt8[np.ndarray, "H W 3"]:
-    """Squares of several sizes over each other, with the power at each size that photographs have."""
+    """Random squares of several sizes, summed, with the power spectrum of photographs."""
     generator = np.random.default_rng(derive(0, "pictures to read", index))
-    picture = np.full((height, width, 3), 128.0, np.float32)
+    values = np.full((height, width, 3), 128.0, np.float32)
     for grain in GRAIN_SIZES:
         shape = (-(-height // grain), -(-width // grain), 3)
         squares = generator.normal(0, 4 + 4 * np.log2(grain), shape).astype(np.float32)
-        picture += squares.repeat(grain, axis=0).repeat(grain, axis=1)[:height, :width]
-    return np.rint(picture.clip(0, 255)).astype(np.uint8)
+        values += squares.repeat(grain, axis=0).repeat(grain, axis=1)[:height, :width]
+    return np.rint(values.clip(0, 255)).astype(np.uint8)
 
 
-# What a figure depends on beside the model: machine, versions, threads, and the state of the code.
+# -- The machine: environment, commit, peak memory.
 
 
 def describe_machine(device: str) -> dict[str, object]:
-    """The environment as run folders keep it, with the device and the commit of a checkout."""
+    """The environment as in run folders, with the device and the commit."""
     return {**describe_environment(), "device": device, "commit": read_commit()}
 
 
 def read_commit() -> str:
-    """Which state of the code this is, with "-dirty" where files differ from it; empty outside a checkout."""
+    """The Git commit of the code, with "-dirty" for changed files; empty outside a checkout."""
     package = Path(__file__).parents[1]
     if not any((folder / ".git").exists() for folder in package.parents[:2]):
         return ""
@@ -483,11 +481,8 @@ def read_commit() -> str:
         return ""
 
 
-# The most memory that something takes: of the process on a CPU, of torch on a GPU.
-
-
 def reset_peak_memory(device: str) -> bool:
-    """Begin anew; whether that could be done, for on a CPU only Linux lets a process forget its highest point."""
+    """Reset the peak memory; False if that is impossible, as on a CPU without Linux."""
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -500,5 +495,5 @@ def reset_peak_memory(device: str) -> bool:
 
 
 def read_peak_memory(device: str) -> int:
-    """Bytes at the highest point since `forget`: of the whole process on a CPU, libraries included."""
+    """Peak memory in bytes since `reset_peak_memory`: of torch on a GPU, of the whole process on a CPU."""
     return cost_estimate.measure_peak_memory(device)

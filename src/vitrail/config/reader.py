@@ -1,4 +1,4 @@
-"""Mappings and TOML files to settings, strictly: every value is tried against the kind that its field declares."""
+"""Settings from mappings, TOML files and text, with every value checked against its field's type."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ from .schema import (
 from .writer import write
 
 Settings = TypeVar("Settings")
+COMMAND_LINE = "the command line"
 
 
 def read(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
-    """Build settings from nested mappings; `where` (a file, "the command line") opens every message.
+    """Build settings from nested mappings; `where` (a file, "the command line") begins every error message.
 
     Raises:
-        UsageError: unknown name, wrong type, missing value, or a combination that the class itself refuses.
+        UsageError: unknown name, wrong type, missing value, or an error of the class's own `__post_init__`.
     """
     return _build_settings(cls, values, "", where)
 
 
 def read_some(cls: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Some fields of settings, each tried against its kind. Nothing is required, and the class's own check is not run.
+    """Check some fields of settings against their types, without required fields and without `__post_init__`.
 
     Raises:
-        UsageError: unknown name, or a value of the wrong kind.
+        UsageError: unknown name, or a value of the wrong type.
     """
     kinds = _check_known_names(cls, values, "", where)
     return {name: _convert_value(kinds[name], value, name, where) for name, value in values.items()}
@@ -69,15 +70,15 @@ def _build_settings(cls: type[Settings], values: Mapping[str, Any], prefix: str,
             raise UsageError(
                 f"{where}: {prefix}{field.name} is missing. It must be {describe_type(kinds[field.name])}."
             )
-    found = {name: _convert_value(kinds[name], value, prefix + name, where) for name, value in values.items()}
+    arguments = {name: _convert_value(kinds[name], value, prefix + name, where) for name, value in values.items()}
     try:
-        return cls(**found)
-    except ValueError as error:  # the class's own check
+        return cls(**arguments)
+    except ValueError as error:  # from __post_init__
         raise UsageError(f"{where}: {error}") from error
 
 
 def _check_known_names(cls: type[Any], values: Mapping[str, Any], prefix: str, where: str) -> dict[str, Any]:
-    """The kinds of a class's fields, among which every name of `values` must be."""
+    """The types of a class's fields; raises UsageError if a name in `values` is none of them."""
     kinds = get_field_types(cls)
     for name in values:
         if name not in kinds:
@@ -98,7 +99,7 @@ def _convert_value(kind: Any, value: Any, name: str, where: str) -> Any:
 
 
 def _try_convert(kind: Any, value: Any, name: str, where: str) -> Any:
-    """`value` as this kind, or _NO; an error inside a nested value is raised where it is found."""
+    """`value` as this type, or _NO_MATCH; errors inside nested values are raised."""
     if len(members := union_members(kind)) > 1:
         tries = (_try_convert(member, value, name, where) for member in members)
         return next((result for result in tries if result is not _NO_MATCH), _NO_MATCH)
@@ -129,20 +130,17 @@ def _try_convert_tuple(kinds: tuple[Any, ...], value: Any, name: str, where: str
     )
 
 
-# `name=value` words to settings: text becomes the value it spells; what spells none is left for `read` to refuse.
-
-
-COMMAND_LINE = "the command line"
+# -- Values as text (command line); text that does not match its type is refused by `read`.
 
 
 def override(settings: Settings, changes: Mapping[str, str]) -> Settings:
-    """Settings with some dotted names replaced by text, read as each field's kind.
+    """Settings with some dotted names replaced by values from text.
 
-    All changes happen at once, so values that are right only together may change together. A tuple is written with
-    commas, `image_size=224,320`; "none" empties a setting that may be empty.
+    All changes are applied at once, so values that are valid only together may change together. A tuple is written with
+    commas, `image_size=224,320`; "none" sets an optional field to None.
 
     Raises:
-        UsageError: unknown dotted name, or text that does not spell a value of the field's kind.
+        UsageError: unknown dotted name, or text that is no value of the field's type.
     """
     values = write(settings)
     for dotted, text in changes.items():
@@ -153,10 +151,10 @@ def override(settings: Settings, changes: Mapping[str, str]) -> Settings:
 
 
 def parse_some(cls: type[Any], changes: Mapping[str, str]) -> dict[str, Any]:
-    """Some fields of settings as text spells them, each of its field's kind; the settings themselves are not made.
+    """Values of some fields from text, by their types, without building the settings.
 
     Raises:
-        UsageError: unknown name, or text that does not spell a value of the field's kind.
+        UsageError: unknown name, or text that is no value of the field's type.
     """
     kinds = get_field_types(cls)
     values = {name: _parse_value(kinds[name], text) if name in kinds else text for name, text in changes.items()}
@@ -164,7 +162,7 @@ def parse_some(cls: type[Any], changes: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _set_nested_value(cls: Any, values: dict[str, Any], path: list[str], text: str) -> bool:
-    """Put the value that `text` spells at its place in nested `values`; False if there is no such place."""
+    """Set a nested value from text; False if there is no such field."""
     name, *rest = path
     kind = get_field_types(cls).get(name)
     if kind is None:
@@ -197,11 +195,8 @@ def _parse_value(kind: Any, text: str) -> Any:
         if matching := [choice for choice in literal_values(member) if str(choice) == word]:
             return matching[0]
         if get_origin(member) is tuple:
-            return _parse_tuple(get_args(member), word)
+            kinds = get_args(member)
+            parts = [part.strip() for part in word.strip("[]()").split(",") if part.strip()]
+            each = kinds[:1] * len(parts) if kinds[-1] is Ellipsis else (*kinds, *[str] * len(parts))
+            return [_parse_value(item, part) for item, part in zip(each, parts, strict=False)]
     return text
-
-
-def _parse_tuple(kinds: tuple[Any, ...], word: str) -> list[Any]:
-    parts = [part.strip() for part in word.strip("[]()").split(",") if part.strip()]
-    each = kinds[:1] * len(parts) if kinds[-1] is Ellipsis else (*kinds, *[str] * len(parts))
-    return [_parse_value(kind, part) for kind, part in zip(each, parts, strict=False)]

@@ -1,4 +1,4 @@
-"""What the type annotation of a settings field allows, and how to say that to a person."""
+"""Types, defaults and docstrings of settings fields, and their descriptions for error messages and help."""
 
 from __future__ import annotations
 
@@ -14,29 +14,25 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 
+@cache
 def get_field_types(cls: Any) -> dict[str, Any]:
     """Field name -> resolved annotation, in the order of the class."""
-    return _resolve_field_types(cls)
-
-
-@cache
-def _resolve_field_types(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def union_members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; any other kind is its own only member."""
+    """The members of a union; for another type the type itself."""
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
 def literal_values(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, none for any other kind."""
+    """The values of a Literal; empty for another type."""
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def nested_settings_class(kind: Any) -> Any:
-    """The settings class that this kind holds, alone or beside None; None if it holds none."""
+    """The settings class in a type, alone or in a union with None; else None."""
     return next((m for m in union_members(kind) if isinstance(m, type) and dataclasses.is_dataclass(m)), None)
 
 
@@ -53,7 +49,7 @@ _TYPE_WORDS = {
 
 
 def describe_type(kind: Any) -> str:
-    """A kind as a person would say it."""
+    """Describe a type for people."""
     if len(members := union_members(kind)) > 1:
         return " or ".join(describe_type(member) for member in members)
     if choices := literal_values(kind):
@@ -69,7 +65,7 @@ def describe_type(kind: Any) -> str:
 
 
 def describe_value(value: Any) -> str:
-    """A refused value with its kind, short enough for one message."""
+    """Describe a refused value with its type, abbreviated."""
     if isinstance(value, Mapping):
         return f"a group holding {', '.join(map(str, value)) or 'nothing'}"
     text = repr(value)
@@ -77,13 +73,13 @@ def describe_value(value: Any) -> str:
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
-    """The words "Did you mean ...?" for the known word that looks most like this one, or nothing."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {found[0]}?" if found else ""
+    """ " Did you mean ...?" with the most similar known word, or an empty string."""
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {matches[0]}?" if matches else ""
 
 
 def unknown_setting_message(name: str, known: list[str], where: str) -> str:
-    """The message for a dotted name that does not exist; its last part decides which known one is near."""
+    """The error message for an unknown dotted name; the suggestion compares its last part."""
     lasts = [other.rpartition(".")[2] for other in known]
     near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
     alike = [other for other, last in zip(known, lasts, strict=True) if last in near]
@@ -93,31 +89,31 @@ def unknown_setting_message(name: str, known: list[str], where: str) -> str:
 
 
 def collapse_whitespace(text: str) -> str:
-    """Text without its line breaks and indentation."""
+    """Text on one line, without indentation."""
     return " ".join(text.split())
 
 
-# Every setting with its kind, default and docstring: what help pages and documentation print.
+# -- Fields with type, default and docstring, for help pages and documentation.
 
 REQUIRED = dataclasses.MISSING
-"""Default of a field that must be given."""
+"""Default of a required field."""
 
 
 class Field(NamedTuple):
-    """One setting as help pages show it."""
+    """One setting of a help page."""
 
     name: str
-    """Dotted name from the outermost settings, such as `optimizer.rate`."""
+    """Dotted name from the outermost settings, such as `recipe.lr`."""
     type: str
     """Accepted values in words."""
     default: Any
     """The default, or REQUIRED."""
     doc: str
-    """The string under the field, on one line."""
+    """The field's docstring, on one line."""
 
 
 def describe(cls: type[Any]) -> list[Field]:
-    """Every setting of a class in its written order, nested ones by their dotted names."""
+    """Every field of a settings class in source order, nested ones by their dotted names."""
     return list(_iter_fields(cls, None, ""))
 
 
@@ -125,20 +121,19 @@ def _iter_fields(cls: Any, instance: Any, prefix: str) -> Iterator[Field]:
     docs = _read_field_docs(cls)
     for field in dataclasses.fields(cls):
         kind = get_field_types(cls)[field.name]
-        value = _default_value(field) if instance is None else getattr(instance, field.name)
+        if instance is not None:
+            value = getattr(instance, field.name)
+        else:
+            value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if group := nested_settings_class(kind):
             yield from _iter_fields(group, None if value in (None, REQUIRED) else value, f"{prefix}{field.name}.")
         else:
             yield Field(prefix + field.name, describe_type(kind), value, docs.get(field.name, ""))
 
 
-def _default_value(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
 @cache
 def _read_field_docs(cls: Any) -> dict[str, str]:
-    """The string under each annotated field, from the source; base classes first."""
+    """Docstring of each annotated field, from the source; base classes first."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body

@@ -1,4 +1,4 @@
-"""Settings to plain values, and to TOML that says why each value is what it is."""
+"""Settings as plain values, and as TOML with the reason of each value in a comment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .schema import collapse_whitespace, describe
 
 
 def write(settings: Any) -> dict[str, Any]:
-    """Settings as plain nested values that `read` turns back: tuples become lists, None is left out."""
+    """Settings as nested plain values, the inverse of `read`: tuples become lists, None is left out."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = _to_plain_value(getattr(settings, field.name))
@@ -26,24 +26,20 @@ def write(settings: Any) -> dict[str, Any]:
 
 
 def flatten(settings: Any) -> dict[str, Any]:
-    """The same values, each under its dotted name."""
+    """Plain values by dotted name."""
     return dict(_iter_flat(write(settings), ""))
 
 
 def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
-    """Settings as TOML; the reason of a dotted name becomes the comment at the end of its line.
+    """Settings as TOML; the reason of a dotted name becomes a comment at the end of its line.
 
-    A setting that is None has no line in TOML; its reason, if there is one, stands at the top.
+    A setting that is None has no line in TOML; its reason, if any, is a comment at the top.
     """
     known = {field.name for field in describe(type(settings))}
     assert reasons.keys() <= known, f"reasons for no setting: {sorted(reasons.keys() - known)}"
-    values = write(settings)
-    empty = [
-        f"# {name} is not set: {collapse_whitespace(why)}"
-        for name, why in reasons.items()
-        if not _has_value(values, name)
-    ]
-    return "\n".join([*empty, *_iter_table_lines(values, "", reasons)]).strip() + "\n"
+    unset = reasons.keys() - flatten(settings).keys()
+    empty = [f"# {name} is not set: {collapse_whitespace(why)}" for name, why in reasons.items() if name in unset]
+    return "\n".join([*empty, *_iter_table_lines(write(settings), "", reasons)]).strip() + "\n"
 
 
 def _iter_flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -62,13 +58,8 @@ def _to_plain_value(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _has_value(values: Mapping[str, Any], dotted: str) -> bool:
-    name, _, rest = dotted.partition(".")
-    return name in values and (not rest or _has_value(values[name], rest))
-
-
 def _iter_table_lines(values: Mapping[str, Any], prefix: str, reasons: Mapping[str, str]) -> Iterator[str]:
-    """Single values first, then one [table] a group: TOML's order."""
+    """Single values first, then a [table] for each group, as TOML requires."""
     groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
     for name, value in values.items():
         if name not in groups:
@@ -80,7 +71,7 @@ def _iter_table_lines(values: Mapping[str, Any], prefix: str, reasons: Mapping[s
 
 
 def _format_toml_value(value: Any) -> str:
-    if isinstance(value, str):  # JSON escapes all that TOML wants escaped, but for DEL
+    if isinstance(value, str):  # JSON escapes everything that TOML requires except DEL
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list):
         return f"[{', '.join(map(_format_toml_value, value))}]"
@@ -89,31 +80,31 @@ def _format_toml_value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)  # repr spells inf and nan as TOML does
 
 
-# The reasons that `to_toml` writes as comments, read back.
+# -- Reading the reasons back from the comments.
 
 _COMMENT_MARK = "  # "
 
 
 def read_reasons(text: str) -> dict[str, str]:
-    """Dotted name -> the comment at the end of its line; text that `to_toml` did not write gives what it can."""
+    """Dotted name -> reason, from TOML that `to_toml` wrote; best effort for other text."""
     reasons, table = {}, ""
     for line in text.splitlines():
         if match := re.fullmatch(r"# ([\w.]+) is not set: (.*)", line):
             reasons[match[1]] = match[2]
         elif match := re.fullmatch(r"\[([\w.]+)\]", line):
             table = f"{match[1]}."
-        elif found := _split_comment(line):
-            reasons[table + found[0]] = found[1]
+        elif pair := _split_comment(line):
+            reasons[table + pair[0]] = pair[1]
     return reasons
 
 
 def _split_comment(line: str) -> tuple[str, str] | None:
-    """Name and comment of `name = value  # comment`; the mark may also stand inside of a text."""
+    """Name and comment of `name = value  # comment`; the mark may also occur inside a string."""
     place = line.find(_COMMENT_MARK)
     while place >= 0:
         try:
             (name,) = tomllib.loads(line[:place])
-        except (tomllib.TOMLDecodeError, ValueError):
+        except ValueError:  # no whole TOML line, or not one name
             place = line.find(_COMMENT_MARK, place + 1)
             continue
         return name, line[place + len(_COMMENT_MARK) :]

@@ -27,7 +27,7 @@ from .source import Source
 PREFETCH_BATCHES = 2  # batches decoded ahead
 CHUNK = 8  # images per piece of work: few, so that all threads finish a batch together
 IMAGES_PER_STACK = 4096  # images of an array converted at a time
-LOST_FILES, LOST_SHARE = 10, 0.001  # training stops at this many unreadable images that are more than this fraction
+LOST_FILES, LOST_SHARE = 10, 0.001  # training stops at so many unreadable images, if they exceed this fraction
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Batch:
 
     @property
     def random_keys(self) -> Int64[np.ndarray, " B"]:
-        """Keys of each image's random numbers: its row, and a different key for each further copy."""
-        return self.indices if self.copies is None else make_random_keys(self.indices, self.copies)
+        """Keys of each image's random numbers; see `make_random_keys`."""
+        return make_random_keys(self.indices, self.copies)
 
 
 @runtime_checkable
@@ -84,7 +84,9 @@ class InMemoryImageStore:
         self._antialias = antialias
         # NumPy gathers a batch in 0.02 ms; torch, which wakes its threads, took up to 16 ms.
         self._values = images.numpy() if images.device.type == "cpu" else None
-        self._positions = _position_table(self.indices)
+        # The position of each row of the source; rows that are not held get an invalid one, so that access fails.
+        self._positions = np.full(int(self.indices.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+        self._positions[self.indices] = np.arange(len(self.indices))
 
     def to(self, device: str) -> InMemoryImageStore:
         """Copy the images to a device, where batches are then gathered and cropped."""
@@ -95,21 +97,20 @@ class InMemoryImageStore:
     def take(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> UInt8[Tensor, "B C H W"]:
-        images = self._gather_images(self._positions[indices])
+        positions = self._positions[indices]
+        if self._values is not None:
+            images = torch.from_numpy(self._values.take(positions, axis=0))
+        else:
+            images = self.images[torch.from_numpy(positions).to(self.images.device)]
         if self._random_crop is None:
             return images
         size = (images.shape[2], images.shape[3])
-        drawn_by = indices if copies is None else make_random_keys(indices, copies)
-        boxes = self._random_crop.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
-        cut = resized_crop(images, boxes, size, self._interpolation, self._antialias)
-        mirrored = torch.from_numpy(self._random_crop.draw_flips(drawn_by, epoch)).to(cut.device)
-        cut[mirrored] = cut[mirrored].flip(-1)
-        return cut
-
-    def _gather_images(self, places: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
-        if self._values is not None:
-            return torch.from_numpy(self._values.take(places, axis=0))
-        return self.images[torch.from_numpy(places).to(self.images.device)]
+        keys = make_random_keys(indices, copies)
+        boxes = self._random_crop.boxes(keys, epoch, np.tile(size, (len(indices), 1)))
+        crops = resized_crop(images, boxes, size, self._interpolation, self._antialias)
+        flipped = torch.from_numpy(self._random_crop.draw_flips(keys, epoch)).to(crops.device)
+        crops[flipped] = crops[flipped].flip(-1)
+        return crops
 
     def begin(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
@@ -117,21 +118,13 @@ class InMemoryImageStore:
         return lambda: self.take(indices, epoch, copies)
 
 
-def _position_table(indices: np.ndarray) -> np.ndarray:
-    """Position of each row of the source; rows that are not held get an invalid position, so that access fails."""
-    size = int(indices.max()) + 1 if len(indices) else 0
-    places = np.full(size, np.iinfo(np.int64).max)
-    places[indices] = np.arange(len(indices))
-    return places
-
-
 class StreamingImageStore:
     """Images decoded by threads on request.
 
     Args:
-        workers: decoding threads; with 0 a batch is decoded where it is waited for.
-        cut: decode only what it cuts out of each image.
-        training: JPEGs may be decoded smaller, and single images may vanish; see `start_readable_batch`.
+        num_workers: decoding threads; with 0 the thread that waits for a batch decodes it.
+        random_crop: only the crop of each image is decoded and resized.
+        training: JPEGs may be decoded at reduced size.
     """
 
     def __init__(
@@ -154,30 +147,30 @@ class StreamingImageStore:
         return self.begin(indices, epoch)()
 
     def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
-        begun = self._start_chunks(indices, indices, epoch)
+        wait = self._start_chunks(indices, indices, epoch)
 
-        def whole() -> Tensor:
-            images, failed = begun()
-            for place in sorted(failed):
-                raise failed[place]
+        def wait_for_all() -> Tensor:
+            images, failed = wait()
+            if failed:
+                raise failed[min(failed)]
             return images
 
-        return whole
+        return wait_for_all
 
     def start_readable_batch(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
     ) -> Callable[[], tuple[Tensor, Int64[np.ndarray, " b"]]]:
-        """As `begin`, without images that cannot be read any more: the others, and their positions in `indices`.
+        """As `begin`, but images that became unreadable are left out: the others, and their positions in `indices`.
 
-        What is left out is named in `lost`, each row once, and nothing takes its place.
+        Rows that are left out are recorded in `lost` and not replaced.
 
         Raises:
-            DataError: (by the result) ten images are lost, and more than 0.1 % of all.
+            DataError: (when called) LOST_FILES images are lost, and more than LOST_SHARE of all.
         """
-        begun = self._start_chunks(indices, indices if copies is None else make_random_keys(indices, copies), epoch)
+        wait = self._start_chunks(indices, make_random_keys(indices, copies), epoch)
 
-        def readable() -> tuple[Tensor, np.ndarray]:
-            images, failed = begun()
+        def wait_for_readable() -> tuple[Tensor, np.ndarray]:
+            images, failed = wait()
             if not failed:
                 return images, np.arange(len(indices))
             for place in sorted(failed):
@@ -185,7 +178,7 @@ class StreamingImageStore:
             kept = np.setdiff1d(np.arange(len(indices)), list(failed))
             return images[torch.from_numpy(kept)], kept
 
-        return readable
+        return wait_for_readable
 
     def close(self) -> None:
         """Stop the threads and drop pending work; the next request starts new threads."""
@@ -235,35 +228,33 @@ def load_images(
     random_crop: RandomResizedCrop | None = None,
     training: bool = False,
 ) -> InMemoryImageStore | StreamingImageStore:
-    """Open rows of a source: resident if their decoded images take at most `limit_bytes`, else streamed.
+    """Load rows of a source: in memory if their decoded images take at most `limit_bytes`, else streamed.
 
     Args:
         num_workers: decoding threads, by default one per core; 0 decodes in the calling thread. The images are the
             same bytes for any number.
         random_crop: crop a random part of each image, a different one in each epoch; streamed images are cropped
-            before they are resized, resident ones after.
-        training: allow what only training may do: decode JPEGs at reduced size, and skip images that became
-            unreadable.
+            before they are resized, those in memory after.
+        training: JPEGs may be decoded at reduced size.
 
     Raises:
-        DataError: an image cannot be read (at once when resident, else when its batch is taken).
+        DataError: an image cannot be read (at once if in memory, else when its batch is taken).
     """
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
         return StreamingImageStore(source, indices, spec, num_workers, random_crop, training)
     images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
     if isinstance(source.images, np.ndarray):
         for start in range(0, len(indices), IMAGES_PER_STACK):
-            images[start : start + IMAGES_PER_STACK] = preprocess_stack(
-                source.images[indices[start : start + IMAGES_PER_STACK]], spec
-            )
-        return InMemoryImageStore(images, indices, random_crop, spec.interpolation, spec.antialias)
-    maker, values = Preprocessor(source, spec, training=training or random_crop is not None), images.numpy()
-    chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
-    for failed in map_in_order(
-        lambda places: maker.fill_batch(values, places, indices, indices, 0), chunks, num_workers
-    ):
-        for place in sorted(failed):
-            raise failed[place]
+            rows = indices[start : start + IMAGES_PER_STACK]
+            images[start : start + IMAGES_PER_STACK] = preprocess_stack(source.images[rows], spec)
+    else:
+        preprocessor, values = Preprocessor(source, spec, training=training or random_crop is not None), images.numpy()
+        chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
+        for failed in map_in_order(
+            lambda places: preprocessor.fill_batch(values, places, indices, indices, 0), chunks, num_workers
+        ):
+            if failed:
+                raise failed[min(failed)]
     return InMemoryImageStore(images, indices, random_crop, spec.interpolation, spec.antialias)
 
 
@@ -284,15 +275,15 @@ def iter_batches(
     decode ahead.
 
     Args:
-        targets: one per image held, in the order of `images.indices`.
+        targets: one per image, in the order of `store.indices`.
         batch_size: images per step, of all ranks together and with their repeats.
-        repeats: how often each image is in its batch, each time with another key (repeated augmentation).
-        blocks: the shard that each image held lies in; shards are then read a few at a time.
-        rank, world_size: this process and their number; each gets an equal part of each batch, by default all of it.
+        repeats: copies of each image in its batch, each with another key (repeated augmentation).
+        blocks: the shard of each image; shards are then read a few at a time.
+        rank, world_size: each process gets an equal part of each batch.
 
     Raises:
-        UsageError: as many targets as images are needed, and at least one; a batch that cannot be shared out.
-        DataError: too many images cannot be read any more, or all of a batch.
+        UsageError: no images, another number of targets than images, or a batch that cannot be divided.
+        DataError: too many images became unreadable, or all of a batch.
     """
     if len(targets) != len(store.indices) or len(targets) == 0:
         raise UsageError(
@@ -304,8 +295,8 @@ def iter_batches(
         for share in iter_step_indices(store.indices, batch_size, seed, start_step, repeats, blocks, rank, world_size):
             waiting.append((share, _start_batch(store, share)))
             if len(waiting) > PREFETCH_BATCHES:
-                share, begun = waiting.popleft()
-                images, kept = begun()
+                share, wait = waiting.popleft()
+                images, kept = wait()
                 yield share.step, share.epoch, _build_batch(share, images, kept, store.indices, targets, repeats > 1)
     finally:
         if isinstance(store, StreamingImageStore):
@@ -318,10 +309,10 @@ def _start_batch(store: ImageStore, step: StepIndices) -> Callable[[], tuple[Ten
     if isinstance(store, StreamingImageStore):
         return store.start_readable_batch(rows, step.epoch, step.copies)
     if isinstance(store, InMemoryImageStore):
-        begun = store.begin(rows, step.epoch, step.copies)
+        wait = store.begin(rows, step.epoch, step.copies)
     else:
-        begun = store.begin(rows, step.epoch)
-    return lambda: (begun(), np.arange(len(rows)))
+        wait = store.begin(rows, step.epoch)
+    return lambda: (wait(), np.arange(len(rows)))
 
 
 def _build_batch(

@@ -1,4 +1,8 @@
-"""Which reader a SOURCE belongs to: a name that Vitrail knows, a folder, a file, or an object in memory."""
+"""Open a dataset from a name that Vitrail knows, a folder, a file, or an object in memory.
+
+Most readers are imported where they are used: they import torch, and the command line reads the names below without
+waiting for it (tests/end_to_end/test_help_time.py).
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,32 @@ from pathlib import Path
 
 from ..errors import DataError
 from ..files.suggest import suggest_path
+from .decoding.decoded_image import IMAGE_EXTENSIONS
 from .settings import DataSettings, SourceKind, check_supported_settings
-from .source import MANIFEST_EXTENSIONS, Source
+from .source import MANIFEST_EXTENSIONS, SPLIT_NAMES, Source
+from .sources.class_folders import open_class_folders
 
 Reader = Callable[[Path, DataSettings], Source]
 HUB_PREFIX = "hf:"
 SHARD_EXTENSION = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+ARRAY_EXTENSIONS = (".npz", ".npy")
+BUNDLED_SETS = ("digits", "planted")
+"""Datasets that come with Vitrail, without files of their own."""
+BUILT_IN = (*BUNDLED_SETS, "mnist", "fashion-mnist", "cifar10", "cifar100")
 
 
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
-    """The images and labels behind a name, a path or an object; a folder called like a built-in set is `./digits`.
+    """Open the dataset behind a name, a path or an object; a folder named like a built-in dataset is `./digits`.
 
     Args:
         source: text or a path; or, in Python, a torch Dataset, a DataFrame, a list of (image, label) pairs, or a pair
             of arrays (images, labels).
-        settings: how it is to be read; its own `source` is not looked at.
+        settings: how to read it; `settings.source` is ignored.
 
     Raises:
-        UsageError: a setting that this kind of source cannot follow.
-        DataError: nothing there, or its contents cannot be used.
+        UsageError: a setting that this kind of source does not support.
+        DataError: it does not exist, or its contents cannot be used.
     """
     settings = settings or DataSettings()
     if isinstance(source, Source):
@@ -42,7 +52,7 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
     if isinstance(source, str) and name in BUILT_IN:
         kind: SourceKind = "built-in set" if name in BUNDLED_SETS else "usual set"
         check_supported_settings(settings, kind, f"the set {name}")
-        return BUILT_IN[name](settings)
+        return _open_built_in(name, Path(settings.data_root).expanduser() if settings.data_root else None)
     if name.startswith(HUB_PREFIX):
         from .sources.huggingface import open_hub_dataset
 
@@ -52,20 +62,24 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         return find_folder_reader(path)(path, settings)
     if path.is_file():
         return find_file_reader(path)(path, settings)
-    if _expand_shard_pattern(name):
+    if shards := _expand_shard_pattern(name):
         from .sources.webdataset import open_shards
 
-        return open_shards(_expand_shard_pattern(name), settings)
-    raise DataError(_not_found_message(name))
+        return open_shards(shards, settings)
+    raise DataError(
+        f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
+        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, or "
+        f"one of {', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
+    )
 
 
 def is_in_memory(source: object) -> bool:
-    """Whether a source is an object that only this process has, so that no command can name it again."""
+    """Whether a source is an object of this process, which no command can name."""
     return not isinstance(source, str | Path)
 
 
 def find_folder_reader(folder: Path) -> Reader:
-    """The reader that a folder's own files ask for; class folders where none of them does."""
+    """The reader for a folder, by its files; class folders by default."""
     names = {entry.name for entry in folder.iterdir()}
     if names & {"dataset_info.json", "dataset_dict.json"}:
         from .sources.huggingface import open_saved_dataset
@@ -76,27 +90,23 @@ def find_folder_reader(folder: Path) -> Reader:
 
         return open_chest_xray14
     if _has_shards(folder, names):
-        from .sources.webdataset import open_shard_folder as open_folder_of_shards
+        from .sources.webdataset import open_shard_folder
 
-        return open_folder_of_shards
-    from .sources.class_folders import open_class_folders
-
+        return open_shard_folder
     return open_class_folders
 
 
 def _has_shards(folder: Path, names: Iterable[str]) -> bool:
-    """Whether tar shards lie in a folder, or in its folders called train, val or test."""
-    from .source import SPLIT_NAMES
-
+    """Whether a folder, or its folders called train, val or test, contain tar shards."""
     inside = [folder / name for name in names if name.lower() in SPLIT_NAMES and (folder / name).is_dir()]
     return any(entry.name.endswith(SHARD_EXTENSION) for place in (folder, *inside) for entry in place.iterdir())
 
 
 def find_file_reader(path: Path) -> Reader:
-    """The reader for a file, by its ending.
+    """The reader for a file, by its extension.
 
     Raises:
-        DataError: no reader takes such a file.
+        DataError: there is no reader for it.
     """
     ending = path.suffix.lower()
     if ending in MANIFEST_EXTENSIONS:
@@ -116,22 +126,20 @@ def find_file_reader(path: Path) -> Reader:
             f"{path} is packed, and shards are read in place. If it holds samples, unpack it once (gzip -d, xz "
             "-d or zstd -d) and give the .tar; if it holds folders of pictures, tar -xf and give the folder."
         )
-    from .decoding.decoded_image import IMAGE_EXTENSIONS
-
     if ending in IMAGE_EXTENSIONS:
         raise DataError(
             f"{path} is one picture. A source is a folder with one folder per class, or a table of pictures; to "
             f"ask a trained model about one: vitrail predict RUN {shlex.quote(str(path))}"
         )
     raise DataError(
-        f"{path} is a file of no kind that holds a data set. Expected a manifest "
-        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays "
-        f"({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of {', '.join(BUILT_IN)}."
+        f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFEST_EXTENSIONS)}), "
+        f"arrays ({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of "
+        f"{', '.join(BUILT_IN)}."
     )
 
 
 def _expand_shard_pattern(name: str) -> list[Path]:
-    """The files that a pattern of shards names: `data-*.tar`, or `data-{0000..0099}.tar`."""
+    """The files of a shard pattern: `data-*.tar`, or `data-{0000..0099}.tar`."""
     if not name.endswith(SHARD_EXTENSION):
         return []
     if "{" in name:
@@ -141,63 +149,19 @@ def _expand_shard_pattern(name: str) -> list[Path]:
     return [Path(each) for each in sorted(glob.glob(str(Path(name).expanduser())))] if glob.has_magic(name) else []
 
 
-def _not_found_message(name: str) -> str:
-    return (
-        f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
-        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, "
-        f"or one of "
-        f"{', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
-    )
+def _open_built_in(name: str, data_root: Path | None) -> Source:
+    if name == "planted":
+        from .sources.synthetic import open_synthetic
 
+        return open_synthetic()
+    from .sources import builtin
 
-def _open_digits(settings: DataSettings) -> Source:
-    from .sources.builtin import open_digits
-
-    return open_digits()
-
-
-def _open_synthetic(settings: DataSettings) -> Source:
-    from .sources.synthetic import open_synthetic
-
-    return open_synthetic()
-
-
-def _open_fashion_mnist(settings: DataSettings) -> Source:
-    from .sources.builtin import open_fashion_mnist
-
-    return open_fashion_mnist(_data_root(settings))
-
-
-def _open_mnist(settings: DataSettings) -> Source:
-    from .sources.builtin import open_mnist
-
-    return open_mnist(_data_root(settings))
-
-
-def _open_cifar10(settings: DataSettings) -> Source:
-    from .sources.builtin import open_cifar10
-
-    return open_cifar10(_data_root(settings))
-
-
-def _open_cifar100(settings: DataSettings) -> Source:
-    from .sources.builtin import open_cifar100
-
-    return open_cifar100(_data_root(settings))
-
-
-def _data_root(settings: DataSettings) -> Path | None:
-    return Path(settings.data_root).expanduser() if settings.data_root else None
-
-
-ARRAY_EXTENSIONS = (".npz", ".npy")
-BUNDLED_SETS = ("digits", "planted")
-"""Sets that come with Vitrail, without files of their own."""
-BUILT_IN: dict[str, Callable[[DataSettings], Source]] = {
-    "digits": _open_digits,
-    "planted": _open_synthetic,
-    "mnist": _open_mnist,
-    "fashion-mnist": _open_fashion_mnist,
-    "cifar10": _open_cifar10,
-    "cifar100": _open_cifar100,
-}
+    if name == "digits":
+        return builtin.open_digits()
+    readers = {
+        "mnist": builtin.open_mnist,
+        "fashion-mnist": builtin.open_fashion_mnist,
+        "cifar10": builtin.open_cifar10,
+        "cifar100": builtin.open_cifar100,
+    }
+    return readers[name](data_root)

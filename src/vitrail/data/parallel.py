@@ -1,7 +1,7 @@
-"""Work on many images at once, with results in order.
+"""A thread pool that returns results in order.
 
-Threads and not processes: reading, libjpeg, Pillow's decoders, torch's resize and NumPy's large copies all let go of
-the interpreter, so that threads use every core, and no image is ever copied from one process to another.
+Threads and not processes: reading, libjpeg, Pillow's decoders, torch's resize and NumPy's large copies all release the
+GIL, so that threads use every core, and no image is copied between processes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..runtime import count_usable_cores
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-MAX_QUEUED_PER_THREAD = 8  # pieces of work a thread that may wait: few, so that an error or Ctrl-C ends it soon
+MAX_QUEUED_PER_THREAD = 8  # pending pieces of work per thread: few, so that an error or Ctrl-C takes effect soon
 NAME = "vitrail-worker"
 
 
 def map_in_order(
     function: Callable[[Work], Result], work: Iterable[Work], threads: int | None = None
 ) -> Iterator[Result]:
-    """The results of `function`, in the order of `work`, by as many threads as there are cores unless said.
+    """Apply `function` to `work` in threads (by default one per core) and yield the results in order.
 
-    With 0 threads the caller's own does the work. The first exception of `function` is raised where its result would
-    have come; what was not begun is dropped.
+    With 0 threads the calling thread does the work. An exception of `function` is raised in place of its result;
+    pending work is then dropped.
     """
     workers = Workers(threads)
     waiting: deque[Callable[[], Result]] = deque()
@@ -45,24 +45,24 @@ def map_in_order(
 
 
 class Workers:
-    """Threads that begin at once what they are given; with 0 of them, work is done when its result is asked for."""
+    """A thread pool whose work starts at once; with 0 threads, work is done when its result is requested."""
 
     def __init__(self, threads: int | None = None):
         self.threads = count_usable_cores() if threads is None else threads
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Callable[[], Result]:
-        """Start a piece of work; calling what comes back waits for its result, or raises its exception."""
+        """Submit a piece of work; calling the returned function waits for its result, or raises its exception."""
         if self.threads == 0:
             return partial(function, *args)
         if self._pool is None:
-            torch = sys.modules.get("torch")  # ONNX Runtime answers without it, and to import it takes seconds
-            told = (_limit_torch_threads, (torch.get_num_threads(),)) if torch else ()
-            self._pool = ThreadPoolExecutor(self.threads, NAME, *told)
+            torch = sys.modules.get("torch")  # not imported here: prediction with ONNX Runtime must not wait for it
+            initializer = (_limit_torch_threads, (torch.get_num_threads(),)) if torch else ()
+            self._pool = ThreadPoolExecutor(self.threads, NAME, *initializer)
         return self._pool.submit(function, *args).result
 
     def close(self) -> None:
-        """Drop what was not begun, wait for what was, and end the threads; new work starts new ones."""
+        """Drop pending work, wait for running work, and stop the threads; new work starts new ones."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -72,11 +72,11 @@ _THREAD_COUNT_LOCK = threading.Lock()
 
 
 def _limit_torch_threads(other_threads: int) -> None:
-    """Keep torch from starting a team of threads for each worker: they would take the cores from the training.
+    """Keep torch from starting intra-op threads for each worker: they would take the cores from the training.
 
-    torch's number of threads belongs to the thread that sets it, but threads yet to come begin with the number that was
-    set last; so another thread sets the old one again. Asking first makes torch initialise this thread, which would
-    otherwise happen later and undo the setting.
+    torch's number of threads is a property of the thread that sets it, but new threads start with the number that was
+    set last; so another thread sets the old one again. Reading the number first makes torch initialise this thread,
+    which would otherwise happen later and undo the setting.
     """
     import torch
 

@@ -50,8 +50,8 @@ def resize_array(
 ) -> UInt8[np.ndarray, "h w C"]:
     """Resize as `preprocess.resize_batch` does: columns first, then rows; an equal size returns the image untouched."""
     if not antialias:
-        columns = _resize_axis_nearest(image.astype(np.float64), 1, size[1], interpolation)
-        exact = _resize_axis_nearest(columns, 0, size[0], interpolation)
+        columns = _resize_axis_plain(image.astype(np.float64), 1, size[1], interpolation)
+        exact = _resize_axis_plain(columns, 0, size[0], interpolation)
         return np.rint(exact).clip(0, 255).astype(np.uint8)
     return _resize_axis_antialiased(
         _resize_axis_antialiased(image, 1, size[1], interpolation), 0, size[0], interpolation
@@ -100,7 +100,7 @@ def quantize_weights(weights: Float64[np.ndarray, "n t"]) -> tuple[np.ndarray, i
     return np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int32), precision
 
 
-def _resize_axis_nearest(values: np.ndarray, axis: int, size: int, interpolation: Interpolation) -> np.ndarray:
+def _resize_axis_plain(values: np.ndarray, axis: int, size: int, interpolation: Interpolation) -> np.ndarray:
     """Resize one axis without antialiasing, from the nearest pixels alone; the edge is repeated."""
     old = values.shape[axis]
     place = (np.arange(size) + 0.5) * (old / size) - 0.5

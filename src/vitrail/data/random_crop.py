@@ -44,9 +44,9 @@ class RandomResizedCrop:
     ) -> Int64[np.ndarray, "n 4"]:
         """(top, left, height, width) per image, of the images' (height, width); it depends on its index alone."""
         keys = uniform(self.seed, "cut", epoch, indices, CROP_DRAWS)
-        sides, found = first_fitting_size(keys, sizes, sizes, self.scale, self.ratio)
-        sides = np.where(found[:, None], sides, self._fallback_size(sizes))
-        corners = np.where(found[:, None], draw_positions(keys, sizes - sides), (sizes - sides) // 2)
+        sides, fits = first_fitting_size(keys, sizes, sizes, self.scale, self.ratio)
+        sides = np.where(fits[:, None], sides, self._fallback_size(sizes))
+        corners = np.where(fits[:, None], draw_positions(keys, sizes - sides), (sizes - sides) // 2)
         return np.concatenate([corners, sides], axis=1)
 
     def draw_flips(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
@@ -86,5 +86,5 @@ def first_fitting_size(
 
 
 def draw_positions(keys: Float64[np.ndarray, "n draws"], margins: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
-    """(top, left), uniform in 0..room, from the two random numbers that follow the tries."""
+    """(top, left), uniform in 0..margin, from the two random numbers that follow the tries."""
     return (keys[:, 2 * TRIES : CROP_DRAWS] * (margins + 1)).astype(np.int64)

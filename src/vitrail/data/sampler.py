@@ -44,7 +44,7 @@ def iter_step_indices(
     rank k has the k-th of its equal parts.
 
     Raises:
-        UsageError: a batch that repeats or ranks do not divide, fewer images than ranks, or a rank beyond world.
+        UsageError: a batch that repeats or ranks do not divide, fewer images than ranks, or a rank beyond world_size.
     """
     _check_batch_split(batch_size, repeats, rank, world_size)
     distinct = min(batch_size // repeats, len(rows))
@@ -80,9 +80,9 @@ def shuffle_epoch(
     return np.lexsort((numbers, turn[shard] // SHUFFLED_SHARDS))
 
 
-def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
+def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " B"] | None) -> Int64[np.ndarray, " B"]:
     """Keys of each image's random numbers: its row, and a different key for each further copy."""
-    return rows + copies * REPEAT_KEY_OFFSET
+    return rows if copies is None else rows + copies * REPEAT_KEY_OFFSET
 
 
 def _check_batch_split(batch_size: int, repeats: int, rank: int, world_size: int) -> None:

@@ -1,4 +1,4 @@
-"""What a person may say about the data, in one place: the [data] table of a plan, and the flags of `check`."""
+"""`DataSettings`: the [data] table of a plan and the flags of `check`, and which settings each source supports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Where the pictures come from, how they are read, and how they are parted."""
+    """The source of the images, how they are read, and how they are split."""
 
     source: str = "digits"
     """A named set, a folder of class folders, a manifest, an array file, tar shards, hf:NAME or a datasets folder."""
@@ -23,7 +23,7 @@ class DataSettings:
     path: str = ""
     """Column of a manifest that names the pictures; found if empty."""
     targets: tuple[str, ...] = ()
-    """Columns of a manifest that are to be learnt; found if empty."""
+    """Columns of a manifest to learn; found if empty."""
     split: str = ""
     """Column of a manifest that says train, val or test; found if empty."""
     group: str = ""
@@ -46,11 +46,11 @@ class DataSettings:
     test_fraction: float = 0.2
     """Share of all pictures kept for the final test where the source names none."""
     folds: int = 0
-    """Part into this many folds, of which `fold` is the test split; 0 parts once by the fractions."""
+    """Split into this many folds, of which `fold` is the test split; 0 splits once by the fractions."""
     fold: int = 0
-    """Which fold is the test split, from 0."""
+    """The fold that is the test split, from 0."""
     strata: str = ""
-    """Column whose values every split and fold shows in proportion too, beside what is learnt."""
+    """Column to stratify splits and folds by, in addition to the targets."""
 
     def __post_init__(self) -> None:
         if self.folds in (1,) or self.folds < 0:
@@ -59,7 +59,7 @@ class DataSettings:
             raise UsageError(f"data.fold must lie in 0..{max(1, self.folds) - 1}. Got {self.fold}.")
 
 
-# Which settings each kind of source follows; all others that a person set are refused, none is ignored.
+# -- Supported settings per kind of source; any other setting is an error, none is ignored.
 
 SourceKind = Literal[
     "built-in set", "usual set", "class folders", "manifest", "chest-xray14", "archive", "array", "shards", "tables",
@@ -67,7 +67,7 @@ SourceKind = Literal[
 ]  # fmt: skip
 
 # fmt: off
-COMMON_SETTINGS = frozenset({  # parting, checking, decoding; the task is compared once it is known
+COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
     "source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction", "folds", "fold", "strata",
 })
 COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain"})
@@ -87,8 +87,8 @@ SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
     "torch data set": frozenset({"uncertain"}),
     "opened":         frozenset(),
 }
-"""Beside `OF_EVERY_KIND`. Paths in objects of a Python program may lead anywhere, as it may read its own files."""
-SETTING_MEANINGS = {  # what a setting is for, and what a source that cannot follow it lacks
+"""In addition to `COMMON_SETTINGS`. Paths in Python objects may lead anywhere: a program may read its own files."""
+SETTING_MEANINGS = {  # the purpose of a setting, and what a source lacks that does not support it
     "data_root":  ("names the folder of a usual set or of a manifest's pictures", "looks for nothing there"),
     "path":       ("names a column", "has no columns"),
     "targets":    ("names a column", "has no columns"),
@@ -101,22 +101,22 @@ SETTING_MEANINGS = {  # what a setting is for, and what a source that cannot fol
     ),
 }
 SETTING_FLAGS = {"data_root": "--data-root", "group": "--group"}
-"""Of those that are not typed as --data.NAME only."""
+"""Flags of settings that have a short form beside --data.NAME."""
 # fmt: on
 
 
 def check_supported_settings(settings: DataSettings, kind: SourceKind, where: str) -> None:
-    """Refuse what was asked of the data and this kind of source cannot follow.
+    """Refuse settings that this kind of source does not support.
 
     Args:
-        where: what messages call the source.
+        where: the name of the source in messages.
 
     Raises:
-        UsageError: a setting differs from its default and is not honoured.
+        UsageError: an unsupported setting differs from its default.
     """
-    asked, usual = dataclasses.asdict(settings), dataclasses.asdict(DataSettings())
-    for name, value in asked.items():
-        if value == usual[name] or name in COMMON_SETTINGS or name in SUPPORTED_SETTINGS[kind]:
+    defaults = dataclasses.asdict(DataSettings())
+    for name, value in dataclasses.asdict(settings).items():
+        if value == defaults[name] or name in COMMON_SETTINGS or name in SUPPORTED_SETTINGS[kind]:
             continue
         shown = ",".join(value) if isinstance(value, tuple) else "true" if value is True else str(value)
         meaning, lack = SETTING_MEANINGS[name]

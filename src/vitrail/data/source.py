@@ -1,7 +1,6 @@
-"""`Source`: the one kind of object that comes out of every data format.
+"""`Source`: the index of a dataset that every reader returns: images, targets, ids, groups and published splits.
 
-A source is an index: it knows where each image is, what it shows and which split it was published in. It decodes
-nothing. A row keeps its number for the whole life of a run, so that randomness keyed by that number does not change
+It decodes nothing. A row keeps its index for the whole run, so that random numbers keyed by that index do not change
 when other images are left out.
 """
 
@@ -21,16 +20,16 @@ from ..errors import DataError, UsageError
 
 @runtime_checkable
 class LazyImage(Protocol):
-    """An image inside something larger: a member of a tar shard, a row of a table, an item of somebody's dataset."""
+    """An image inside a container: a member of a tar shard, a row of a table, an item of a user's dataset."""
 
     @property
     def name(self) -> str:
-        """What messages and predictions call it."""
+        """The name in messages and predictions."""
         ...
 
     @property
     def stamp(self) -> str:
-        """What changes when the image does, found without reading it; part of the source's fingerprint."""
+        """A text that changes when the image does, known without reading it; part of the source's fingerprint."""
         ...
 
     def fetch(self) -> bytes | np.ndarray:
@@ -43,7 +42,7 @@ class LazyImage(Protocol):
 
 
 ImageInput = Path | np.ndarray | LazyImage
-"""A file, an array [H, W] or [H, W, C] of any integer or float type, or what knows where to fetch either."""
+"""A file, an array [H, W] or [H, W, C] of any integer or float type, or a `LazyImage` that fetches either."""
 
 Task = Literal["classes", "labels", "number"]
 SPLITS = ("train", "val", "test")
@@ -51,25 +50,14 @@ CHUNK = 4096  # images of an array hashed at a time
 
 
 def parse_task(word: str) -> Task:
-    """A task by its name.
+    """Check the name of a task.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: there is no such task.
     """
-    for task in get_args(Task):
-        if word == task:
-            return cast(Task, task)
-    raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
-
-
-@dataclass(frozen=True)
-class Example:
-    """One row of a source."""
-
-    image: ImageInput
-    target: np.ndarray | np.generic
-    id: str
-    group: object | None
+    if word not in get_args(Task):
+        raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
+    return cast(Task, word)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,30 +69,30 @@ class Source:
     """
 
     name: str
-    """What the data is called in run folders and reports."""
+    """The dataset's name in run folders and reports."""
     task: Task = "classes"
-    """classes: one of K; labels: any of K; number: regression."""
+    """classes: one of K; labels: any of K (multilabel); number: regression."""
     classes: tuple[str, ...]
-    """Names of the K outputs (of labels and number columns too), in order; always text, never guessed to be numbers."""
+    """Names of the K outputs (of labels and number columns too), in order; always text."""
     images: Sequence[ImageInput] | np.ndarray
     """One image per row; images of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
     """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
-    numbers, in both of which NaN is unknown and masked."""
+    numbers; in both NaN is unknown and masked."""
     ids: Sequence[str]
-    """A name per row that stays the same from run to run."""
+    """A name per row that is stable between runs."""
     groups: np.ndarray | None = None
     """Rows with an equal value (one patient, one module) never cross from one split to another."""
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Official splits: row numbers (int64) under train, val, test; those that were not published are absent."""
     reason: str = ""
-    """Why the task is what it is, in a sentence; empty where there is nothing to infer."""
+    """Why this task was inferred, in a sentence; empty where there is nothing to infer."""
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Further columns of the source, as text, one value per row: for slices and for the dataset check's suspicions."""
+    """Further columns of the source, as text, one value per row: for subgroups and for the dataset check."""
     blocks: np.ndarray | None = None
-    """int64 [n], rising: the shard of each row, where reading shard by shard is much faster than back and forth."""
+    """int64 [n], ascending: the shard of each row, where reading shard by shard is much faster than random access."""
     notes: tuple[str, ...] = ()
-    """What a person should know about how the data was read, one sentence each."""
+    """Notes for the user on how the data was read, one sentence each."""
 
     def __post_init__(self) -> None:
         n = len(self.images)
@@ -128,15 +116,10 @@ class Source:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> Example:
-        group = None if self.groups is None else self.groups[index]
-        return Example(self.images[index], self.targets[index], self.ids[index], group)
-
     def fingerprint(self) -> str:
         """SHA-256 over names, targets, groups and splits, and over the pixels of arrays or the sizes of files.
 
-        The bytes of image files are not read, so that a million files take seconds. A file that is
-        missing is hashed as missing.
+        The bytes of image files are not read, so that a million files take seconds.
         """
         digest = hashlib.sha256()
         for part in self._fingerprint_parts():
@@ -216,8 +199,9 @@ def _fingerprint_image(image: ImageInput) -> bytes:
         return b"missing"
 
 
-# Words that readers look for in the names of folders and files.
+# -- Names of splits and manifests, and the order of file names.
 
+MANIFEST_EXTENSIONS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 # fmt: off
 SPLIT_NAMES = {
     "train": "train", "training": "train",
@@ -228,17 +212,12 @@ SPLIT_NAMES = {
 
 
 def natural_sort_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
-    """Sorts 1, 2, 10 by value, however long numbers are, and words without regard to case."""
+    """Sort key that orders 1, 2, 10 by value, for numbers of any length, and words without regard to case."""
     parts = re.split(r"([0-9]+)", name.casefold())
     return tuple(_digits_key(part) if place % 2 else part for place, part in enumerate(parts)), name
 
 
 def _digits_key(digits: str) -> tuple[int, str]:
-    """What orders whole numbers as their values do, of any length."""
+    """Sort key that orders integers of any length by value."""
     plain = digits.lstrip("0")
     return len(plain), plain
-
-
-# Endings of the tables that name images.
-
-MANIFEST_EXTENSIONS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from zlib import crc32
 
@@ -31,46 +30,54 @@ def write_splits(path: Path, source: Source, splits: Mapping[str, RowIndices]) -
     Raises:
         DataError: two images have the same id, so that they could not be distinguished again.
     """
-    text = "".join(format_csv_lines(chain([SPLIT_COLUMNS], _iter_split_rows(source, splits))))
-    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+    lines = [SPLIT_COLUMNS]
+    seen: set[str] = set()
+    for split in SPLITS:
+        for row, mark in zip(splits[split].tolist(), _target_checksums(source, splits[split]), strict=True):
+            name = source.ids[row]
+            if name in seen:
+                raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
+            seen.add(name)
+            lines.append((escape_cell(name), split, mark))
+    write_bytes(path, "".join(format_csv_lines(lines)).encode("utf-8", "surrogateescape"))
 
 
 def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tuple[str, ...]]:
-    """Read written splits for the same images in any order, with a note if some are missing.
+    """Read written splits for the same images in any order, with a note if some are missing and left out.
 
-    As many images may be missing as may become unreadable during a training; they are left out.
+    As many may be missing as may become unreadable during a training.
 
     Raises:
         DataError: more are missing, an image has another target now, or a line is not `id,split,target`.
     """
     rows = {name: row for row, name in enumerate(source.ids)}
     marks = _target_checksums(source, np.arange(len(source)))
-    found: dict[str, list[int]] = {split: [] for split in SPLITS}
-    gone: list[str] = []
+    splits: dict[str, list[int]] = {split: [] for split in SPLITS}
+    missing: list[str] = []
     changed: list[str] = []
     for name, split, *mark in _iter_split_lines(path):
         row = rows.get(name)
         if row is None:
-            gone.append(name)
+            missing.append(name)
         elif mark and mark[0] != marks[row]:
             changed.append(name)
         else:
-            found[split].append(row)
+            splits[split].append(row)
     if changed:
         raise DataError(
             f"{format_count(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
             f"{_join_ids(changed)}. Give them back their classes or labels, or begin a new run with the data as it "
             f"is now."
         )
-    notes = _check_missing_images(source, gone, len(gone) + sum(map(len, found.values())))
-    return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}, notes
+    notes = _check_missing_images(source, missing, len(missing) + sum(map(len, splits.values())))
+    return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in splits.items()}, notes
 
 
 def read_split_rows(path: Path, source: Source, split: str) -> RowIndices:
     """Rows of another source whose images are in a written split, with the same id and the same target."""
-    kept = {name: mark for name, found, *marks in _iter_split_lines(path) for mark in marks if found == split}
+    written = {name: mark[0] for name, owner, *mark in _iter_split_lines(path) if owner == split and mark}
     marks = _target_checksums(source, np.arange(len(source)))
-    return np.array([row for row, name in enumerate(source.ids) if kept.get(name) == marks[row]], dtype=np.int64)
+    return np.array([row for row, name in enumerate(source.ids) if written.get(name) == marks[row]], dtype=np.int64)
 
 
 def _iter_split_lines(path: Path) -> Iterator[list[str]]:
@@ -96,21 +103,8 @@ def _check_missing_images(source: Source, missing: list[str], count: int) -> tup
 
 
 def _join_ids(names: list[str]) -> str:
-    return ", ".join(names[:MAX_NAMED_IDS]) + (
-        f" and {len(names) - MAX_NAMED_IDS:,} more" if len(names) > MAX_NAMED_IDS else ""
-    )
-
-
-def _iter_split_rows(source: Source, splits: Mapping[str, RowIndices]) -> Iterator[tuple[str, str, str]]:
-    """A line for each image, split after split."""
-    seen: set[str] = set()
-    for split in SPLITS:
-        for row, mark in zip(splits[split].tolist(), _target_checksums(source, splits[split]), strict=True):
-            name = source.ids[row]
-            if name in seen:
-                raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
-            seen.add(name)
-            yield escape_cell(name), split, mark
+    more = f" and {len(names) - MAX_NAMED_IDS:,} more" if len(names) > MAX_NAMED_IDS else ""
+    return ", ".join(names[:MAX_NAMED_IDS]) + more
 
 
 def _target_checksums(source: Source, rows: RowIndices) -> list[str]:

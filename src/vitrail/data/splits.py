@@ -42,8 +42,8 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
         kept = {"train": _rows_for_folds(source), **({"test": kept["test"]} if "test" in kept else {})}
     taken = [rows for split, rows in kept.items() if split != "train"]
     pool = kept.get("train", np.setdiff1d(np.arange(len(source)), np.concatenate([*taken, np.arange(0)])))
-    if leaks := find_group_leaks(source, {"train": pool, **kept}):
-        raise DataError(leaks[0])
+    if leak := find_group_leaks(source, {"train": pool, **kept}):
+        raise DataError(leak)
     if settings.folds:
         part = make_folds(source, settings.folds, seed, settings.strata)[settings.fold]
         kept["val" if "test" in kept else "test"], pool = part, np.setdiff1d(pool, part)
@@ -54,14 +54,12 @@ def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, 
             "The fractions for val and test must be 0 or more and leave something to train on. "
             f"Got val {settings.val_fraction:g} and test {settings.test_fraction:g}."
         )
-    found = {**kept, **_split_train_rows(source, pool, wanted, seed, settings.strata)}
-    return {split: found[split] for split in SPLITS}
+    splits = {**kept, **_split_train_rows(source, pool, wanted, seed, settings.strata)}
+    return {split: splits[split] for split in SPLITS}
 
 
 def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:
     """Split all images but a published test into k stratified folds of equal size; groups stay whole.
-
-    The same seed gives the same folds.
 
     Args:
         column: a further column of the source to stratify by.
@@ -71,46 +69,47 @@ def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowI
     """
     rows = _rows_for_folds(source)
     things = "pictures" if source.groups is None else "groups"
-    have = len(rows) if source.groups is None else len(np.unique(number_groups(source.groups[rows])))
-    if have < k:
-        raise UsageError(f"{k} folds need at least {k} {things}. {source.name} has {have:,} to part; ask for fewer.")
+    count = len(rows) if source.groups is None else len(np.unique(number_groups(source.groups[rows])))
+    if count < k:
+        raise UsageError(
+            f"{k} folds need at least {k} {things}. {source.name} has {count:,} to split; use fewer folds."
+        )
     keys = _draw_keys(source, rows, seed, "folds")
-    shown = make_strata(source, rows, column)
-    if source.groups is None and shown.ndim == 1:
-        share = assign_folds(shown, keys, k)
+    strata = make_strata(source, rows, column)
+    if source.groups is None and strata.ndim == 1:
+        share = assign_folds(strata, keys, k)
     else:
-        share = _assign_parts(source, rows, shown, keys, np.full(k, 1 / k))
+        share = _assign_parts(source, rows, strata, keys, np.full(k, 1 / k))
     return [rows[share == fold] for fold in range(k)]
 
 
 def _rows_for_folds(source: Source) -> RowIndices:
     """The images to split into folds: published train and val together, or else all but a published test."""
-    given = {split: np.asarray(rows, dtype=np.int64) for split, rows in source.splits.items()}
-    if "train" in given:
-        return np.union1d(given["train"], given.get("val", np.zeros(0, dtype=np.int64)))
-    return np.setdiff1d(np.arange(len(source)), given.get("test", np.zeros(0, dtype=np.int64)))
+    published = {split: np.asarray(rows, dtype=np.int64) for split, rows in source.splits.items()}
+    if "train" in published:
+        return np.union1d(published["train"], published.get("val", np.zeros(0, dtype=np.int64)))
+    return np.setdiff1d(np.arange(len(source)), published.get("test", np.zeros(0, dtype=np.int64)))
 
 
-def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[str, ...]:
+def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> str:
     """A message if splits share groups, so that a result would be too good; else an empty string."""
     if source.groups is None:
-        return ()
+        return ""
     groups = number_groups(source.groups)
     owners = np.zeros((groups.max(initial=-1) + 1, len(splits)), dtype=bool)
     for place, rows in enumerate(splits.values()):
         owners[groups[rows], place] = True
     shared = owners.sum(1) > 1
     if not shared.any():
-        return ()
-    everyone = np.sort(np.concatenate(list(splits.values())))
-    row = everyone[shared[groups[everyone]].argmax()]  # the first image in the order of the source
+        return ""
+    every_row = np.sort(np.concatenate(list(splits.values())))
+    row = every_row[shared[groups[every_row]].argmax()]  # the first image in the order of the source
     first, second, *_ = (split for split, has in zip(splits, owners[groups[row]], strict=True) if has)
     more = f" ({np.count_nonzero(shared):,} such groups in all)" if shared.sum() > 1 else ""
-    sentence = (
+    return (
         f"Group {source.groups[row]} has pictures in {first} and in {second} of {source.name}{more}, so the result "
         "would be too good. Put each group into one split."
     )
-    return (sentence,)
 
 
 def remove_rows(splits: Mapping[str, RowIndices], rows: RowIndices) -> dict[str, RowIndices]:
@@ -119,30 +118,28 @@ def remove_rows(splits: Mapping[str, RowIndices], rows: RowIndices) -> dict[str,
 
 
 def _split_train_rows(
-    source: Source, pool: RowIndices, wanted: Mapping[str, float], seed: int, column: str = ""
+    source: Source, pool: RowIndices, wanted: Mapping[str, float], seed: int, column: str
 ) -> dict[str, RowIndices]:
     """Split `pool` into train and the missing splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)
     keys = _draw_keys(source, pool, seed, "split")
     share = _assign_parts(source, pool, make_strata(source, pool, column), keys, fractions)
-    carved = {name: np.sort(pool[share == number]) for number, name in enumerate(names)}
-    return {name: np.zeros(0, dtype=np.int64) for name in wanted} | carved
+    parts = {name: np.sort(pool[share == number]) for number, name in enumerate(names)}
+    return {name: np.zeros(0, dtype=np.int64) for name in wanted} | parts
 
 
 def _assign_parts(
-    source: Source, rows: RowIndices, shown: np.ndarray, keys: np.ndarray, fractions: np.ndarray
+    source: Source, rows: RowIndices, strata: np.ndarray, keys: np.ndarray, fractions: np.ndarray
 ) -> RowIndices:
     """The split of each row, by the method that fits the targets and groups."""
     groups = None if source.groups is None else number_groups(source.groups[rows])
     if groups is not None and groups.max(initial=-1) + 1 < len(rows):
-        places, kinds = np.nonzero(shown) if shown.ndim == 2 else (np.arange(len(rows)), shown)
+        places, kinds = np.nonzero(strata) if strata.ndim == 2 else (np.arange(len(rows)), strata)
         return assign_groups(places, kinds, keys, fractions, groups)
-    return (
-        assign_iterative_stratified(shown, keys, fractions)
-        if shown.ndim == 2
-        else assign_stratified(shown, keys, fractions)
-    )
+    if strata.ndim == 2:
+        return assign_iterative_stratified(strata, keys, fractions)
+    return assign_stratified(strata, keys, fractions)
 
 
 def _draw_keys(source: Source, rows: RowIndices, seed: int, purpose: str) -> Float64[np.ndarray, " n"]:
@@ -199,22 +196,22 @@ def assign_iterative_stratified(
     Source: Sechidis, Tsoumakas and Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
     """
     order = np.argsort(keys, kind="stable")
-    shown = np.asfortranarray(positive[order])  # labels are processed one by one
+    labels = np.asfortranarray(positive[order])  # labels are processed one by one
     share = np.full(len(order), -1)
-    left = shown.sum(0)  # [K]
+    left = labels.sum(0)  # [K]
     wanted, room = fractions[:, None] * left, fractions * len(order)  # [s, K], [s]
     while left.any():
         label = int(np.where(left > 0, left, len(order) + 1).argmin())
-        members = np.flatnonzero(shown[:, label] & (share < 0))
-        _assign_counts(share, members, _allocate_counts(wanted[:, label], room, len(members)))
-        taken = np.stack([shown[members[share[members] == split]].sum(0) for split in range(len(fractions))])
+        members = np.flatnonzero(labels[:, label] & (share < 0))
+        share[members] = _allocate_splits(wanted[:, label], room, len(members))
+        taken = np.stack([labels[members[share[members] == split]].sum(0) for split in range(len(fractions))])
         wanted, left = wanted - taken, left - taken.sum(0)
         room = room - np.bincount(share[members], minlength=len(fractions))
     rest = np.flatnonzero(share < 0)  # images without labels
-    _assign_counts(share, rest, _allocate_counts(room, room, len(rest)))
-    found = np.empty_like(share)
-    found[order] = share
-    return found
+    share[rest] = _allocate_splits(room, room, len(rest))
+    unsorted = np.empty_like(share)
+    unsorted[order] = share
+    return unsorted
 
 
 def assign_groups(
@@ -234,15 +231,14 @@ def assign_groups(
         rows, strata: image rows[i] is in strata[i]; an image may occur any number of times.
         groups: index of each image's group.
     """
-    everything = int(strata.max(initial=-1)) + 1  # one more stratum, which every image is in
-    of, kinds, counts = _count_strata_by_group(
-        groups[np.concatenate([rows, np.arange(len(groups))])],
-        np.concatenate([strata, np.full(len(groups), everything)]),
-        everything + 1,
-    )
-    totals = np.bincount(kinds, counts, everything + 1)
+    num_strata = int(strata.max(initial=-1)) + 2  # the last one contains every image
+    group_of_entry = groups[np.concatenate([rows, np.arange(len(groups))])]
+    stratum_of_entry = np.concatenate([strata, np.full(len(groups), num_strata - 1)])
+    pairs, counts = np.unique(group_of_entry * num_strata + stratum_of_entry, return_counts=True)
+    owners, kinds = np.divmod(pairs, num_strata)  # the (group, stratum) pairs that occur, sorted by group
+    totals = np.bincount(kinds, counts, num_strata)
     missing = [(fraction * totals).tolist() for fraction in fractions.tolist()]
-    ends = np.searchsorted(of, np.arange(groups.max(initial=-1) + 2)).tolist()
+    ends = np.searchsorted(owners, np.arange(groups.max(initial=-1) + 2)).tolist()
     gains = (counts / totals[kinds] ** 2).tolist()  # weight of one missing image of this stratum
     inside, amounts = kinds.tolist(), counts.tolist()
     home = np.zeros(len(ends) - 1, dtype=np.int64)
@@ -273,27 +269,15 @@ def _members_by_stratum(strata: np.ndarray, keys: np.ndarray) -> list[np.ndarray
     return np.split(order, np.flatnonzero(np.diff(strata[order])) + 1)
 
 
-def _allocate_counts(wanted: np.ndarray, room: np.ndarray, n: int) -> np.ndarray:
-    """How many of n each split gets if they go one by one to the split that needs most, of equals to the largest."""
+def _allocate_splits(wanted: np.ndarray, room: np.ndarray, n: int) -> np.ndarray:
+    """The splits of n images, ascending, as if each image went to the split that needs most (of equals: most room)."""
     falling = np.sort(wanted)[::-1]
     levels = (np.cumsum(falling) - n) / np.arange(1, len(wanted) + 1)  # what would be left if only the first j got any
     level = levels[np.flatnonzero(falling >= levels)[-1]]
     sizes = np.maximum(np.floor(wanted - level + 1e-9), 0).astype(np.int64)
     while sizes.sum() < n:
         sizes[np.lexsort((room - sizes, wanted - sizes))[-1]] += 1
-    return sizes
-
-
-def _assign_counts(share: np.ndarray, members: np.ndarray, sizes: np.ndarray) -> None:
-    share[members] = np.repeat(np.arange(len(sizes)), sizes)
-
-
-def _count_strata_by_group(
-    groups: np.ndarray, strata: np.ndarray, kinds: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(group, stratum, count) for every pair that occurs, sorted by group."""
-    pairs, counts = np.unique(groups * kinds + strata, return_counts=True)
-    return pairs // kinds, pairs % kinds, counts
+    return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _groups_by_size(groups: np.ndarray, keys: np.ndarray) -> list[int]:
@@ -322,14 +306,14 @@ def make_strata(
         column: one of the source's further columns. Its values subdivide each stratum; where an image is in several,
             they are additional strata.
     """
-    shown = _target_strata(source, rows)
+    strata = _target_strata(source, rows)
     if not column:
-        return shown
+        return strata
     cells = source.metadata[column]
     _, values = np.unique([str(cells[row]) for row in rows.tolist()], return_inverse=True)
-    if shown.ndim == 2:
-        return np.concatenate([shown, values[:, None] == np.arange(values.max(initial=-1) + 1)], axis=1)
-    return shown * (values.max(initial=0) + 1) + values
+    if strata.ndim == 2:
+        return np.concatenate([strata, values[:, None] == np.arange(values.max(initial=-1) + 1)], axis=1)
+    return strata * (values.max(initial=0) + 1) + values
 
 
 def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
@@ -337,13 +321,11 @@ def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.nd
     targets = source.targets[rows]
     if source.task == "labels":
         return targets >= 0.5
-    if source.task == "number":
-        return (
-            _quantile_bins(targets[:, 0])
-            if targets.shape[1] == 1
-            else np.concatenate([_quantile_one_hot(c) for c in targets.T], axis=1)
-        )
-    return targets.argmax(1) if source.has_soft_labels else targets.astype(np.int64, copy=False)
+    if source.task == "classes":
+        return targets.argmax(1) if source.has_soft_labels else targets.astype(np.int64, copy=False)
+    if targets.shape[1] == 1:
+        return _quantile_bins(targets[:, 0])
+    return np.concatenate([_quantile_one_hot(column) for column in targets.T], axis=1)
 
 
 def _quantile_bins(numbers: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:

@@ -1,7 +1,6 @@
-"""A file or folder appears whole or not at all, whatever interrupts the writing.
+"""Atomic writes: a file or folder appears whole or not at all, even after a crash.
 
-The order that survives a crash: write a temporary neighbour, flush it to the disk, rename it into place, flush the
-folder that holds the name.
+Write a temporary sibling, flush it to disk, rename it into place, flush the folder.
 """
 
 from __future__ import annotations
@@ -38,11 +37,27 @@ __all__ = [
 ]
 
 TEMPORARY = ".tmp-"
-"""Begins the name of everything unfinished; what a crash left behind may be deleted."""
+"""Prefix of unfinished files and folders; leftovers of a crash may be deleted."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file at once, making its folder if need be; whatever fails, the old file is still there.
+    """Replace a file atomically and make its folder if needed; after an error the old file is unchanged.
+
+    Raises:
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    with write_file(path) as file:
+        middle = len(data) // 2  # in two halves, so that a test can crash between them
+        file.write(memoryview(data)[:middle])
+        if disk.ENV_VARIABLE in os.environ:
+            file.flush()
+        disk.crash_if_requested("half-written", Path(path).name)
+        file.write(memoryview(data)[middle:])
+
+
+@contextmanager
+def write_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield an open file to write to; on exit it replaces `path` atomically. An error leaves the old file.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -53,7 +68,9 @@ def write_bytes(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             disk.crash_if_requested("before", path.name)
-            _write_halves(temporary, data, path.name)
+            with temporary.open("w+b") as file:
+                disk.crash_if_requested("made", path.name)
+                yield file
             disk.crash_if_requested("written", path.name)
             flush(temporary)
             disk.crash_if_requested("flushed", path.name)
@@ -65,51 +82,18 @@ def write_bytes(path: Path, data: bytes) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _write_halves(path: Path, data: bytes, name: str) -> None:
-    """In two halves, so that a test can die between them."""
-    with path.open("wb") as file:
-        disk.crash_if_requested("made", name)
-        middle = len(data) // 2
-        file.write(memoryview(data)[:middle])
-        if disk.ENV_VARIABLE in os.environ:
-            file.flush()
-        disk.crash_if_requested("half-written", name)
-        file.write(memoryview(data)[middle:])
-
-
-@contextmanager
-def write_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield an empty file to fill bit by bit; afterwards it replaces `path` at once. An error leaves the old one.
-
-    Raises:
-        ResourceError: the disk is full or read-only, or permission is missing.
-    """
-    path = Path(path)
-    temporary = _temporary_path(path)
-    with resource_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("w+b") as opened:
-                yield opened
-            flush(temporary)
-            temporary.replace(path)
-            flush(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file at once, in UTF-8."""
+    """Replace a text file atomically, in UTF-8."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file at once; NaN and infinity are refused, because JSON has no word for them."""
+    """Replace a JSON file atomically; NaN and infinity are a ValueError, because JSON has no literals for them."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def append_line(path: Path, text: str) -> None:
-    """Add one line of text; after a line that a crash cut short, begin a new one, so that only that one is lost."""
+    """Append one line of text; after a line that a crash truncated, begin a new line first."""
     path = Path(path)
     with resource_errors(path), path.open("a+b") as file:
         if file.tell():
@@ -121,10 +105,10 @@ def append_line(path: Path, text: str) -> None:
 
 @contextmanager
 def write_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty temporary folder to fill; afterwards, with its manifest, it becomes `path`. An error leaves none.
+    """Yield a temporary folder to fill; on exit it gets a manifest and becomes `path`. An error leaves no folder.
 
     Raises:
-        UsageError: `path` exists already; such folders are made once and never changed.
+        UsageError: `path` exists already; such folders are written once.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     path = Path(path)
@@ -149,10 +133,10 @@ def write_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_folder(path: Path) -> None:
-    """Delete a folder, its name first, so that no reader finds it half deleted.
+    """Rename a folder, then delete it, so that no reader finds it half deleted.
 
     Raises:
-        OSError: permission is missing; the folder is then still whole under its name, or out of sight.
+        OSError: permission is missing; the folder then still has its name and all files, or its temporary name.
     """
     path = Path(path)
     kind, aside = path.name.partition("-")[0], _temporary_path(path)
@@ -167,8 +151,7 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, before: float) -> list[Path]:
-    """Delete what dead processes left unfinished in a folder and below; what is younger than `before` (seconds) may be
-    alive."""
+    """Delete unfinished files and folders below `folder` that are older than `before` (a time in seconds)."""
     left = [path for path in sorted(folder.rglob(f"{TEMPORARY}*")) if path.lstat().st_mtime < before]
     for path in left:
         if path.is_dir() and not path.is_symlink():
@@ -182,12 +165,12 @@ def _temporary_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}"[:200])
 
 
-# Something new written beside its place first, so that what is refused in the end has never been there.
+# -- Drafts: write beside the final path first, and move into place once everything is checked.
 
 
 @contextmanager
 def make_draft(out: Path) -> Iterator[Path]:
-    """A place for `out` by its name in a temporary folder beside it, which is gone afterwards with what is left in it.
+    """Yield a path with the name of `out` in a temporary sibling folder, which is deleted on exit.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -202,7 +185,7 @@ def make_draft(out: Path) -> Iterator[Path]:
 
 
 def commit_draft(draft_path: Path, out: Path) -> None:
-    """Put a draft, and whatever was written beside it, into its place; `out` itself last."""
+    """Move a draft, and the other files of its folder, into place; `out` itself last."""
     for written in sorted(draft_path.parent.iterdir(), key=lambda path: path == draft_path):
         if written.is_file():
             flush(written)

@@ -1,4 +1,4 @@
-"""The list of a folder's files with sizes and hashes: no container format notices every flipped bit, this does."""
+"""A folder's manifest with the size and SHA-256 of every file, which detects every flipped bit."""
 
 from __future__ import annotations
 
@@ -14,24 +14,22 @@ from .disk import flush
 
 MANIFEST = "manifest.json"
 README_FILE = "README.md"
-"""For people alone; nothing that is computed depends on it."""
+"""For people only; nothing is computed from it."""
 
 
 class _ManifestEntry(NamedTuple):
-    """What the manifest promises of one file."""
-
     size: int
     sha256: str
 
 
 def sha256(path: Path) -> str:
-    """Hash of a file's content in hexadecimal, read piece by piece."""
+    """Hash of a file's content in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path, with_page: bool = True) -> None:
-    """Flush every file of a folder, then list them in its manifest, the last file to be written.
+    """Flush every file of a folder, then write its manifest last.
 
     Args:
         with_page: whether README.md is listed, and so must not be edited.
@@ -81,7 +79,7 @@ _ADVICE = "Use another copy of the folder."
 
 
 def _swap_hint(name: str, expected: Mapping[str, _ManifestEntry], file: Path, digest_found: str | None = None) -> str:
-    """Words if the file is another of the folder's under a wrong name."""
+    """A hint if the file has the content of another of the folder's files; else empty."""
     size = file.stat().st_size
     alike = {other: entry for other, entry in expected.items() if other != name and entry.size == size}
     digest = digest_found or (sha256(file) if alike else "")
@@ -97,13 +95,13 @@ def _list_names(folder: Path) -> set[str]:
 
 
 def _format_manifest(entries: Mapping[str, _ManifestEntry]) -> bytes:
-    """The one way to write these entries; any other text is a changed one."""
-    files = {name: {"size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()}
+    """The manifest's canonical text; any other text was changed."""
+    files = {name: entry._asdict() for name, entry in entries.items()}
     return (json.dumps({"files": files}, indent=2) + "\n").encode()
 
 
 def _read_manifest(folder: Path) -> dict[str, _ManifestEntry]:
-    """Name -> (size, hash), from a file that may itself be damaged."""
+    """Name -> (size, hash), from a manifest that may itself be damaged."""
     path = folder / MANIFEST
     if not path.is_file():
         raise DamagedFileError(f"{folder} has no {MANIFEST}, so it is unfinished or not ours. {_ADVICE}")

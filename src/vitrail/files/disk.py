@@ -1,4 +1,4 @@
-"""The disk in words: flush to it, and say why it refused."""
+"""Flush files to disk, explain write errors, and crash points for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import ResourceError
 
 
 def flush(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    """Wait until a file's content, or a folder's entries, are on disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -24,9 +24,9 @@ def flush(path: Path) -> None:
 
 @contextmanager
 def resource_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says while `path` is written into a ResourceError in words.
+    """Translate an OSError while `path` is written into a ResourceError.
 
-    Other errors, and errors about files outside the folder of `path`, pass through unchanged.
+    Other errors, and errors about files outside the folder of `path`, are raised unchanged.
     """
     try:
         yield
@@ -54,12 +54,12 @@ _REASONS = {
 
 
 def _is_below(name: object, folder: Path) -> bool:
-    """Whether the error is about this folder; a failed write to an open file names nothing and counts as ours."""
+    """Whether an error is about this folder; one without a name (a write to an open file) counts as such."""
     return name is None or Path(os.path.abspath(str(name))).is_relative_to(os.path.abspath(folder))
 
 
 def _describe_free_space(path: Path) -> str:
-    """How much room is left where `path` would be; nothing if that cannot be found out."""
+    """The free space of the disk for `path`; empty if it is unknown."""
     there = next((parent for parent in path.absolute().parents if parent.is_dir()), None)
     if there is None:
         return ""
@@ -69,21 +69,16 @@ def _describe_free_space(path: Path) -> str:
         return ""
 
 
-# Places at which a test may kill the process as a power cut would: `VITRAIL_DIE_AT="renamed LATEST"`.
-#
-# Without that variable reaching a place does nothing. A number after the name ("renamed LATEST 3") waits for the
-# third time. The places are the boundaries of everything that is written durably; `tests/end_to_end` dies at all of
-# them.
+# -- Crash points at which a test kills the process like a power cut: `VITRAIL_DIE_AT="renamed LATEST"`.
+# A number after the name ("renamed LATEST 3") waits for the third time. The points are at every boundary of a durable
+# write; `tests/end_to_end` crashes at all of them.
 
 ENV_VARIABLE = "VITRAIL_DIE_AT"
 
 
 def crash_if_requested(point: str, name: str) -> None:
-    """Die here, without another instruction of Python's, if the variable says so; `name` is what is being written."""
-    asked = os.environ.get(ENV_VARIABLE)
-    if asked is None:
-        return
-    words = asked.split()
+    """Kill this process if the environment variable names this point; `name` is the file or folder being written."""
+    words = os.environ.get(ENV_VARIABLE, "").split()
     if words[:2] != [point, name]:
         return
     times = int(words[2]) if len(words) > 2 else 1

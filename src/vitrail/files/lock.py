@@ -1,7 +1,7 @@
-"""One writer per folder: a small file that says which process holds it, and that a dead process holds nothing.
+"""A lock file that allows one writer per folder and names the process that holds it.
 
-Whether a process of this machine lives can be asked. One of another machine gives a sign of life by dating its file
-anew; when the signs have stopped for some minutes it counts as dead, so that a job can go on elsewhere.
+A lock of a dead process is removed. Processes of this machine are looked up; a process of another machine updates the
+modification time of its lock file as a heartbeat, and counts as dead some minutes after the last one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..errors import UsageError
 from .disk import resource_errors
 
 HEARTBEAT_SECONDS, STALE_SECONDS = 15.0, 180.0
-"""Seconds between signs of life, and without one after which a process of another machine counts as dead."""
+"""Seconds between heartbeats, and after the last one until a process of another machine counts as dead."""
 
 
 class Lock:
-    """Hold a folder while inside `with Lock(folder):`.
+    """Lock a folder inside `with Lock(folder):`.
 
     Raises:
-        UsageError: a living process holds it; the message says which and since when.
+        UsageError: a living process holds the lock; the message names it and since when.
         ResourceError: the lock file cannot be written.
     """
 
@@ -37,7 +37,7 @@ class Lock:
     def __init__(self, folder: Path):
         self.path = Path(folder) / self.FILE
         self.since = 0.0
-        """When the folder was taken, by the clock that dates its files, in seconds; 0 before that."""
+        """When the lock was taken, in seconds by the clock of its file system; 0 before that."""
         self._own = _describe_process()
         self._stop = threading.Event()
 
@@ -82,76 +82,68 @@ class Lock:
 
 
 def _create_lock_file(path: Path, own: dict[str, Any]) -> bool:
-    """Create the lock file, which the file system allows to exactly one process."""
+    """Create the lock file; False if it exists."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with path.open("x") as file:
+            file.write(json.dumps(own))
     except FileExistsError:
         return False
-    try:
-        os.write(descriptor, json.dumps(own).encode())
-    finally:
-        os.close(descriptor)
     return True
 
 
 def _describe_process() -> dict[str, Any]:
-    since = time.strftime("%Y-%m-%d %H:%M")
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
         "started": _process_start_time(os.getpid()),
-        "since": since,
+        "since": time.strftime("%Y-%m-%d %H:%M"),
     }
 
 
 def _read_holder(path: Path) -> dict[str, Any]:
-    """What the lock file says; nothing if it is gone or damaged. One being written this moment gets a second look."""
+    """The content of the lock file, read twice in case it is half written; empty if it is gone or damaged."""
     for wait in (0.0, 0.2):
         time.sleep(wait)
         try:
-            found = json.loads(path.read_text())
+            holder = json.loads(path.read_text())
         except FileNotFoundError:
             return {}
         except ValueError:
             continue
-        if isinstance(found, dict) and found.keys() == {"pid", "host", "started", "since"}:
-            return found
+        if isinstance(holder, dict) and holder.keys() == {"pid", "host", "started", "since"}:
+            return holder
     return {}
 
 
 def _seconds_since_heartbeat(path: Path) -> float:
-    """Seconds since a lock file was dated, by the clock of the file system that it lies on."""
-    asked = path.with_name(f"{Lock.FILE}-{secrets.token_hex(4)}")
+    """Seconds since a lock file was updated, by the clock of its file system."""
+    probe = path.with_name(f"{Lock.FILE}-{secrets.token_hex(4)}")
     try:
-        dated = path.stat().st_mtime
-        asked.touch(exist_ok=False)
-        return max(0.0, asked.stat().st_mtime - dated)
-    except FileNotFoundError:  # it is gone this moment
+        updated = path.stat().st_mtime
+        probe.touch(exist_ok=False)
+        return max(0.0, probe.stat().st_mtime - updated)
+    except FileNotFoundError:  # the lock was just released
         return 0.0
     finally:
-        asked.unlink(missing_ok=True)
+        probe.unlink(missing_ok=True)
 
 
 def _is_alive(holder: dict[str, Any]) -> bool:
-    return _pid_exists(int(holder["pid"])) and _process_start_time(int(holder["pid"])) == holder["started"]
-
-
-def _pid_exists(pid: int) -> bool:
-    if os.name == "nt":
-        return True  # signal 0 would end the process there
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # of another process
-    return True
+    pid = int(holder["pid"])
+    if os.name != "nt":  # on Windows signal 0 would end the process
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's process
+    return _process_start_time(pid) == holder["started"]
 
 
 def _process_start_time(pid: int) -> str | None:
-    """When a process began, in clock ticks since boot, so that a reused number is not taken for the old process."""
+    """Start time of a process in clock ticks since boot, to recognise a reused process id."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None  # not Linux, or no such process
-    return None if state == "Z" else rest[18]  # Z: ended, and only its parent has not noticed
+    return None if state == "Z" else rest[18]  # Z: a zombie

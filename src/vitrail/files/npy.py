@@ -1,7 +1,7 @@
-"""Data sets in NumPy's files: every header is judged when the file is opened, an array is read when it is asked for.
+"""NumPy files: safe reading of datasets and weights with validated headers, and a writer that appends rows.
 
-Beside numbers there may be texts (class names). What lies unpacked in the file becomes a view of it, mapped, so that
-pictures are read when they are used; what is packed must fit into the machine's memory.
+Uncompressed arrays become views of the memory-mapped file, so that data are read on access; compressed ones must fit
+into memory. An array of Python objects is a pickle in disguise and is refused.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from .sniff import detect_kind, require_weights_kind
 from .zip_archive import ZipArchive
 
 MAX_DATASET_EXPANSION = 2_000
-"""Unpacked bytes for every packed one: more than deflate can pack, for drawings on white shrink a hundredfold and more.
-What is read must fit into the machine's memory."""
-READABLE_KINDS = "biufSU"
-"""Kinds of values that are read: truth values, whole numbers, fractions, and texts of two kinds."""
+"""Largest ratio of unpacked to packed bytes, above any ratio of deflate: drawings on white compress a hundredfold."""
 
 
 class ArrayFile:
-    """The arrays of one `.npz` or `.npy` file by name; the single array of a `.npy` file has the name "".
+    """The arrays of an `.npz` or `.npy` dataset by name; the single array of a `.npy` file has the name "".
+
+    Headers are validated when the file is opened, arrays are read on request.
 
     Raises:
-        DamagedFileError: no such file, not whole, or packed beyond reason.
+        DamagedFileError: no such file, not whole, or compressed beyond reason.
     """
 
     def __init__(self, path: Path):
@@ -49,7 +48,8 @@ class ArrayFile:
             self._archive = archive = ZipArchive(self.path, MAX_DATASET_EXPANSION)
             self.headers: Mapping[str, ArrayHeader] = self._read_headers(archive)
         elif kind == "npy":
-            self._memory = self._map_file()
+            with self.path.open("rb") as file:
+                self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
             self.headers = {"": _check_header(self._memory[:MAX_HEADER_BYTES], len(self._memory), str(self.path))}
         else:
             raise DamagedFileError(
@@ -58,11 +58,11 @@ class ArrayFile:
             )
 
     def read(self, name: str) -> np.ndarray:
-        """One array, in this machine's byte order; writing to it does not change the file.
+        """An array in native byte order; writing to it does not change the file.
 
         Raises:
             DamagedFileError: there is none of that name, its checksum does not match, or it holds Python objects.
-            ResourceError: it is packed and larger than the machine's memory.
+            ResourceError: it is compressed and larger than the machine's memory.
         """
         where = self.describe_array(name)
         if name not in self.headers:
@@ -79,40 +79,41 @@ class ArrayFile:
         return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
     def describe_array(self, name: str) -> str:
-        """What messages call an array."""
+        """The name of an array in messages."""
         return f"{self.path}, {name[:120]}" if name else str(self.path)
-
-    def _map_file(self) -> mmap.mmap:
-        with self.path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
     def _read_headers(self, archive: ZipArchive) -> dict[str, ArrayHeader]:
         names = [name for name in archive.members if name.endswith(".npy")]
         if len(names) > MAX_ARRAYS:
             raise DamagedFileError(f"{self.path} holds {len(names)} arrays; at most {MAX_ARRAYS} are read.")
-        found = {}
+        headers = {}
         for name in names:
             bare = name.removesuffix(".npy")
-            found[bare] = _check_header(
+            headers[bare] = _check_header(
                 archive.read_prefix(name, MAX_HEADER_BYTES), archive.member(name).size, self.describe_array(bare)
             )
-        return found
+        return headers
 
     def _load_buffer(self, name: str, where: str) -> tuple[mmap.mmap | bytearray, int]:
-        """The bytes that hold an array with its header, and where they begin in the buffer."""
+        """A buffer with an array and its header, and the header's first byte."""
         if self._archive is None:
             return self._memory, 0
         member = self._archive.member(f"{name}.npy")
         if member.is_stored:
             return self._archive.memory, self._archive.verify_uncompressed(member.name).offset
         self._unpacked_bytes += member.size
-        _check_memory(self._unpacked_bytes + member.size, where)  # the last one is there twice while it is copied
+        size, memory = self._unpacked_bytes + member.size, machine_memory()  # this one is in memory twice during a copy
+        if memory is not None and size > memory:
+            raise ResourceError(
+                f"Unpacking {where} takes {size / 2**30:,.1f} GiB, too much for a machine with {memory / 2**30:,.1f} "
+                "GiB of memory. Write it with numpy.savez instead of savez_compressed: then it is read where it lies."
+            )
         return bytearray(self._archive.read(member.name, member.size)), 0
 
 
 def is_readable_header(header: ArrayHeader) -> bool:
-    """Whether an array holds numbers or texts, and nothing that could run."""
-    return header.dtype.kind in READABLE_KINDS and not header.dtype.hasobject
+    """Whether an array holds numbers or text, and no Python objects."""
+    return header.dtype.kind in "biufSU" and not header.dtype.hasobject
 
 
 def _check_header(data: bytes, size: int, where: str) -> ArrayHeader:
@@ -124,27 +125,15 @@ def _check_header(data: bytes, size: int, where: str) -> ArrayHeader:
     return header
 
 
-def _check_memory(size: int, where: str) -> None:
-    memory = machine_memory()
-    if memory is not None and size > memory:
-        raise ResourceError(
-            f"Unpacking {where} takes {size / 2**30:,.1f} GiB, too much for a machine with {memory / 2**30:,.1f} GiB "
-            "of memory. Write it with numpy.savez instead of savez_compressed: then it is read where it lies."
-        )
-
-
-# NumPy's files, `.npz` and `.npy`: numbers only, and each array's size is compared with its header before it is read.
-#
-# An array of Python objects is a pickle in disguise and is refused by its number format. Arrays that lie unpacked in
-# the archive become views of the file, which is mapped, so that numbers are read when they are used.
+# -- Weights in `.npz` archives, as tensors.
 
 MAX_ARRAYS = 4_000
-"""Arrays of the largest archive that is read."""
+"""Most arrays of an archive, also of a dataset."""
 _TORCH_DTYPES = {
     "f8": torch.float64,
     "f4": torch.float32,
     "f2": torch.float16,
-    "V2": torch.bfloat16,  # NumPy has no name for it and writes two bytes without a meaning, as JAX's files have it
+    "V2": torch.bfloat16,  # NumPy has no bfloat16 and writes it as two raw bytes, as in JAX's files
     "i8": torch.int64,
     "i4": torch.int32,
     "i2": torch.int16,
@@ -154,30 +143,11 @@ _TORCH_DTYPES = {
 }
 
 
-class _TensorHeader(NamedTuple):
-    """What an array's header says."""
-
-    dtype: torch.dtype
-    is_swapped: bool
-    """Whether its bytes are in the other order than this machine's."""
-    shape: tuple[int, ...]
-    is_fortran_order: bool
-    header_size: int
-    """Bytes of the header."""
-
-
-def load_npz(path: Path) -> dict[str, Tensor]:
-    """`open_npz` without its file."""
-    return open_npz(path)[0]
-
-
 def open_npz(path: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
-    """Every array of an archive by name, in the archive's order, and the mapped file.
-
-    Those that are not packed are views of it.
+    """Every array of an archive by name, in the archive's order, and the mapped file that uncompressed ones view.
 
     Raises:
-        DamagedFileError: the file is missing, no whole archive, packed beyond reason, or holds something else than
+        DamagedFileError: the file is missing, no whole archive, compressed beyond reason, or holds anything but
             arrays of numbers.
     """
     path = Path(path)
@@ -189,84 +159,55 @@ def open_npz(path: Path) -> tuple[dict[str, Tensor], mmap.mmap]:
         raise DamagedFileError(f"{path} holds {len(names)} arrays; at most {MAX_ARRAYS} are read. {_NPY_ADVICE}")
     if other := [name for name in names if not name.endswith(".npy")]:
         raise DamagedFileError(f"{path} must hold arrays alone. It holds {other[0][:80]}. {_NPY_ADVICE}")
-    return {name.removesuffix(".npy"): _read_member(archive, name) for name in names}, archive.memory
+    return {name.removesuffix(".npy"): _read_tensor(archive, name) for name in names}, archive.memory
 
 
-def load_npy(path: Path) -> Tensor:
-    """The one array of a `.npy` file.
-
-    Raises:
-        DamagedFileError: the file is missing, damaged, or holds something else than numbers.
-    """
-    path = Path(path)
-    if (kind := require_weights_kind(path)) != "npy":
-        raise DamagedFileError(f"{path} is no NumPy array: its first bytes are of the kind {kind}. {_NPY_ADVICE}")
-    with path.open("rb") as file:
-        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    array = _read_tensor_header(memory[:MAX_HEADER_BYTES], len(memory), str(path))
-    return _read_tensor(memory, array.header_size, array)
-
-
-def _read_member(archive: ZipArchive, name: str) -> Tensor:
+def _read_tensor(archive: ZipArchive, name: str) -> Tensor:
+    """An array of an archive as a tensor; a compressed one is unpacked only after its header was validated."""
     where = f"{archive.path}, {name[:120]}"
     member = archive.member(name)
-    if member.is_stored:
-        archive.verify_uncompressed(name)
-        first = archive.memory[member.offset : member.offset + min(MAX_HEADER_BYTES, member.size)]
-        array = _read_tensor_header(first, member.size, where)
-        return _read_tensor(archive.memory, member.offset + array.header_size, array)
-    array = _read_tensor_header(archive.read_prefix(name, MAX_HEADER_BYTES), member.size, where)
-    return _read_tensor(bytearray(archive.read(name, member.size)), array.header_size, array)
-
-
-def _read_tensor_header(data: bytes, size: int, where: str) -> _TensorHeader:
-    """The header that `data` begins with; the array's bytes must then fill `size` exactly."""
-    header = parse_array_header(data, where)
-    dtype = header.dtype
-    number = _TORCH_DTYPES.get(dtype.str[1:])
-    if number is None:
-        what = "Python objects, which can run anything" if dtype.hasobject else dtype.str[:40]
+    begin = archive.verify_uncompressed(name).offset if member.is_stored else 0
+    header = parse_array_header(archive.read_prefix(name, MAX_HEADER_BYTES), where)
+    dtype = _TORCH_DTYPES.get(header.dtype.str[1:])
+    if dtype is None:
+        what = "Python objects, which can run anything" if header.dtype.hasobject else header.dtype.str[:40]
         raise DamagedFileError(
             f"{where}: an array must hold numbers. It holds {what}, so it was not read. {_NPY_ADVICE}"
         )
-    check_array_size(header, size, where)
-    is_swapped = dtype.byteorder == (">" if np.little_endian else "<")
-    return _TensorHeader(number, is_swapped, header.shape, header.is_fortran_order, header.header_size)
-
-
-def _read_tensor(memory: mmap.mmap | bytearray, begin: int, array: _TensorHeader) -> Tensor:
-    count = math.prod(array.shape)
+    check_array_size(header, member.size, where)
+    memory = archive.memory if member.is_stored else bytearray(archive.read(name, member.size))
+    count = math.prod(header.shape)
     if not count:
-        return torch.empty(array.shape, dtype=array.dtype)
-    flat = torch.frombuffer(memory, dtype=array.dtype, count=count, offset=begin)
-    if array.is_swapped and array.dtype.itemsize > 1:
-        flat = flat.view(torch.uint8).view(count, -1).flip(1).contiguous().view(array.dtype).view(count)
-    if array.is_fortran_order:
-        return flat.view(array.shape[::-1]).permute(*range(len(array.shape))[::-1])
-    return flat.view(array.shape)
+        return torch.empty(header.shape, dtype=dtype)
+    flat = torch.frombuffer(memory, dtype=dtype, count=count, offset=begin + header.header_size)
+    if not header.dtype.isnative:
+        flat = flat.view(torch.uint8).view(count, -1).flip(1).contiguous().view(dtype).view(count)
+    if header.is_fortran_order:
+        return flat.view(header.shape[::-1]).permute(*range(len(header.shape))[::-1])
+    return flat.view(header.shape)
 
 
 _NPY_ADVICE = "Take a file that was written with numpy.savez from arrays of numbers."
 
 
-# A `.npy` file that grows while it is written: the number of its rows is put into the header at the end.
+# -- A `.npy` file that grows while it is written; the number of rows is written into the header at the end.
 
 
 class NpyWriter:
-    """An open `.npy` file that rows are added to."""
+    """An open `.npy` file to which rows are appended."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
         self.shape: tuple[int, ...] = ()
-        """Of all rows so far; empty before the first."""
+        """Shape of all rows so far; empty before the first."""
         self._dtype = np.dtype(np.float32)
         self._data_offset = 0
 
     def write_rows(self, rows: Shaped[np.ndarray, " n *D"]) -> None:
-        """Write more rows behind the others.
+        """Append rows.
 
         Raises:
-            UsageError: rows of another shape or type than the first ones.
+            UsageError: rows of another shape or dtype than the first ones.
         """
         if not self.shape:
             self.shape, self._dtype = (0, *rows.shape[1:]), rows.dtype
@@ -281,52 +222,52 @@ class NpyWriter:
         self.shape = (self.shape[0] + len(rows), *self.shape[1:])
 
     def finish(self) -> None:
-        """Put the number of rows into the header, which has room for it."""
+        """Write the number of rows into the header, which has room for it."""
         self._file.seek(0)
         self._write_header()
         assert self._file.tell() == self._data_offset, "numpy leaves room in its headers for a first axis that grows"
 
     def _write_header(self) -> None:
-        described = {"shape": self.shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(self._dtype)}
-        np.lib.format.write_array_header_1_0(self._file, described)
+        fields = {"shape": self.shape, "fortran_order": False, "descr": npy.dtype_to_descr(self._dtype)}
+        npy.write_array_header_1_0(self._file, fields)
 
 
 @contextmanager
 def open_npy_writer(path: Path) -> Iterator[NpyWriter]:
-    """A `.npy` file to add rows to; it is there when all of them are, whole or not at all.
+    """Yield a writer of a `.npy` file, which appears atomically on exit.
 
     Raises:
-        UsageError: nothing was added.
+        UsageError: nothing was written.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    with atomic.write_file(path) as opened:
-        rows = NpyWriter(opened)
-        yield rows
-        if not rows.shape:
+    with atomic.write_file(path) as file:
+        writer = NpyWriter(file)
+        yield writer
+        if not writer.shape:
             raise UsageError(f"{path} would hold no rows, so it was not written.")
-        rows.finish()
+        writer.finish()
 
 
-# What the header of a NumPy array says, judged before a byte of the array is read or any memory taken for it.
+# -- Headers of arrays, validated before data are read or memory is allocated.
 
 MAX_HEADER_BYTES = 64 * 2**10
 """Bytes within which an array's header must end."""
 MAX_HEADER_TEXT = 2**10
-"""Letters of the header itself, which NumPy parses as Python text; three axes take 120."""
+"""Longest text of a header, which NumPy parses as Python; three axes take 120 characters."""
 
 
 class ArrayHeader(NamedTuple):
-    """What an array's header says."""
+    """The header of an array."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
     is_fortran_order: bool
     header_size: int
-    """Bytes of the header."""
+    """Its length in bytes."""
 
 
 def parse_array_header(data: bytes, where: str) -> ArrayHeader:
-    """The header that `data` begins with.
+    """Parse the header at the beginning of `data`.
 
     Raises:
         DamagedFileError: there is none.
@@ -335,18 +276,18 @@ def parse_array_header(data: bytes, where: str) -> ArrayHeader:
     try:
         version = npy.read_magic(file)
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, by_columns, dtype = read(file, max_header_size=MAX_HEADER_TEXT)
+        shape, is_fortran_order, dtype = read(file, max_header_size=MAX_HEADER_TEXT)
     except Exception as error:  # NumPy's parser can raise anything
-        said = " ".join(str(error).split())[:80]
-        raise damaged_array_error(where, f"its header cannot be read, {type(error).__name__}: {said}") from error
-    return ArrayHeader(dtype, tuple(shape), bool(by_columns), file.tell())
+        reason = " ".join(str(error).split())[:80]
+        raise damaged_array_error(where, f"its header cannot be read, {type(error).__name__}: {reason}") from error
+    return ArrayHeader(dtype, tuple(shape), bool(is_fortran_order), file.tell())
 
 
 def check_array_size(header: ArrayHeader, size: int, where: str) -> None:
-    """Header and array must fill `size` bytes exactly.
+    """Check that header and array fill `size` bytes exactly.
 
     Raises:
-        DamagedFileError: they do not, or the shape is none.
+        DamagedFileError: they do not, or the shape is invalid.
     """
     shape = header.shape
     if not all(0 <= length < 2**63 for length in shape) or len(shape) > 32:

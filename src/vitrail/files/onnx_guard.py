@@ -1,8 +1,8 @@
-"""What an ONNX file may ask for beside itself: nothing but plain files inside its own folder.
+"""Check that an ONNX file's external data are plain files inside its own folder, before any runtime opens it.
 
-A tensor of an ONNX model can name another file to take its numbers from, and a hostile one names files that are not
-the model's. The walk below reads only the structure (Protocol Buffers' wire format), without building the model, so
-that a file is judged before any runtime opens it. Source: onnx.proto3 of ONNX 1.21; docs/ExternalDataSecurity.md there.
+A tensor of an ONNX model can name another file that holds its data, and a hostile model names files that are not its
+own. Only the structure is read (Protocol Buffers' wire format), without building the model. Source: onnx.proto3 of
+ONNX 1.21; docs/ExternalDataSecurity.md there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import NamedTuple
 from ..errors import DamagedFileError
 
 MAX_FIELDS = 1_000_000
-"""Fields that are walked through; the largest published ViTs have some ten thousand."""
+"""Most fields that are read; the largest published ViTs have some ten thousand."""
 MAX_DEPTH = 64
-"""Messages inside messages; a model of nested loops has about ten."""
+"""Deepest nesting of messages; a model of nested loops has about ten."""
 EXTERNAL_LOCATION = 1
-"""`data_location` of a tensor whose numbers lie in another file."""
+"""`data_location` of a tensor whose data are in another file."""
 
 # fmt: off
 MESSAGE_FIELDS: dict[str, dict[int, str]] = {  # message -> the fields of it that are messages which can hold a tensor
@@ -37,7 +37,7 @@ MESSAGE_FIELDS: dict[str, dict[int, str]] = {  # message -> the fields of it tha
 
 
 class ExternalTensor(NamedTuple):
-    """Where a tensor's numbers lie outside the ONNX file."""
+    """A tensor's place in another file."""
 
     tensor: str
     location: str
@@ -46,13 +46,10 @@ class ExternalTensor(NamedTuple):
 
 
 def check_onnx_file(path: Path) -> list[ExternalTensor]:
-    """Refuse an ONNX file that is damaged or whose external data is anything but plain files inside its folder.
-
-    Returns:
-        Every tensor that lies in another file; those files are there, whole, and nothing but data of this folder.
+    """Check an ONNX file and list its external tensors; their files exist, are large enough and lie in its folder.
 
     Raises:
-        DamagedFileError: the file is no ONNX model, nests too deep, or names a file that it must not.
+        DamagedFileError: the file is no ONNX model, nests too deep, or names a file outside its folder.
     """
     path = Path(path)
     with path.open("rb") as file:
@@ -73,11 +70,11 @@ def check_onnx_file(path: Path) -> list[ExternalTensor]:
 
 
 class _MalformedOnnxError(Exception):
-    """The bytes are no model; the words say why."""
+    """The bytes are no model; the text says why."""
 
 
 class _WireField(NamedTuple):
-    """One field of a message: its number, and its value or where its bytes lie."""
+    """One field of a message: its number, and its value or the range of its bytes (-1 for none)."""
 
     number: int
     value: int
@@ -86,7 +83,7 @@ class _WireField(NamedTuple):
 
 
 def _find_external_tensors(memory: mmap.mmap) -> Iterator[ExternalTensor]:
-    """Every tensor with external data, wherever in the model it stands."""
+    """Every tensor with external data in the model and its nested graphs."""
     todo = [("model", 0, len(memory), 0)]
     seen, graphs = 0, 0
     while todo:
@@ -146,16 +143,17 @@ def _read_varint(memory: mmap.mmap, place: int, end: int) -> tuple[int, int]:
 
 
 def _parse_external(memory: mmap.mmap, fields: list[_WireField]) -> ExternalTensor | None:
-    """TensorProto: 8 its name, 13 pairs about the other file, 14 whether there is one."""
+    """The external data of a TensorProto: field 8 is its name, 13 pairs about the other file, 14 the data location."""
     pairs = [_parse_pair(memory, field) for field in fields if field.number == 13 and field.begin >= 0]
     outside = any(field.number == 14 and field.value == EXTERNAL_LOCATION for field in fields)
     if not outside and not pairs:
         return None
     name = next((_read_text(memory, field) for field in fields if field.number == 8 and field.begin >= 0), "")
-    said = dict(pairs)
-    if len(said) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         raise _MalformedOnnxError(f"the tensor {name[:80]!r} says one thing of its external data twice")
-    return ExternalTensor(name, said.get("location", ""), _parse_count(said.get("offset", "0")), _parse_length(said))
+    length = _parse_count(entries["length"]) if "length" in entries else None
+    return ExternalTensor(name, entries.get("location", ""), _parse_count(entries.get("offset", "0")), length)
 
 
 def _parse_pair(memory: mmap.mmap, field: _WireField) -> tuple[str, str]:
@@ -171,10 +169,6 @@ def _read_text(memory: mmap.mmap, field: _WireField) -> str:
     return memory[field.begin : min(field.end, field.begin + 4096)].decode("utf-8", "backslashreplace")
 
 
-def _parse_length(entries: dict[str, str]) -> int | None:
-    return _parse_count(entries["length"]) if "length" in entries else None
-
-
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
         raise _MalformedOnnxError(f"an offset or length of external data reads {text[:40]!r}")
@@ -182,7 +176,7 @@ def _parse_count(text: str) -> int:
 
 
 def _refusal_reason(folder: Path, external: ExternalTensor) -> str:
-    """Why a location must not be read; nothing if it may."""
+    """Why a location must not be read; empty if it may."""
     location = external.location
     if not location or "\0" in location:
         return "is no file name"

@@ -1,9 +1,8 @@
-"""A reader of pickles that can only make plain values: every name in a pickle stays a name, nothing is ever called.
+"""A safe pickle interpreter: it makes plain values only, and imports or calls nothing that a pickle names.
 
-Pickle is a small stack language, and Python's own reader imports and calls what a file asks for. This one knows the
-stack, but its calls go to a short table of functions given by the caller; any other name becomes an `Inert` value
-without behaviour. All protocols, 0 to 5. Opcodes are taken apart by the standard library's `pickletools`, which runs
-nothing.
+Pickle is a small stack language, and Python's own reader imports and calls what a file requests. This one interprets
+the stack, but calls only functions of a short table given by the caller; any other callee becomes an `InertObject`.
+All protocols, 0 to 5. Opcodes are decoded by the standard library's `pickletools`, which runs nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ MAX_NAME_LENGTH = 256
 
 @dataclass(frozen=True)
 class PickledName:
-    """A class or function that a pickle names. Only its name is kept."""
+    """A class or function that a pickle names; only the name is kept."""
 
     name: str
 
 
 @dataclass
 class InertObject:
-    """What a call to a name would have made: its arguments and its state, and no behaviour."""
+    """The result of a call that was not made: the callee's name, the state and the items."""
 
     name: str
     state: Any = None
@@ -37,18 +36,18 @@ class InertObject:
 
 
 class BrokenPickleError(Exception):
-    """The pickle cannot be read on; the words say why."""
+    """The pickle cannot be read further; the text says why."""
 
 
 PickleFunction = Callable[[tuple[Any, ...]], Any]
 
 
 class PickleMachine:
-    """Runs one pickle after another over one table of names.
+    """Interprets pickles with a table of allowed functions.
 
     Args:
-        functions: what to compute for a call, by the name of the callee; it gets the arguments as one tuple.
-        persistent: what a persistent id stands for (torch: a storage).
+        functions: by the name of the callee; each gets the arguments as one tuple.
+        persistent: resolves a persistent id (torch: a storage).
     """
 
     def __init__(self, functions: Mapping[str, PickleFunction], persistent: PickleFunction):
@@ -58,14 +57,14 @@ class PickleMachine:
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
         self.names: dict[str, None] = {}
-        """Every name met so far, in order; complete even where a call of it would have failed."""
+        """Every name so far, in order, also of calls that failed."""
 
     def run(self, file: io.BytesIO) -> Any:
-        """The value of the pickle that begins at the file's position; the position moves behind it.
+        """Read the pickle that begins at the file's position, and move the position behind it.
 
         Raises:
-            Broken: it is cut short, malformed, longer than OPERATIONS, or asks for what only a running class can do.
-                The names that come after that place are noted as well.
+            BrokenPickleError: it is cut short, malformed, longer than MAX_OPERATIONS, or needs a real class. The names
+                after that place are recorded as well.
         """
         self._stack, self._marks, self._memo = [], [], {}
         broken: BrokenPickleError | None = None
@@ -77,26 +76,22 @@ class PickleMachine:
                 if isinstance(argument, str):
                     texts = [texts[1], argument]
                 if broken is not None:
-                    self._note_names(operation.name, texts)
+                    self._record_name(operation.name, texts)
                 elif operation.name == "STOP":
                     return self._stack.pop()
                 else:
-                    broken = self._try_step(operation.name, argument)
+                    try:
+                        self._step(operation.name, argument)
+                    except BrokenPickleError as error:
+                        broken = error
+                    except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError) as error:
+                        broken = _malformed_error(error)
         except (ValueError, IndexError) as error:  # pickletools could not go on, or the stack was empty at the end
             raise broken or _malformed_error(error) from error
         raise broken or BrokenPickleError("its pickle has no end")
 
-    def _try_step(self, name: str, argument: Any) -> BrokenPickleError | None:
-        try:
-            self._step(name, argument)
-        except BrokenPickleError as broken:
-            return broken
-        except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError) as error:
-            return _malformed_error(error)
-        return None
-
-    def _note_names(self, name: str, texts: list[str]) -> None:
-        """Names in what is left of a broken pickle, where nothing is kept any more."""
+    def _record_name(self, name: str, texts: list[str]) -> None:
+        """Record a name in the rest of a broken pickle, from the last two texts; there is no stack any more."""
         if name in ("GLOBAL", "INST") and len(texts[1]) <= MAX_NAME_LENGTH:
             self.names[".".join(texts[1].split(" ", 1))] = None
         elif name == "STACK_GLOBAL" and sum(map(len, texts)) < MAX_NAME_LENGTH:
@@ -228,7 +223,7 @@ def _malformed_error(error: Exception) -> BrokenPickleError:
 
 
 def _fill_dict(target: Any, items: list[Any]) -> Any:
-    """A dictionary with more entries; an inert object takes them and does nothing."""
+    """Add entries to a dictionary or an inert object."""
     if len(items) % 2:
         raise BrokenPickleError("a key has no value")
     if isinstance(target, InertObject):

@@ -1,8 +1,7 @@
-"""The one place that reads pickled weights: tensors and plain values come out of it, and nothing in the file runs.
+"""Safe reading of pickled weights and pickled NumPy datasets: tensors, arrays and plain values; no code is run.
 
-Pickle is a programming language, and a hostile file can ask for anything. The file is read by `pickle_machine`, which
-calls nothing but the few functions of `pickled_tensors`; a file that names anything else is refused with the list of
-what it named. There is no second, more trusting way to read it.
+Unpickling a hostile file can run any code. Here `pickle_vm` interprets the pickle and calls only the few functions
+below; a file that names anything else is refused with the list of those names. There is no less strict mode.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,27 +31,21 @@ from .sniff import require_weights_kind
 from .zip_archive import ZipArchive
 
 MAX_PICKLE_BYTES = 16 * 2**20
-"""Bytes of the longest pickle that is read; the tensors' numbers lie outside it."""
+"""Longest pickle that is read; the tensors' data are outside of it."""
 MAX_DICT_DEPTH = 64
-"""Dictionaries inside dictionaries; training scripts keep about four."""
+"""Deepest nesting of dictionaries; training scripts have about four."""
 MAX_TENSOR_NAME = 512
-"""Letters of the longest full name of a tensor in a TorchScript archive."""
+"""Longest full name of a tensor in a TorchScript archive."""
 TORCH_MAGIC, TORCH_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
-"""The numbers that torch wrote first into its files before 1.6."""
-
-
-def load_state_dict(path: Path) -> dict[str, object]:
-    """`open_state_dict` without its file."""
-    return open_state_dict(path)[0]
+"""The first numbers of a file that torch wrote before 1.6."""
 
 
 def open_state_dict(path: Path) -> tuple[dict[str, object], mmap.mmap]:
-    """Read a `.pt`, `.pth`, `.bin` or `.ckpt` file that holds a dictionary, of tensors or wrapped around them.
+    """Read a `.pt`, `.pth`, `.bin` or `.ckpt` file with a (nested) dictionary of tensors, and return the mapped file.
 
-    Tensors are views of the file, which is mapped and comes out beside them, so that numbers are read when they are
-    used; writing to them does not change it. Of a TorchScript archive the tensors come out by the names of its
-    modules. What a training keeps beside its tensors (arguments, scores of NumPy, paths) is left out of the
-    dictionaries.
+    Tensors are views of the file, so that data are read on access; writing to them does not change it. The tensors of
+    a TorchScript archive are named by its modules. Other objects of a training (arguments, NumPy scores, paths) are
+    left out of the dictionaries.
 
     Raises:
         DamagedFileError: the file is missing, damaged, would run code, or holds something else.
@@ -70,17 +63,21 @@ def open_state_dict(path: Path) -> tuple[dict[str, object], mmap.mmap]:
 
 
 def _read_zip(path: Path) -> tuple[Any, mmap.mmap]:
-    """What torch has written since 1.6: a pickle, and each storage as a file beside it."""
+    """The format of torch since 1.6: an archive with a pickle and a file for each storage."""
     archive = ZipArchive(path)
     pickles = [name for name in archive.members if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
-        holds = "NumPy arrays, so its name must end in .npz" if _is_npz(archive) else f"{len(pickles)} files data.pkl"
-        raise DamagedFileError(f"{path} is an archive with {holds}; a file of torch has one data.pkl. {_COPY_AGAIN}")
+        is_npz = bool(archive.members) and all(name.endswith(".npy") for name in archive.members)
+        holds = "NumPy arrays, so its name must end in .npz" if is_npz else f"{len(pickles)} files data.pkl"
+        raise DamagedFileError(
+            f"{path} is an archive with {holds}; a file of torch has one data.pkl. Copy it again from a source that "
+            "you trust."
+        )
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}byteorder" in archive.members and archive.read(f"{root}byteorder", 64) != b"little":
         raise DamagedFileError(f"{path} was written on a machine with the other byte order. {_ADVICE}")
 
-    def place(key: str, dtype: torch.dtype, count: int) -> int:
+    def locate(key: str, dtype: torch.dtype, count: int) -> int:
         name = f"{root}data/{key}"
         if archive.member(name).size != count * dtype.itemsize:
             raise BrokenPickleError(
@@ -88,44 +85,40 @@ def _read_zip(path: Path) -> tuple[Any, mmap.mmap]:
             )
         return archive.verify_uncompressed(name).offset
 
-    maker = TensorMaker(archive.memory, place)
     file = io.BytesIO(archive.read(pickles[0], MAX_PICKLE_BYTES))
-    machine = PickleMachine(maker.functions, maker.make_storage)
-    return _run_pickle(path, machine, file, f"{root}constants.pkl" in archive.members), archive.memory
+    is_scripted = f"{root}constants.pkl" in archive.members
+    return _run_pickle(path, TensorMaker(archive.memory, locate, is_scripted), file), archive.memory
 
 
 def _read_legacy(path: Path) -> tuple[Any, mmap.mmap]:
-    """What torch wrote before 1.6: five pickles, and then each storage as a count and its numbers."""
+    """The format of torch before 1.6: five pickles, then each storage as a count and its data."""
     with path.open("rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
     file = io.BytesIO(memory[:MAX_PICKLE_BYTES])
-    wanted: dict[str, tuple[torch.dtype, int]] = {}
+    storages: dict[str, tuple[torch.dtype, int]] = {}
 
-    def note(key: str, dtype: torch.dtype, count: int) -> None:
-        if wanted.setdefault(key, (dtype, count)) != (dtype, count):
+    def record(key: str, dtype: torch.dtype, count: int) -> None:
+        if storages.setdefault(key, (dtype, count)) != (dtype, count):
             raise BrokenPickleError(f"the storage {key[:40]} is described twice, differently")
 
-    first = TensorMaker(memory, note)
-    machine = PickleMachine(first.functions, first.make_storage)
-    if _run_pickle(path, machine, file) != TORCH_MAGIC:
+    recorder = TensorMaker(memory, record)
+    if _run_pickle(path, recorder, file) != TORCH_MAGIC:
         raise DamagedFileError(f"{path} is a pickle, but not a weights file of torch. {_ADVICE}")
-    if _run_pickle(path, machine, file) != TORCH_PROTOCOL:
+    if _run_pickle(path, recorder, file) != TORCH_PROTOCOL:
         raise DamagedFileError(f"{path} is of an unknown version of torch's files. {_ADVICE}")
-    _run_pickle(path, machine, file)  # number sizes of the machine that wrote it
+    _run_pickle(path, recorder, file)  # sizes of C types on the machine that wrote it
     begin = file.tell()
-    _run_pickle(path, machine, file)  # the content, to learn which storages there are
-    keys = _run_pickle(path, machine, file)
-    offsets = _storage_offsets(path, memory, file.tell(), keys, wanted)
-
-    second = TensorMaker(memory, lambda key, dtype, count: offsets[key])
+    _run_pickle(path, recorder, file)  # the content, to collect its storages
+    keys = _run_pickle(path, recorder, file)
+    offsets = _storage_offsets(path, memory, file.tell(), keys, storages)
     file.seek(begin)
-    return _run_pickle(path, PickleMachine(second.functions, second.make_storage), file), memory
+    return _run_pickle(path, TensorMaker(memory, lambda key, dtype, count: offsets[key]), file), memory
 
 
 def _storage_offsets(
     path: Path, memory: mmap.mmap, start: int, keys: Any, storages: Mapping[str, tuple[torch.dtype, int]]
 ) -> dict[str, int]:
-    """The first byte of every storage; they follow each other in the order of the keys."""
+    """The first byte of every storage; they are stored in the order of the keys."""
     offsets: dict[str, int] = {}
     if (
         not isinstance(keys, list)
@@ -144,17 +137,21 @@ def _storage_offsets(
     return offsets
 
 
-def _run_pickle(path: Path, machine: PickleMachine, file: io.BytesIO, is_scripted: bool = False) -> Any:
-    """One pickle's value; its forbidden names come first among the reasons to refuse it, even if it is also broken."""
+def _run_pickle(path: Path, maker: TensorMaker, file: io.BytesIO) -> Any:
+    """The value of a pickle; forbidden names are reported even if the pickle is also broken."""
+    machine = PickleMachine(maker.functions, maker.make_storage)
     content, error = None, None
     try:
         content = machine.run(file)
     except (BrokenPickleError, DamagedFileError) as raised:
         error = raised
-    if wanted := find_forbidden_names(machine.names, is_scripted):
-        more = f" and {len(wanted) - 50} more" if len(wanted) > 50 else ""
+    allowed = {*maker.functions, *STORAGE_TYPES, *PICKLED_DTYPES, *HARMLESS_NAMES}
+    if maker.is_scripted:
+        allowed |= {name for name in machine.names if name.startswith("__torch__.")}
+    if forbidden := _format_names(machine.names.keys() - allowed):
+        more = f" and {len(forbidden) - 50} more" if len(forbidden) > 50 else ""
         raise DamagedFileError(
-            f"{path} asks to run {', '.join(wanted[:50])}{more} when it is read, so it was not read. "
+            f"{path} asks to run {', '.join(forbidden[:50])}{more} when it is read, so it was not read. "
             "Save only the weights again, torch.save(model.state_dict(), path), where you trust the file."
         )
     if isinstance(error, BrokenPickleError):
@@ -167,7 +164,7 @@ def _run_pickle(path: Path, machine: PickleMachine, file: io.BytesIO, is_scripte
 def _drop_inert_values(
     content: dict[Any, Any], path: Path, seen: dict[int, dict[Any, object] | None], depth: int
 ) -> dict[Any, object]:
-    """The dictionary without inert values, those inside it too; one that contains itself is refused."""
+    """A dictionary without inert values, recursively; one that contains itself is refused."""
     if id(content) in seen:
         if (known := seen[id(content)]) is None:
             raise _damaged_error(path, "a dictionary contains itself")
@@ -186,8 +183,8 @@ def _drop_inert_values(
 
 
 def _flatten_torchscript(module: InertObject, path: Path) -> dict[str, Tensor]:
-    """Every tensor of a TorchScript module and of those inside it, by its full name."""
-    found: dict[str, Tensor] = {}
+    """Every tensor of a TorchScript module and its submodules by full name."""
+    tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     waiting, count = [("", module)], 0
     while waiting:
@@ -196,21 +193,17 @@ def _flatten_torchscript(module: InertObject, path: Path) -> dict[str, Tensor]:
             raise _damaged_error(path, f"the module {prefix[:80]} stands in it under two names")
         seen.add(id(module))
         state = module.state if isinstance(module.state, dict) else {}
-        if (count := count + len(state)) > MAX_OPERATIONS:  # one large state can stand in many modules
+        if (count := count + len(state)) > MAX_OPERATIONS:  # many modules can share one large state
             raise _damaged_error(path, f"its modules have more than {MAX_OPERATIONS} parts")
         if any(not isinstance(name, str) or len(prefix) + len(name) > MAX_TENSOR_NAME for name in state):
             raise _damaged_error(
                 path, f"a part of the module {prefix[:80]} has no name of at most {MAX_TENSOR_NAME} letters"
             )
-        found.update({f"{prefix}{name}": value for name, value in state.items() if isinstance(value, Tensor)})
+        tensors.update({f"{prefix}{name}": value for name, value in state.items() if isinstance(value, Tensor)})
         inside = [(name, value) for name, value in state.items() if isinstance(value, InertObject)]
         modules = [(f"{prefix}{name}.", value) for name, value in inside if value.name.startswith("__torch__.")]
         waiting.extend(reversed(modules))
-    return found
-
-
-def _is_npz(archive: ZipArchive) -> bool:
-    return bool(archive.members) and all(name.endswith(".npy") for name in archive.members)
+    return tensors
 
 
 def _damaged_error(path: Path, reason: str) -> DamagedFileError:
@@ -221,47 +214,41 @@ def _damaged_error(path: Path, reason: str) -> DamagedFileError:
 
 
 _ADVICE = "Save the weights alone: torch.save(model.state_dict(), path)."
-_COPY_AGAIN = "Copy it again from a source that you trust."
 
 
-# Data sets pickled as one dictionary of NumPy arrays, lists and texts, as CIFAR is; nothing in the file runs.
-#
-# The file is read by `pickle_machine`, which calls nothing but the few functions below. A pickle that names anything
-# else is refused with the list of what it named. Arrays are made of the pickle's own bytes, so that together they are
-# never larger than the file.
+# -- Datasets pickled as one dictionary of NumPy arrays, lists and texts, as CIFAR is. Arrays are made of the pickle's
+# own bytes, so that together they are never larger than the file.
 
 PickledScalar = int | float | str | bytes | None
 PickledValue = np.ndarray | list[PickledScalar] | PickledScalar
 
 ARRAY_DTYPES: Mapping[str, np.dtype[Any]] = {"u1": np.dtype(np.uint8), "i8": np.dtype(np.int64)}
-"""Number formats of arrays: pictures and labels."""
+"""Dtypes of images and labels."""
 MAX_ARRAY_AXES = 8
 
 
 def load_pickled_arrays(data: bytes, where: str) -> dict[str, PickledValue]:
-    """The dictionary that `data` pickles. Python 2's texts and bytes keys come out as text, letter for byte.
+    """Read a pickled dictionary of arrays of uint8 or int64, lists of numbers and texts, numbers and texts.
 
-    Values are arrays of uint8 or int64, lists of numbers and texts, numbers and texts; bytes stay bytes.
+    Strings of Python 2 and bytes keys become text (Latin-1); bytes values stay bytes.
 
     Args:
-        where: what messages call the file.
+        where: the name of the file in messages.
 
     Raises:
         DamagedFileError: it is damaged, names anything but NumPy's arrays, or holds something else.
     """
     maker = _ArrayMaker(len(data))
     machine = PickleMachine(maker.functions, _refuse_persistent_id)
-    broken: BrokenPickleError | None = None
-    content: Any = None
+    content, broken = None, None
     try:
         content = machine.run(io.BytesIO(data))
     except BrokenPickleError as error:
         broken = error
-    if other := sorted(set(machine.names) - ALLOWED_ARRAY_NAMES):
-        names = ", ".join(name[:100] if name.isprintable() else ascii(name)[:100] for name in other[:8])
+    if forbidden := _format_names(machine.names.keys() - maker.functions.keys() - {"numpy.ndarray"}):
         raise DamagedFileError(
-            f"{where} is a pickle that asks to run {names}. Pictures need nothing of that, so it was not read. "
-            "Fetch the file again from its publisher."
+            f"{where} is a pickle that asks to run {', '.join(forbidden[:8])}. Pictures need nothing of that, so it "
+            "was not read. Fetch the file again from its publisher."
         )
     if broken is not None:
         raise DamagedFileError(f"{where} is not a whole pickle ({broken}). {_FETCH_AGAIN}") from broken
@@ -278,24 +265,20 @@ _FROM_BUFFER = frozenset(f"{module}.numeric._frombuffer" for module in _MODULES)
 _DTYPE = "numpy.dtype"
 _ENCODE = "_codecs.encode"
 _BYTES = frozenset({"__builtin__.bytes", "builtins.bytes"})
-ALLOWED_ARRAY_NAMES = frozenset({*_RECONSTRUCT, *_FROM_BUFFER, *_BYTES, "numpy.ndarray", _DTYPE, _ENCODE})
-"""All names that a pickle of arrays needs, of any protocol."""
 
 
 class _ArrayMaker:
-    """The functions that the machine may call, and arrays from what they noted.
+    """The functions that the machine may call, and arrays from their results.
 
     Args:
-        size: bytes of the pickle; all arrays, and all texts that become bytes, have at most as many.
+        size: bytes of the pickle, an upper bound for all arrays, and for all texts that become bytes.
     """
 
     def __init__(self, size: int):
         self._text_budget = size
         self._array_budget = size
         self.functions: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
-            **{
-                name: lambda arguments: InertObject("array") for name in _RECONSTRUCT
-            },  # NumPy gives it its content later
+            **dict.fromkeys(_RECONSTRUCT, lambda arguments: InertObject("array")),  # its content follows as a state
             **dict.fromkeys(_FROM_BUFFER, _from_buffer),
             _DTYPE: lambda arguments: InertObject(_DTYPE, content=list(arguments)),
             _ENCODE: self._encode_latin1,
@@ -303,13 +286,13 @@ class _ArrayMaker:
         }
 
     def make_array(self, value: InertObject) -> np.ndarray:
-        """The array behind one (version, shape, dtype, by columns, bytes)."""
+        """An array from its pickled state (version, shape, dtype, Fortran order, bytes)."""
         state = value.state
         if not isinstance(state, tuple) or len(state) != 5:
             raise BrokenPickleError("an array has no content")
         _, shape, kind, by_columns, raw = state
         dtype = _parse_dtype(kind)
-        if not isinstance(shape, tuple) or len(shape) > MAX_ARRAY_AXES or not all(map(_is_axis_length, shape)):
+        if not isinstance(shape, tuple) or len(shape) > MAX_ARRAY_AXES or not all(map(_is_count, shape)):
             raise BrokenPickleError("the shape of an array is no list of counts")
         if math.prod(max(length, 1) for length in shape) >= 2**60:
             raise BrokenPickleError(f"no array can have the shape {list(shape)}")
@@ -325,7 +308,7 @@ class _ArrayMaker:
         return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
 
     def _encode_latin1(self, arguments: tuple[Any, ...]) -> bytes:
-        """Bytes as Python 3 writes them into the old protocols: a text and the word latin1."""
+        """Bytes as Python 3 pickles them in protocols 0 to 2: a text and "latin1"."""
         if len(arguments) != 2 or not isinstance(arguments[0], str) or arguments[1] not in ("latin1", "latin-1"):
             raise BrokenPickleError("it encodes something that is no text")
         self._text_budget -= len(arguments[0])
@@ -343,7 +326,7 @@ def _from_buffer(arguments: tuple[Any, ...]) -> InertObject:
 
 
 def _empty_bytes(arguments: tuple[Any, ...]) -> bytes:
-    """No bytes at all, as Python 3 writes them into the old protocols."""
+    """Empty bytes as Python 3 pickles them in protocols 0 to 2."""
     if arguments:
         raise BrokenPickleError("it makes bytes of something else than a text")
     return b""
@@ -356,13 +339,13 @@ def _refuse_persistent_id(arguments: tuple[Any, ...]) -> Any:
 def _convert_dictionary(content: Any, maker: _ArrayMaker) -> dict[str, PickledValue]:
     if not isinstance(content, dict):
         raise BrokenPickleError(f"it holds a {_type_name(content)}, expected a dictionary")
-    found: dict[str, PickledValue] = {}
+    values: dict[str, PickledValue] = {}
     for key, value in content.items():
         if not isinstance(key, str | bytes):
             raise BrokenPickleError("a key is no text")
         name = key.decode("latin-1") if isinstance(key, bytes) else key
-        found[name] = _convert_value(value, name[:40], maker)
-    return found
+        values[name] = _convert_value(value, name[:40], maker)
+    return values
 
 
 def _convert_value(value: Any, name: str, maker: _ArrayMaker) -> PickledValue:
@@ -387,12 +370,8 @@ def _type_name(value: Any) -> str:
     return value.name if isinstance(value, InertObject) else type(value).__name__
 
 
-def _is_axis_length(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
 def _parse_dtype(kind: Any) -> np.dtype:
-    """The number format of a pickled dtype: its letters, then its byte order among its state."""
+    """The dtype of a pickled one: its letters are the argument, its byte order is in the state."""
     if not isinstance(kind, InertObject) or kind.name != _DTYPE or not kind.content:
         raise BrokenPickleError("an array has no number format")
     letters = kind.content[0]
@@ -407,43 +386,43 @@ def _parse_dtype(kind: Any) -> np.dtype:
 
 
 def _encode_latin(raw: str | bytes | bytearray) -> bytes | bytearray:
-    """Python 2's texts are bytes; pickletools gives them as letters of Latin-1."""
+    """The bytes of a Python 2 string, which pickletools decodes as Latin-1."""
     try:
         return raw.encode("latin-1") if isinstance(raw, str) else raw
     except UnicodeEncodeError as error:
         raise BrokenPickleError("the content of an array is a text") from error
 
 
-# From what a pickle says of tensors to tensors: views of the file's own bytes, each place checked before use.
+# -- Tensors as views of the file's own bytes, with every range checked before use.
 
 MAX_SHARING = 8
-"""Bytes of all tensors together for every byte of the file; tied weights share their bytes."""
+"""Largest ratio of the bytes of all tensors to those of the file; tied weights share their bytes."""
 TENSOR_SLACK_BYTES = 2**20
 """Bytes of tensors that are always allowed."""
 
 
 class PickledStorage(NamedTuple):
-    """A run of numbers in the file."""
+    """A torch storage in the file."""
 
     dtype: torch.dtype
     numel: int
     offset: int | None
-    """Its first byte in the file; None while that is not known yet."""
-
-
-StorageLocator = Callable[[str, torch.dtype, int], int | None]
-"""(key, number format, count) of a storage to its first byte in the file."""
+    """Its first byte in the file; None if not known yet."""
 
 
 class TensorMaker:
-    """The functions that a `Machine` may call, over the bytes of one file.
+    """The functions that a `PickleMachine` may call, over the bytes of one file.
 
     Args:
-        memory: the file, mapped so that writing to a tensor never reaches it.
-        place: where a storage lies; raises Broken if there is none of that key and size.
+        memory: the file, mapped copy-on-write.
+        locate: the first byte of a storage by key, dtype and count; raises BrokenPickleError if there is none.
+        is_scripted: the file is a TorchScript archive.
     """
 
-    def __init__(self, memory: mmap.mmap, locate: StorageLocator):
+    def __init__(
+        self, memory: mmap.mmap, locate: Callable[[str, torch.dtype, int], int | None], is_scripted: bool = False
+    ):
+        self.is_scripted = is_scripted
         self._memory = memory
         self._locate = locate
         self._byte_budget = MAX_SHARING * len(memory) + TENSOR_SLACK_BYTES
@@ -459,19 +438,19 @@ class TensorMaker:
             "collections.OrderedDict": self._make_dictionary,
             "collections.defaultdict": lambda arguments: {},
             "collections.Counter": self._make_dictionary,
-            **dict.fromkeys(TORCHSCRIPT_NAMES, _first_argument),
+            **dict.fromkeys(TORCHSCRIPT_NAMES if is_scripted else (), _first_argument),
         }
 
     def make_storage(self, arguments: tuple[Any, ...]) -> PickledStorage:
-        """The storage that torch's persistent id ("storage", kind, key, device, count) stands for.
+        """The storage of torch's persistent id ("storage", kind, key, device, count).
 
         Raises:
-            Broken: no such id, or the file has no such storage.
+            BrokenPickleError: no such id, or the file has no such storage.
         """
-        (found,) = arguments
-        if not isinstance(found, tuple) or len(found) not in (5, 6) or found[0] != "storage":
+        (identifier,) = arguments
+        if not isinstance(identifier, tuple) or len(identifier) not in (5, 6) or identifier[0] != "storage":
             raise BrokenPickleError("it refers to something outside itself that is no storage")
-        _, kind, key, _, count, *view = found
+        _, kind, key, _, count, *view = identifier
         if not isinstance(kind, PickledName) or kind.name not in STORAGE_TYPES:
             raise BrokenPickleError("the kind of a storage is unknown")
         is_named = isinstance(key, str) and len(key) <= MAX_NAME_LENGTH
@@ -486,7 +465,7 @@ class TensorMaker:
         return self._make_view(*arguments[:4])
 
     def _make_untyped_tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
-        """A tensor whose storage is plain bytes, with its number format apart."""
+        """A tensor of an untyped storage, with its dtype as an argument."""
         if (
             len(arguments) < 7
             or not isinstance(arguments[0], PickledStorage)
@@ -500,7 +479,7 @@ class TensorMaker:
         return self._make_view(PickledStorage(dtype, count, storage.offset), *arguments[1:4])
 
     def _rebuild_from_type(self, arguments: tuple[Any, ...]) -> Any:
-        """A tensor or parameter with attributes of its own, which are left behind."""
+        """A tensor or parameter with further attributes, which are dropped."""
         if len(arguments) < 3 or not isinstance(arguments[0], PickledName) or not isinstance(arguments[2], tuple):
             raise BrokenPickleError("a tensor is rebuilt by something that is no name")
         function = self.functions.get(arguments[0].name)
@@ -528,14 +507,11 @@ class TensorMaker:
         return torch.as_strided(numbers, shape, strides, offset)
 
     def _make_dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
-        """An ordered dictionary; the oldest pickles give its pairs in the call.
-
-        All of them together are bounded: a pickle can ask for the same large one again and again.
-        """
+        """An ordered dictionary, in old pickles with its pairs as an argument."""
         if not arguments:
             return {}
         pairs = arguments[0]
-        self._entry_budget -= len(pairs) if isinstance(pairs, dict | list) else 0
+        self._entry_budget -= len(pairs) if isinstance(pairs, dict | list) else 0  # a pickle can copy one many times
         if self._entry_budget < 0:
             raise BrokenPickleError(f"its dictionaries have more than {MAX_OPERATIONS} entries")
         if isinstance(pairs, dict):
@@ -561,9 +537,7 @@ def _are_counts(value: Any) -> bool:
     return isinstance(value, list | tuple) and len(value) <= 64 and all(_is_count(number) for number in value)
 
 
-# The names that a pickle of weights may hold: what builds tensors, and what published files keep beside them.
-#
-# Everything else is refused by name. The second list builds nothing either: such values are read past, as inert ones.
+# -- Allowed names beside the functions of `TensorMaker`; HARMLESS_NAMES become inert objects.
 
 _STORAGE_DTYPES = {
     "Double": torch.float64,
@@ -584,7 +558,7 @@ STORAGE_TYPES: Mapping[str, torch.dtype] = {
     **{f"torch.cuda.{word}Storage": dtype for word, dtype in _STORAGE_DTYPES.items()},
     "torch.storage.UntypedStorage": torch.uint8,
 }
-"""Kinds of storages, and the number format of each."""
+"""The dtype of each storage class."""
 PICKLED_DTYPES: Mapping[str, torch.dtype] = {
     str(dtype): dtype
     for dtype in (
@@ -598,32 +572,15 @@ PICKLED_DTYPES: Mapping[str, torch.dtype] = {
         torch.float8_e5m2fnuz,
     )
 }
-"""Number formats by the names that pickles give them."""
-
-TENSOR_NAMES = frozenset(
-    {
-        "torch._utils._rebuild_tensor",
-        "torch._utils._rebuild_tensor_v2",
-        "torch._utils._rebuild_tensor_v3",
-        "torch._utils._rebuild_parameter",
-        "torch._utils._rebuild_parameter_with_state",
-        "torch._tensor._rebuild_from_type_v2",
-        "torch.Tensor",
-        "torch.nn.parameter.Parameter",
-        "torch.Size",
-        "torch.device",
-        "collections.OrderedDict",
-        "collections.defaultdict",
-        "collections.Counter",
-    }
-)
-"""What state dicts are made of."""
+"""Dtypes by their pickled names."""
 
 _BUILTIN_NAMES = (
     *("bytearray", "complex", "dict", "float", "frozenset", "int", "list", "long", "object", "range", "set"),
     *("slice", "str", "tuple"),
 )
 _EXTRA_NAMES: Mapping[str, tuple[str, ...]] = {
+    "torch": ("Tensor", "device"),
+    "torch.nn.parameter": ("Parameter",),
     "__builtin__": _BUILTIN_NAMES,
     "builtins": _BUILTIN_NAMES,
     "_codecs": ("encode",),
@@ -657,27 +614,14 @@ _EXTRA_NAMES: Mapping[str, tuple[str, ...]] = {
     "mmengine.logging.history_buffer": ("HistoryBuffer",),
 }
 HARMLESS_NAMES = frozenset(f"{module}.{name}" for module, names in _EXTRA_NAMES.items() for name in names)
-"""What published files keep beside their tensors: the arguments of a training, its scores, paths and dates."""
-TORCHSCRIPT_NAMES = frozenset(
-    {
-        "torch.jit._pickle.build_intlist",
-        "torch.jit._pickle.build_tensorlist",
-        "torch.jit._pickle.build_doublelist",
-        "torch.jit._pickle.build_boollist",
-        "torch.jit._pickle.restore_type_tag",
-    }
+"""Names of other objects in published files: classes of tensors, a training's arguments, scores, paths and dates."""
+TORCHSCRIPT_NAMES = tuple(
+    f"torch.jit._pickle.{name}"
+    for name in ("build_intlist", "build_tensorlist", "build_doublelist", "build_boollist", "restore_type_tag")
 )
-"""Lists with a type, in TorchScript archives; the modules there are called `__torch__` and so on."""
+"""Typed lists of TorchScript archives, whose modules are named `__torch__.` and so on."""
 
 
-def find_forbidden_names(names: Mapping[str, None], is_scripted: bool) -> list[str]:
-    """The names among those met that no file of weights needs, sorted, safe to print."""
-    allowed = {
-        *STORAGE_TYPES,
-        *PICKLED_DTYPES,
-        *TENSOR_NAMES,
-        *HARMLESS_NAMES,
-        *(TORCHSCRIPT_NAMES if is_scripted else ()),
-    }
-    left = {name for name in names if name not in allowed and not (is_scripted and name.startswith("__torch__."))}
-    return sorted(name[:100] if name.isprintable() else ascii(name)[:100] for name in left)
+def _format_names(names: Iterable[str]) -> list[str]:
+    """Names from a pickle sorted, abbreviated and safe to print."""
+    return [name[:100] if name.isprintable() else ascii(name)[:100] for name in sorted(names)]

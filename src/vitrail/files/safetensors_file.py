@@ -1,4 +1,4 @@
-"""Tensors in safetensors files: written whole, judged before they are read, read without running anything."""
+"""Write and read safetensors files: atomic writes, a header validated in full before reading, optional checksums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sniff import require_weights_kind
 from .strict_json import parse_json
 
 CHECKSUM = "vitrail_sha256"
-"""Where a file that stands alone keeps its own hash: that of the whole file, with zeros in the place of the hash."""
+"""Metadata key of a file's own hash: that of the whole file with zeros in place of the hash."""
 _ZEROS = "0" * 64
 _DTYPES = {
     "F64": torch.float64,
@@ -48,10 +48,10 @@ _DTYPES = {
 def save_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], checksum: bool = False
 ) -> None:
-    """Write named tensors at once; values, shapes and types are kept, shared storage and gradients are not.
+    """Write named tensors atomically; values, shapes and dtypes are kept, shared storage and gradients are not.
 
     Args:
-        checksum: keep the file's hash in its header, for a file that no manifest lists. `load` compares it.
+        checksum: store the file's hash in its header, for a file without a manifest; loading verifies it.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -67,11 +67,10 @@ def save_tensors(
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor of a file by name, mapped into memory, so that numbers are read when they are used.
+    """Every tensor of a file by name, memory-mapped, so that data are read on access.
 
     Raises:
-        DamagedFileError: the file is missing, cut short, not in the safetensors format, or its hash is not the one
-            in its header.
+        DamagedFileError: the file is missing, truncated, not in the safetensors format, or its hash does not match.
     """
     path = Path(path)
     with _translate_read_errors(path):
@@ -80,12 +79,10 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def open_tensors(path: Path) -> LazyTensors:
-    """The tensors of a file, each read anew from the disk when it is asked for, in memory of its own.
-
-    For files whose numbers are converted on the way: nothing of the file stays in memory.
+    """The tensors of a file, each read from disk on every access, so that nothing of the file stays in memory.
 
     Raises:
-        DamagedFileError: as `load`.
+        DamagedFileError: as `load_tensors`.
     """
     path = Path(path)
     with _translate_read_errors(path):
@@ -95,7 +92,7 @@ def open_tensors(path: Path) -> LazyTensors:
 
 
 class LazyTensors(Mapping[str, Tensor]):
-    """Tensors that stay on the disk until they are asked for."""
+    """Tensors that are read from disk on every access."""
 
     def __init__(self, path: Path, header: SafetensorsHeader):
         self._path = path
@@ -118,27 +115,22 @@ class LazyTensors(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._header.entries)
 
-    def meta_tensors(self) -> dict[str, Tensor]:
-        """Every tensor on the meta device: shape and number format, without reading a number."""
-        entries = self._header.entries.items()
-        return {name: torch.empty(entry.shape, dtype=_DTYPES[entry.dtype], device="meta") for name, entry in entries}
-
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts stored in a file's header, read without reading any tensor.
+    """The metadata in a file's header, without reading any tensor.
 
     Raises:
-        DamagedFileError: the file is missing, cut short, or not in the safetensors format.
+        DamagedFileError: the file is missing, truncated, or not in the safetensors format.
     """
     with _translate_read_errors(Path(path)):
         return dict(read_safetensors_header(Path(path)).metadata)
 
 
 def has_checksum(path: Path) -> bool:
-    """Whether a file keeps its own hash; one without, and without a manifest, is loaded unverified.
+    """Whether a file has its own hash; without one, and without a manifest, it is loaded unverified.
 
     Raises:
-        DamagedFileError: as `metadata`.
+        DamagedFileError: as `read_metadata`.
     """
     return CHECKSUM in read_metadata(path)
 
@@ -147,23 +139,23 @@ def _verify_checksum(path: Path, header: SafetensorsHeader) -> None:
     expected = header.metadata.get(CHECKSUM)
     if expected is None:
         return
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         text = file.read(header.data_offset)
         if text.count(expected.encode()) != 1 or len(expected) != 64:
             raise damaged_safetensors_error(path, "the hash in its header is no hash")
-        found.update(text.replace(expected.encode(), _ZEROS.encode()))
+        digest.update(text.replace(expected.encode(), _ZEROS.encode()))
         while piece := file.read(2**20):
-            found.update(piece)
-    if found.hexdigest() != expected:
+            digest.update(piece)
+    if digest.hexdigest() != expected:
         raise DamagedFileError(
-            f"Checksum mismatch in {path}: expected {expected[:8]}, got {found.hexdigest()[:8]}. "
+            f"Checksum mismatch in {path}: expected {expected[:8]}, got {digest.hexdigest()[:8]}. "
             "It was changed since it was written; copy it again."
         )
 
 
 def _copy_shared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The format stores no ties between tensors, so each gets its own storage."""
+    """Copy tensors that share a storage with an earlier one: the format cannot store shared data."""
     seen: set[int] = set()
     own = {}
     for name, tensor in tensors.items():
@@ -175,7 +167,7 @@ def _copy_shared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _translate_read_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system and the format's reader say into a sentence."""
+    """Translate errors of the operating system and of the safetensors library."""
     try:
         yield
     except OSError as error:
@@ -186,68 +178,45 @@ def _translate_read_errors(path: Path) -> Iterator[None]:
         raise damaged_safetensors_error(path, str(error)[:200]) from error
 
 
-# The header of a safetensors file, judged in full before the format's own reader touches a tensor.
+# -- The header of a safetensors file, validated in full before the safetensors library reads a tensor.
 #
 # The file is eight bytes with the header's length, the header in JSON, and the tensors without gaps. A hostile header
-# costs a reader memory; a damaged one gives other numbers silently. Format: github.com/huggingface/safetensors.
+# costs a reader memory; a damaged one silently gives other values. Format: github.com/huggingface/safetensors.
 
 MAX_HEADER_BYTES = 8 * 2**20
-"""Bytes of the longest header that is read, enough for 30,000 tensors. The format itself allows 100 MB."""
+"""Longest header that is read, enough for 30,000 tensors. The format itself allows 100 MB."""
 MAX_AXES = 16
-"""Axes of a tensor."""
-DTYPE_BYTES = {
-    "F64": 8,
-    "F32": 4,
-    "F16": 2,
-    "BF16": 2,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U64": 8,
-    "U32": 4,
-    "U16": 2,
-    "U8": 1,
-    "BOOL": 1,
-    "C64": 8,
-    "F8_E4M3": 1,
-    "F8_E4M3FNUZ": 1,
-    "F8_E5M2": 1,
-    "F8_E5M2FNUZ": 1,
-}
-"""Number formats that are read, and the bytes of one number."""
 
 
 class TensorEntry(NamedTuple):
     """One tensor of the header."""
 
     dtype: str
-    """Its number format, a key of BYTES."""
     shape: tuple[int, ...]
     begin: int
     """Its first byte, counted from the end of the header."""
     end: int
-    """The byte behind its last."""
+    """The byte after its last."""
 
 
 @dataclass(frozen=True)
 class SafetensorsHeader:
-    """What a safetensors file says of itself; every promise of the format has been seen to hold."""
+    """The validated header of a safetensors file."""
 
     metadata: Mapping[str, str]
     entries: Mapping[str, TensorEntry]
     """In the order of the data."""
     data_offset: int
-    """Where the data begins in the file."""
+    """First byte of the data in the file."""
 
 
 def read_safetensors_header(path: Path) -> SafetensorsHeader:
-    """Read and judge a header; the data behind it is not touched.
+    """Read and validate a header, without reading data.
 
     Raises:
-        DamagedFileError: the file is missing, or its header is too long, cut short, no JSON, or breaks a promise of
-            the format: known number formats, sizes that fit shapes, plain names that stand once, data without
-            overlaps and holes up to the last byte.
+        DamagedFileError: the file is missing, or its header is too long, truncated, no JSON, or breaks a rule of the
+            format: known dtypes, sizes that fit shapes, unique plain names, data without overlaps or gaps up to the
+            last byte.
     """
     path = Path(path)
     require_weights_kind(path)
@@ -271,7 +240,7 @@ def read_safetensors_header(path: Path) -> SafetensorsHeader:
 
 
 def damaged_safetensors_error(path: Path, reason: str) -> DamagedFileError:
-    """The one sentence about a file that does not keep the format's promises."""
+    """The error for a file that breaks a rule of the format."""
     return DamagedFileError(
         f"{path} is not a whole safetensors file ({reason}). It is cut short, changed or of another kind: "
         "copy it again."
@@ -285,16 +254,16 @@ def _check_metadata(path: Path, value: Any) -> dict[str, str]:
 
 
 def _parse_entry(path: Path, name: str, value: Any) -> TensorEntry:
-    """One tensor's entry, if its name is plain, its format known and its size that of its shape."""
+    """Validate a tensor's entry: name, dtype, shape and size."""
     label = name[:80]
     if not _is_plain_name(name):
         raise damaged_safetensors_error(path, f"a tensor is called {label!r}, which is no plain name")
     if not isinstance(value, dict) or value.keys() != {"dtype", "shape", "data_offsets"}:
         raise damaged_safetensors_error(path, f"the tensor {label} must have dtype, shape and data_offsets")
-    number, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
-    if not isinstance(number, str) or number not in DTYPE_BYTES:
+    dtype, shape, offsets = value["dtype"], value["shape"], value["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise damaged_safetensors_error(
-            path, f"the number format of {label} is {str(number)[:20]!r}, known are {', '.join(DTYPE_BYTES)}"
+            path, f"the number format of {label} is {str(dtype)[:20]!r}, known are {', '.join(_DTYPES)}"
         )
     if not _are_counts(shape) or len(shape) > MAX_AXES:
         raise damaged_safetensors_error(path, f"the shape of {label} must be at most {MAX_AXES} counts")
@@ -302,12 +271,12 @@ def _parse_entry(path: Path, name: str, value: Any) -> TensorEntry:
         raise damaged_safetensors_error(path, f"no tensor can have the shape {shape}, which is that of {label}")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise damaged_safetensors_error(path, f"the place of {label} must be two offsets, the smaller first")
-    needed, given = math.prod(shape) * DTYPE_BYTES[number], offsets[1] - offsets[0]
+    needed, given = math.prod(shape) * _DTYPES[dtype].itemsize, offsets[1] - offsets[0]
     if needed != given:
         raise damaged_safetensors_error(
-            path, f"{label} of shape {shape} in {number} takes {needed} bytes, its place has {given}"
+            path, f"{label} of shape {shape} in {dtype} takes {needed} bytes, its place has {given}"
         )
-    return TensorEntry(number, tuple(shape), *offsets)
+    return TensorEntry(dtype, tuple(shape), *offsets)
 
 
 def _is_plain_name(name: str) -> bool:
@@ -319,7 +288,7 @@ def _are_counts(value: Any) -> bool:
 
 
 def _check_no_gaps(path: Path, entries: Mapping[str, TensorEntry], size: int) -> None:
-    """The tensors must follow each other from the first byte of the data to its last."""
+    """Check that the tensors fill the data without overlaps or gaps."""
     reached, last = 0, "the header"
     for name, entry in entries.items():
         if entry.begin != reached:

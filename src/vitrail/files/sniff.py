@@ -1,4 +1,4 @@
-"""What a file is by its first bytes, whatever its name says, and what to do with one that holds no weights."""
+"""Detect a file's kind from its first bytes, with advice for kinds that hold no readable weights."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from ..errors import DamagedFileError
 
 HEAD_BYTES = 512
-"""Bytes that are looked at."""
+"""Bytes that are read."""
 
 _MAGIC_BYTES = (
     (b"PK\x03\x04", "zip"),
@@ -44,7 +44,7 @@ _ADVICE_BY_KIND = {
 
 
 def detect_kind(path: Path) -> str:
-    """safetensors, zip, npy, legacy, pickle, or a kind that holds no weights readable here; "unknown" if none fits.
+    """safetensors, zip, npy, legacy, pickle, a kind without readable weights, or "unknown".
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
@@ -65,10 +65,10 @@ def detect_kind(path: Path) -> str:
 
 
 def require_weights_kind(path: Path) -> str:
-    """The kind of a file; kinds that hold no weights readable here are refused.
+    """The kind of a file that may hold weights.
 
     Raises:
-        DamagedFileError: says what the file is and what to do.
+        DamagedFileError: a kind without readable weights; the message says what to do.
     """
     kind = detect_kind(path)
     if kind in _ADVICE_BY_KIND:
@@ -80,7 +80,7 @@ def _kind_from_bytes(data: bytes) -> str:
     if not data:
         return "empty"
     if data[8:10] in (b'{"', b"{ ", b"{}") and int.from_bytes(data[:8], "little") < 2**40:
-        return "safetensors"  # asked first: its length may spell the beginning of another kind
+        return "safetensors"  # checked first: its length may equal the magic bytes of another kind
     for beginning, kind in _MAGIC_BYTES:
         if data.startswith(beginning):
             return kind

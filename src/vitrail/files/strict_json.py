@@ -1,4 +1,4 @@
-"""JSON from strangers: its size, depth and number of values are counted before it is parsed, each name stands once."""
+"""Untrusted JSON: size, depth and number of values are limited before parsing, and duplicate names are refused."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 from ..errors import DamagedFileError
 
 MAX_JSON_BYTES = 16 * 2**20
-"""Bytes of the longest JSON file that is read; the class names of ImageNet-21k take one sixteenth of it."""
+"""Longest JSON file that is read; the class names of ImageNet-21k take one sixteenth of it."""
 MAX_DEPTH = 64
-"""Brackets inside brackets; descriptions of models have about six."""
+"""Deepest nesting of brackets; model configs have about six."""
 MAX_MARKS = 500_000
-"""Brackets, commas and colons together."""
+"""Most brackets, commas and colons together."""
 MAX_DIGITS = 19
-"""Digits of the longest whole number, those of 2^63."""
+"""Digits of the longest integer, those of 2^63."""
 
 
 def read_json(path: Path, size: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """The object that a JSON file holds.
+    """Read a JSON file that holds an object.
 
     Raises:
-        DamagedFileError: the file is missing, larger than `size` bytes, or `parse` refuses its text.
+        DamagedFileError: the file is missing, larger than `size` bytes, or refused by `parse_json`.
     """
     path = Path(path)
     try:
@@ -39,15 +39,15 @@ def read_json(path: Path, size: int = MAX_JSON_BYTES) -> dict[str, Any]:
 
 
 def parse_json(data: bytes, where: str) -> dict[str, Any]:
-    """The object that JSON text in UTF-8 spells; `where` opens every message.
+    """Parse JSON text in UTF-8 that holds an object; `where` begins every message.
 
     Raises:
-        DamagedFileError: not JSON, not an object, nested deeper than DEPTH, more than MARKS values, a name that
-            stands twice in one object, NaN or infinity, or a whole number of more than DIGITS digits.
+        DamagedFileError: not JSON, not an object, nested deeper than MAX_DEPTH, more than MAX_MARKS marks, a duplicate
+            name in one object, NaN or infinity, or an integer of more than MAX_DIGITS digits.
     """
     _check_structure(data, where)
     try:
-        found = json.loads(
+        value = json.loads(
             data.decode("utf-8-sig"),
             object_pairs_hook=_reject_duplicate_keys,
             parse_constant=_reject_constant,
@@ -57,23 +57,24 @@ def parse_json(data: bytes, where: str) -> dict[str, Any]:
     except _UnsafeJsonError as error:
         raise DamagedFileError(f"{where} {error}. {_ADVICE}") from error
     except (ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{where} is not JSON text ({_shorten_error(error)}). {_ADVICE}") from error
-    if not isinstance(found, dict):
-        raise DamagedFileError(f"{where} must hold a JSON object. Got a {type(found).__name__}. {_ADVICE}")
-    return found
+        reason = str(error).splitlines()[0][:100] if str(error) else type(error).__name__
+        raise DamagedFileError(f"{where} is not JSON text ({reason}). {_ADVICE}") from error
+    if not isinstance(value, dict):
+        raise DamagedFileError(f"{where} must hold a JSON object. Got a {type(value).__name__}. {_ADVICE}")
+    return value
 
 
 class _UnsafeJsonError(Exception):
-    """Well-formed JSON that no honest program writes; the text follows the file name."""
+    """Well-formed JSON that is refused; the text follows the file name."""
 
 
 _ADVICE = "Use another copy of it."
 _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},:]', re.DOTALL)
-"""A whole string, or one character of structure. It cannot fail inside a string, so that the scan is linear."""
+"""A string, or one structural character. It cannot fail inside a string, so that the scan is linear."""
 
 
 def _check_structure(data: bytes, where: str) -> None:
-    """Refuse text that would become too many or too deeply nested objects, without making any."""
+    """Refuse too many or too deeply nested values before any object is made."""
     depth = marks = 0
     for mark in _MARK.finditer(data):
         character = data[mark.start()]
@@ -88,12 +89,12 @@ def _check_structure(data: bytes, where: str) -> None:
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise _UnsafeJsonError(f"says {twice[:80]!r} twice")
-    return found
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise _UnsafeJsonError(f"says {name[:80]!r} twice")
+        fields[name] = value
+    return fields
 
 
 def _reject_constant(word: str) -> Any:
@@ -112,11 +113,7 @@ def _parse_int(text: str) -> int:
     raise _UnsafeJsonError(f"holds a whole number of {len(text)} digits; at most {MAX_DIGITS} are read")
 
 
-def _shorten_error(error: Exception) -> str:
-    return str(error).splitlines()[0][:100] if str(error) else type(error).__name__
-
-
-# The `config.json` beside foreign weights: bounded before anything is built from it, its code never run.
+# -- The `config.json` of foreign weights: sizes are limited before anything is built from it, its code is never run.
 
 FIELD_RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("image_size", "img_size", "input_size"), (1, 16_384)),
@@ -134,9 +131,9 @@ FIELD_RANGES: Mapping[str, tuple[float, float]] = {
     "rope_theta": (1e-3, 1e9),
     "layerscale_value": (-1e3, 1e3),
 }
-"""Field -> smallest and largest value; the largest published ViT is 6,144 wide and 64 deep."""
+"""Field -> smallest and largest value; the largest published ViT has width 6,144 and depth 64."""
 LIST_FIELDS = ("image_size", "img_size", "input_size", "patch_size")
-"""Fields that may be a list, of two or three numbers; one number per stage is of no plain ViT."""
+"""Fields that may be a list of up to three numbers; one number per stage is not a plain ViT."""
 CODE_FIELDS = (
     "auto_map",
     "trust_remote_code",
@@ -145,56 +142,48 @@ CODE_FIELDS = (
     "chat_template",
     "pipeline_class_name",
 )
-"""Fields that ask a reader to fetch or run foreign code."""
+"""Fields that make a reader fetch or run foreign code."""
 
 
 class ForeignConfig(NamedTuple):
-    """A description that has been found plausible."""
+    """A validated config."""
 
     fields: dict[str, Any]
-    """Without those of CODE."""
+    """Without CODE_FIELDS."""
     notes: tuple[str, ...]
     """What was ignored, as sentences without a full stop."""
 
 
 def read_foreign_config(path: Path) -> ForeignConfig:
-    """Read a `config.json` in the manner of transformers, timm or OpenCLIP.
+    """Read a `config.json` of transformers, timm or OpenCLIP.
 
     Raises:
-        DamagedFileError: the file is missing, no JSON within the bounds of `json_text`, or a size in it lies outside
-            its range; the message names field and range.
+        DamagedFileError: the file is missing, refused by `parse_json`, or a size in it is outside its range; the
+            message names field and range.
     """
     path = Path(path)
     fields = read_json(path)
     _check_ranges(fields, "", path)
-    ignored = [name for name in CODE_FIELDS if name in fields]
-    notes = (
-        [f"{path} asks for code ({', '.join(ignored)}); that is ignored, no code of a checkpoint is ever run"]
-        if ignored
-        else []
-    )
-    return ForeignConfig({name: value for name, value in fields.items() if name not in CODE_FIELDS}, tuple(notes))
+    notes: tuple[str, ...] = ()
+    if ignored := [name for name in CODE_FIELDS if name in fields]:
+        notes = (f"{path} asks for code ({', '.join(ignored)}); that is ignored, no code of a checkpoint is ever run",)
+    return ForeignConfig({name: value for name, value in fields.items() if name not in CODE_FIELDS}, notes)
 
 
 def _check_ranges(fields: Mapping[str, Any], prefix: str, path: Path) -> None:
-    """Every known size, also in the parts such as vision_config; how deep they go is bounded by `json_text`."""
+    """Check every known size, also in groups such as vision_config; `parse_json` limits their depth."""
     for name, value in fields.items():
         if isinstance(value, dict):
             _check_ranges(value, f"{prefix}{name}.", path)
         elif name in FIELD_RANGES and value is not None:  # None: not given
+            low, high = FIELD_RANGES[name]
             is_list = isinstance(value, list) and name in LIST_FIELDS and 1 <= len(value) <= 3
             for number in value if is_list else [value]:
-                _check_number(f"{prefix}{name}", number, FIELD_RANGES[name], path)
-
-
-def _check_number(name: str, value: Any, bounds: tuple[float, float], path: Path) -> None:
-    low, high = bounds
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        shown = repr(value)[:40]
-        raise DamagedFileError(
-            f"{path}: {name} must be a number from {_format_bound(low)} to {_format_bound(high)}. Got {shown}. "
-            "Use another copy of the file."
-        )
+                if isinstance(number, bool) or not isinstance(number, int | float) or not low <= number <= high:
+                    raise DamagedFileError(
+                        f"{path}: {prefix}{name} must be a number from {_format_bound(low)} to {_format_bound(high)}. "
+                        f"Got {repr(number)[:40]}. Use another copy of the file."
+                    )
 
 
 def _format_bound(limit: float) -> str:

@@ -1,4 +1,4 @@
-"""What a person may have meant by a path where nothing lies."""
+"""Suggest a path for one that does not exist."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MAX_NAMES = 1000
-"""Names that are looked at in a folder."""
+"""Names that are compared in a folder."""
 MIN_SIMILARITY = 0.7
-"""How alike two names must be, of 1."""
+"""Smallest similarity of two names, in 0..1."""
 
 
 def suggest_path(name: str, words: Iterable[str] = ()) -> str:
-    """The question "Did you mean ...?", with a blank before it, or nothing.
+    """The question " Did you mean ...?", or an empty string.
 
     Args:
-        words: what else it could be, beside what lies where the path should.
+        words: further candidates beside the other files of the path's folder.
     """
     path = Path(name).expanduser()
-    meant = {word: word for word in words} | {other: str(path.with_name(other)) for other in _list_neighbours(path)}
-    close = difflib.get_close_matches(path.name, meant, n=1, cutoff=MIN_SIMILARITY)
-    return f" Did you mean {meant[close[0]]}?" if close else ""
+    candidates = {word: word for word in words} | {other: str(path.with_name(other)) for other in _list_siblings(path)}
+    close = difflib.get_close_matches(path.name, candidates, n=1, cutoff=MIN_SIMILARITY)
+    return f" Did you mean {candidates[close[0]]}?" if close else ""
 
 
-def _list_neighbours(path: Path) -> list[str]:
-    """Those of what lies where the path should, of a large folder some; none where nothing can be listed."""
+def _list_siblings(path: Path) -> list[str]:
+    """Names in the path's folder, at most MAX_NAMES; empty if it cannot be listed."""
     try:
-        with os.scandir(path.parent) as found:
-            return [other.name for other in itertools.islice(found, MAX_NAMES)] if path.name else []
+        with os.scandir(path.parent) as entries:
+            return [other.name for other in itertools.islice(entries, MAX_NAMES)] if path.name else []
     except (OSError, ValueError):
         return []

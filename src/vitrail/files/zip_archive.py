@@ -1,7 +1,7 @@
-"""Zip archives of strangers: judged by their directory before anything is unpacked, and never unpacked onto the disk.
+"""Untrusted zip archives: validated by their directory before anything is unpacked, and never unpacked to disk.
 
-torch and NumPy both keep weights in zip archives. A hostile one holds two files of one name, names that lead out of
-a folder, a few bytes that unpack to terabytes, or many entries that share one piece of packed data.
+torch and NumPy both store weights in zip archives. A hostile archive has two files of one name, names that lead out
+of a folder, a few bytes that unpack to terabytes, or many entries that share one piece of packed data.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NamedTuple
 from ..errors import DamagedFileError
 
 MAX_DIRECTORY_BYTES = 4 * 2**20
-"""Bytes of the largest directory that is read, enough for 40,000 entries."""
+"""Largest directory that is read, enough for 40,000 entries."""
 MAX_EXPANSION = 16
-"""Unpacked bytes for every packed one; weights hardly shrink at all."""
+"""Largest ratio of unpacked to packed bytes; weights hardly compress at all."""
 EXPANSION_SLACK_BYTES = 64 * 2**20
-"""Unpacked bytes that are always allowed, because small files of zeros shrink a thousandfold."""
+"""Unpacked bytes that are always allowed, because small files of zeros compress a thousandfold."""
 
 
 class ArchiveMember(NamedTuple):
@@ -28,23 +28,23 @@ class ArchiveMember(NamedTuple):
 
     name: str
     offset: int
-    """Where its packed bytes begin in the archive."""
+    """First packed byte in the archive."""
     packed_size: int
     size: int
     is_stored: bool
-    """Whether it lies in the archive unpacked."""
+    """Whether it is not compressed."""
     crc: int
-    """Its checksum; 0 if the writer left it out, as torch can."""
+    """CRC-32; 0 if the writer omitted it, as torch can."""
 
 
 class ZipArchive:
-    """A zip archive whose directory has been found harmless.
+    """A memory-mapped zip archive with a validated directory.
 
     Args:
-        growth: unpacked bytes that are allowed for every packed one.
+        max_expansion: largest ratio of unpacked to packed bytes.
 
     Raises:
-        DamagedFileError: no whole zip archive, or one of the tricks above; the message names the entry.
+        DamagedFileError: no whole zip archive, or a hostile one; the message names the entry.
     """
 
     def __init__(self, path: Path, max_expansion: int = MAX_EXPANSION):
@@ -56,7 +56,7 @@ class ZipArchive:
         self._verified_names: set[str] = set()
 
     def read(self, name: str, limit: int) -> bytes:
-        """The unpacked content of one member, in memory, its checksum compared.
+        """The unpacked content of a member, with its checksum verified.
 
         Raises:
             DamagedFileError: it is missing, has more than `limit` bytes, or is damaged.
@@ -66,12 +66,14 @@ class ZipArchive:
             raise DamagedFileError(f"{self.path}: {name} unpacks to {member.size} bytes; at most {limit} are read.")
         data = self.memory[member.offset : member.offset + member.packed_size]
         if not member.is_stored:
-            data = self._decompress_member(member, data)
+            data = self._inflate(member, data, member.size + 1)  # one byte more shows that there are too many
+            if len(data) != member.size:
+                raise self._damaged_error(f"{name} does not unpack to the {member.size} bytes it promises")
         self._check_crc(member, data)
         return data
 
     def read_prefix(self, name: str, count: int) -> bytes:
-        """The first `count` unpacked bytes of a member, or fewer; its checksum is not compared.
+        """The first `count` unpacked bytes of a member, or fewer; its checksum is not verified.
 
         Raises:
             DamagedFileError: it is missing or cannot be unpacked.
@@ -81,10 +83,10 @@ class ZipArchive:
         return data[:count] if member.is_stored else self._inflate(member, data, count)
 
     def verify_uncompressed(self, name: str) -> ArchiveMember:
-        """A member that lies unpacked in the archive, its checksum compared; read it from `memory`.
+        """An uncompressed member, with its checksum verified; read it from `memory`.
 
         Raises:
-            DamagedFileError: it is missing, packed or damaged.
+            DamagedFileError: it is missing, compressed or damaged.
         """
         member = self.member(name)
         if not member.is_stored:
@@ -96,17 +98,17 @@ class ZipArchive:
         return member
 
     def member(self, name: str) -> ArchiveMember:
-        """A member by its name.
+        """The member of a name.
 
         Raises:
-            DamagedFileError: there is none of that name.
+            DamagedFileError: there is none.
         """
         if name not in self.members:
             raise self._damaged_error(f"{name[:80]} is missing from it")
         return self.members[name]
 
     def has_checksums(self) -> bool:
-        """Whether every member that holds something has a checksum."""
+        """Whether every member that is not empty has a checksum."""
         return all(member.crc or not member.size for member in self.members.values())
 
     def _read_directory(self) -> list[zipfile.ZipInfo]:
@@ -168,13 +170,6 @@ class ZipArchive:
         if reached > len(self.memory):
             raise self._damaged_error(f"{last} goes beyond the end")
 
-    def _decompress_member(self, member: ArchiveMember, data: bytes) -> bytes:
-        """At most the promised number of bytes and one more are ever unpacked."""
-        found = self._inflate(member, data, member.size + 1)
-        if len(found) != member.size:
-            raise self._damaged_error(f"{member.name} does not unpack to the {member.size} bytes it promises")
-        return found
-
     def _inflate(self, member: ArchiveMember, data: bytes, count: int) -> bytes:
         try:
             return zlib.decompressobj(-15).decompress(data, count)
@@ -194,28 +189,19 @@ class ZipArchive:
 
 def _is_safe_name(name: str) -> bool:
     parts = name.rstrip("/").split("/")
-    return (
-        name.isprintable()
-        and "\\" not in name
-        and ":" not in name
-        and not any(part in ("", ".", "..") for part in parts)
-    )
+    return name.isprintable() and not {"\\", ":"} & set(name) and not {"", ".", ".."} & set(parts)
 
 
 def _directory_length(memory: mmap.mmap) -> int | None:
-    """Bytes of the directory, by the records that `zipfile` reads at the archive's end; None if they are not there.
-
-    The last record takes exactly the last 22 bytes, without a comment, so that there is only one to find. Large
-    archives have a second record, of 56 bytes, and before the last a signpost of 20 bytes to it.
-    """
-    end = len(memory) - 22
+    """Bytes of the directory, from the same end records that `zipfile` reads; None if they are missing."""
+    end = len(memory) - 22  # without a comment, so that there is only one place for the end record
     if end < 0 or memory[end : end + 4] != b"PK\x05\x06" or memory[end + 20 :] != bytes(2):
         return None
     length = int.from_bytes(memory[end + 12 : end + 16], "little")
-    signpost, large = end - 20, end - 76
-    if memory[max(0, signpost) : end][:4] != b"PK\x06\x07":
+    locator, large = end - 20, end - 76  # of a Zip64 archive: its end record of 56 bytes, and a locator of 20 bytes
+    if memory[max(0, locator) : end][:4] != b"PK\x06\x07":
         return length
-    place = int.from_bytes(memory[signpost + 8 : signpost + 16], "little")
+    place = int.from_bytes(memory[locator + 8 : locator + 16], "little")
     if large < 0 or place != large or memory[large : large + 4] != b"PK\x06\x06":
         return None
     return max(length if length < 2**32 - 1 else 0, int.from_bytes(memory[large + 40 : large + 48], "little"))

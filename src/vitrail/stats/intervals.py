@@ -93,11 +93,13 @@ def bootstrap_intervals(
     _check_level(level)
     if len(values) == 0 or n < 1:
         raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
-    drawn = np.stack(
-        [statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)]
-    )  # [n, statistics]
+    samples = np.stack([statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)])
     tail = _tail_fraction(len(values) if groups is None else len(np.unique(groups)), level)
-    return [_percentile_interval(column[np.isfinite(column)], tail) for column in drawn.astype(np.float64).T]
+    intervals: list[Interval | None] = []
+    for column in samples.astype(np.float64).T:
+        finite = column[np.isfinite(column)]
+        intervals.append(Interval(*np.quantile(finite, [tail, 1 - tail]).tolist()) if len(finite) else None)
+    return intervals
 
 
 def _tail_fraction(units: int, level: float) -> float:
@@ -114,13 +116,6 @@ def _tail_fraction(units: int, level: float) -> float:
     if units < 2:
         return 0.0
     return float(ndtr(-np.sqrt(units / (units - 1)) * stdtrit(units - 1, (1 + level) / 2)))
-
-
-def _percentile_interval(samples: np.ndarray, tail: float) -> Interval | None:
-    if not len(samples):
-        return None
-    low, high = np.quantile(samples, [tail, 1 - tail])
-    return Interval(float(low), float(high))
 
 
 def _resample_rows(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterator[np.ndarray]:

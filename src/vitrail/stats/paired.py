@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,9 +12,9 @@ from ..errors import UsageError
 
 NUM_FLIPS = 9_999
 MAX_EXACT_UNITS = 13
-"""Up to this many non-zero differences every permutation is tried."""
+"""Most non-zero differences for which every permutation is tried."""
 MAX_FLIP_VALUES = 10_000_000
-"""Signs drawn at once."""
+"""Most signs drawn at once."""
 
 
 def sign_flip_test(
@@ -51,24 +52,16 @@ def sign_flip_test(
     rows = max(1, MAX_FLIP_VALUES // len(moving))
     for start in range(0, NUM_FLIPS, rows):
         shape = (min(rows, NUM_FLIPS - start), len(moving))
-        kept = _random_bits(generator, shape)
+        drawn = np.frombuffer(generator.bytes((math.prod(shape) + 7) // 8), np.uint8)
+        kept = np.unpackbits(drawn, count=math.prod(shape)).reshape(shape).astype(np.float64)  # 0 and 1, equally likely
         beyond += _count_extreme_sums(2 * (kept @ moving) - total, total, room)
     return beyond / (NUM_FLIPS + 1)
 
 
 def _count_extreme_sums(sums: Float64[np.ndarray, " m"], total: float, tolerance: float) -> float:
-    """How many sums are further from 0 than the total, and half of those as far, within `tolerance` for their last
-    bits.
-    """
+    """Number of sums further from 0 than the total, plus half of those equally far within a rounding tolerance."""
     far = np.abs(sums) - abs(total)
     return float((far > tolerance).sum() + 0.5 * (np.abs(far) <= tolerance).sum())
-
-
-def _random_bits(generator: np.random.Generator, shape: tuple[int, int]) -> Float64[np.ndarray, "m n"]:
-    """Zeros and ones with equal probability."""
-    n = shape[0] * shape[1]
-    drawn = np.frombuffer(generator.bytes((n + 7) // 8), np.uint8)
-    return np.unpackbits(drawn, count=n).reshape(shape).astype(np.float64)
 
 
 def holm_correction(p_values: Sequence[float]) -> list[float]:
@@ -77,6 +70,6 @@ def holm_correction(p_values: Sequence[float]) -> list[float]:
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6.
     """
     order = np.argsort(p_values, kind="stable")
-    raised = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
-    held = np.minimum(np.maximum.accumulate(raised), 1.0)
-    return np.asarray(held[np.argsort(order, kind="stable")]).tolist()
+    scaled = np.asarray(p_values, np.float64)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return np.asarray(adjusted[np.argsort(order, kind="stable")]).tolist()

@@ -16,8 +16,7 @@ from torch import Tensor
 from ..data.augment import policies
 from ..data.augment.crops import crop_and_flip, resize_images
 from ..data.augment.geometry import AFFINE_DRAWS, random_affine
-from ..data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, random_erasing
-from ..data.augment.mixing import mix_batch as mixing_mix_batch
+from ..data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, apply_mixup_cutmix, random_erasing
 from ..data.loader import Batch
 from ..data.random_crop import RandomResizedCrop
 from ..randomness import uniform
@@ -59,7 +58,7 @@ def mix_batch(
     if not recipe.mixup and not recipe.cutmix:
         return images, targets
     keys = uniform(seed, "mix", epoch, batch.random_keys, MIXING_DRAWS)
-    return mixing_mix_batch(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+    return apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
 
 
 def transpose_randomly(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:

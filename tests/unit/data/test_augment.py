@@ -53,25 +53,6 @@ def test_non_contiguous_pictures_are_welcome():
     assert torch.equal(crop_and_flip(images, keys, 1, True), crop_and_flip(images.contiguous(), keys, 1, True))
 
 
-@pytest.mark.parametrize(("border", "mode"), [("edge", "edge"), ("zero", "constant"), ("reflect", "reflect")])
-def test_every_border_is_what_numpy_pads_with(border, mode):
-    rng = np.random.default_rng(2)
-    images, keys = rng.integers(0, 256, (30, 2, 7, 5), dtype=np.uint8), rng.random((30, 3))
-    moved = crop_and_flip(torch.from_numpy(images), keys, 4, True, border=border)
-    expected = []
-    for image, key in zip(images, keys, strict=True):
-        padded = np.pad(image, ((0, 0), (4, 4), (4, 4)), mode=mode)
-        top, left = (int(number * 9) for number in key[1:])
-        cut = padded[:, top : top + 7, left : left + 5]
-        expected.append(cut[:, :, ::-1] if key[0] < 0.5 else cut)
-    assert np.array_equal(moved.numpy(), np.stack(expected))
-
-
-def test_reflection_needs_room():
-    with pytest.raises(UsageError, match=r"below both sides of the pictures, 6 x 4. Got 4"):
-        crop_and_flip(torch.zeros(1, 1, 6, 4, dtype=torch.uint8), np.zeros((1, 3)), 4, True, border="reflect")
-
-
 def test_half_of_the_pictures_stand_on_their_heads_where_that_is_asked_for():
     images = torch.arange(6, dtype=torch.uint8).view(1, 1, 3, 2).expand(4, 1, 3, 2)
     keys = np.array([[0.9, 0.5, 0.5, 0.1], [0.9, 0.5, 0.5, 0.6], [0.1, 0.5, 0.5, 0.1], [0.1, 0.5, 0.5, 0.6]])

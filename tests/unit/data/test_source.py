@@ -22,14 +22,6 @@ def source(**changes: object) -> Source:
     return Source(**{**plain, **changes})
 
 
-def test_a_row_is_picture_target_id_and_group():
-    found = source(groups=np.array(["p", "p", "q", "q"]))
-    row = found[2]
-    assert (len(found), row.target, row.id, row.group) == (4, 0, "y", "q")
-    assert np.array_equal(row.image, [[12, 13, 14], [15, 16, 17]])
-    assert source()[0].group is None
-
-
 def test_the_fingerprint_notices_every_change(tmp_path):
     changes = [
         {},

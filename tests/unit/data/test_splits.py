@@ -167,9 +167,9 @@ def test_folds_keep_groups_whole():
 
 
 def test_folds_need_as_many_pictures_or_groups():
-    with pytest.raises(UsageError, match=r"5 folds need at least 5 pictures\. drawn has 4 to part"):
+    with pytest.raises(UsageError, match=r"5 folds need at least 5 pictures\. drawn has 4 to split"):
         make_folds(source((2, 2)), 5, 0)
-    with pytest.raises(UsageError, match=r"3 folds need at least 3 groups\. drawn has 2 to part"):
+    with pytest.raises(UsageError, match=r"3 folds need at least 3 groups\. drawn has 2 to split"):
         make_folds(source((5, 5), groups=np.arange(10) % 2), 3, 0)
 
 

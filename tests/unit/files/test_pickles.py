@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from vitrail.errors import DamagedFileError
-from vitrail.files.pickles import load_state_dict
+from vitrail.files.pickles import open_state_dict
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -24,7 +24,7 @@ from vitrail.files.pickles import load_state_dict
 def test_a_state_dict_comes_back_from_both_containers_in_every_protocol(tmp_path, zipped, protocol):
     layer = torch.nn.Linear(2, 3)
     torch.save(layer.state_dict(), tmp_path / "w.pt", _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
-    found = load_state_dict(tmp_path / "w.pt")
+    found = open_state_dict(tmp_path / "w.pt")[0]
     assert list(found) == ["weight", "bias"]
     assert torch.equal(found["weight"], layer.weight)
 
@@ -49,7 +49,7 @@ TENSORS = {
 def test_every_number_format_and_every_view_comes_back(tmp_path, zipped):
     TENSORS["parameter"].note = "an attribute"
     torch.save(TENSORS, tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
-    found = load_state_dict(tmp_path / "w.pt")
+    found = open_state_dict(tmp_path / "w.pt")[0]
     assert found.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert found[name].dtype == tensor.dtype and found[name].shape == tensor.shape
@@ -60,9 +60,9 @@ def test_every_number_format_and_every_view_comes_back(tmp_path, zipped):
 def test_writing_to_a_tensor_does_not_change_the_file(tmp_path):
     torch.save({"w": torch.ones(1000)}, tmp_path / "w.pt")
     before = (tmp_path / "w.pt").read_bytes()
-    load_state_dict(tmp_path / "w.pt")["w"].zero_()
+    open_state_dict(tmp_path / "w.pt")[0]["w"].zero_()
     assert (tmp_path / "w.pt").read_bytes() == before
-    assert load_state_dict(tmp_path / "w.pt")["w"].sum() == 1000
+    assert open_state_dict(tmp_path / "w.pt")[0]["w"].sum() == 1000
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -83,7 +83,7 @@ def test_what_trainings_keep_beside_their_weights_is_read_past(tmp_path, zipped)
         "inside": OrderedDict(deeper={"args": argparse.Namespace()}, kept=1),
     }
     torch.save(content, tmp_path / "w.pt", _use_new_zipfile_serialization=zipped)
-    found = load_state_dict(tmp_path / "w.pt")
+    found = open_state_dict(tmp_path / "w.pt")[0]
     assert found.keys() == content.keys() - {"args", "best", "scores", "names"}
     assert torch.equal(found["model"]["weight"], layer.weight)
     assert found["inside"] == {"deeper": {}, "kept": 1}
@@ -93,7 +93,7 @@ def test_what_trainings_keep_beside_their_weights_is_read_past(tmp_path, zipped)
 def test_tied_weights_share_their_numbers(tmp_path):
     one = torch.ones(3)
     torch.save({"a": one, "b": one}, tmp_path / "w.pt")
-    found = load_state_dict(tmp_path / "w.pt")
+    found = open_state_dict(tmp_path / "w.pt")[0]
     assert found["a"].data_ptr() == found["b"].data_ptr()
 
 
@@ -117,7 +117,7 @@ class Scripted(torch.nn.Module):
 def test_the_tensors_of_a_torchscript_archive_come_out_by_name(tmp_path):
     module = Scripted()
     torch.jit.script(module).save(tmp_path / "clip.pt")
-    found = load_state_dict(tmp_path / "clip.pt")
+    found = open_state_dict(tmp_path / "clip.pt")[0]
     expected = module.state_dict()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
@@ -144,14 +144,14 @@ def test_a_hostile_file_runs_nothing_and_is_named_with_what_it_asked_for(tmp_pat
         path.write_bytes(pickle.dumps(content, protocol=protocol))
     asked = rf"w\.pt asks to run {os.mkdir.__module__}\.mkdir when it is read, so it was not read\."
     with pytest.raises(DamagedFileError, match=asked):
-        load_state_dict(path)
+        open_state_dict(path)
     assert not canary.exists()
 
 
 def test_a_whole_model_is_refused_with_the_advice_to_save_its_weights(tmp_path):
     torch.save(torch.nn.Linear(1, 1), tmp_path / "w.pt")
     with pytest.raises(DamagedFileError, match=r"asks to run torch\.nn\.modules\.linear\.Linear.*state_dict\(\)"):
-        load_state_dict(tmp_path / "w.pt")
+        open_state_dict(tmp_path / "w.pt")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -161,7 +161,7 @@ def test_every_truncation_is_noticed(tmp_path, zipped):
     for length in range(1, len(data), 7):
         (tmp_path / "w.pt").write_bytes(data[:length])
         with pytest.raises(DamagedFileError, match=r"w\.pt is (not a whole|a pickle, but not a weights file)"):
-            load_state_dict(tmp_path / "w.pt")
+            open_state_dict(tmp_path / "w.pt")
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -175,7 +175,7 @@ def test_every_flipped_bit_is_refused_in_words_or_changes_no_number_of_an_archiv
         changed[place] ^= 1 << place % 8
         path.write_bytes(changed)
         try:
-            found = load_state_dict(path)
+            found = open_state_dict(path)[0]
         except DamagedFileError as error:
             assert str(path) in str(error)
         else:
@@ -190,21 +190,21 @@ def test_a_checksum_that_the_writer_left_out_is_not_missed(tmp_path):
         torch.save({"a": torch.arange(3.0)}, tmp_path / "w.pt")
     finally:
         torch.serialization.set_crc32_options(True)
-    assert load_state_dict(tmp_path / "w.pt")["a"].tolist() == [0, 1, 2]
+    assert open_state_dict(tmp_path / "w.pt")[0]["a"].tolist() == [0, 1, 2]
 
 
 def test_anything_but_a_dictionary_by_names_is_refused(tmp_path):
     torch.save([torch.ones(1)], tmp_path / "w.pt")
     with pytest.raises(DamagedFileError, match=r"holds a list, expected a dictionary of tensors.*torch\.save\(model"):
-        load_state_dict(tmp_path / "w.pt")
+        open_state_dict(tmp_path / "w.pt")
     torch.save({3: torch.ones(1)}, tmp_path / "w.pt")
     with pytest.raises(DamagedFileError, match=r"must hold tensors by name\. It holds one under 3\."):
-        load_state_dict(tmp_path / "w.pt")
+        open_state_dict(tmp_path / "w.pt")
 
 
 def test_a_dictionary_around_the_tensors_comes_out_as_it_is(tmp_path):
     torch.save({"state_dict": {"w": torch.ones(1)}, "epoch": 3}, tmp_path / "w.pt")
-    assert load_state_dict(tmp_path / "w.pt") == {"state_dict": {"w": torch.ones(1)}, "epoch": 3}
+    assert open_state_dict(tmp_path / "w.pt")[0] == {"state_dict": {"w": torch.ones(1)}, "epoch": 3}
 
 
 def test_an_archive_that_was_packed_again_by_hand_is_refused_in_words(tmp_path):
@@ -216,7 +216,7 @@ def test_an_archive_that_was_packed_again_by_hand_is_refused_in_words(tmp_path):
         for name in old.namelist():
             new.writestr(name, old.read(name))
     with pytest.raises(DamagedFileError, match=r"w/data/0 is packed, which torch never does"):
-        load_state_dict(tmp_path / "p.pt")
+        open_state_dict(tmp_path / "p.pt")
 
 
 def test_an_old_file_whose_list_of_storages_differs_is_refused(tmp_path):
@@ -225,9 +225,9 @@ def test_an_old_file_whose_list_of_storages_differs_is_refused(tmp_path):
     data = file.getvalue()
     (tmp_path / "w.pt").write_bytes(data[:-16] + (3).to_bytes(8, "little") + data[-8:])
     with pytest.raises(DamagedFileError, match="has another count than its tensors say"):
-        load_state_dict(tmp_path / "w.pt")
+        open_state_dict(tmp_path / "w.pt")
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DamagedFileError, match=r"There is no weights file .*none\.pt"):
-        load_state_dict(tmp_path / "none.pt")
+        open_state_dict(tmp_path / "none.pt")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.augment.mixing import MIXING_DRAWS, mix_batch
+from vitrail.data.augment.mixing import MIXING_DRAWS, apply_mixup_cutmix
 from vitrail.randomness import uniform
 from vitrail.train.losses import binary_cross_entropy_loss, build_loss, cross_entropy_loss, mean_loss, regression_loss
 from vitrail.train.plan import Recipe
@@ -135,6 +135,6 @@ def test_mixed_targets_are_unknown_where_either_is():
     keys = uniform(0, "mix", 0, np.arange(3), MIXING_DRAWS)
     images = torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
     targets = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 0.0]])
-    _, mixed = mix_batch(images, targets, keys, 1.0, 0.0, 2)
+    _, mixed = apply_mixup_cutmix(images, targets, keys, 1.0, 0.0, 2)
     assert not mixed[:, 0].isnan().any() and 1 <= int(mixed[:, 1].isnan().sum()) <= 2
     assert float(mean_loss(*binary_cross_entropy_loss(torch.zeros(3, 2), mixed))) == pytest.approx(np.log(2), rel=1e-5)

@@ -18,6 +18,8 @@ from ...spec import Interpolation
 from .geometry import to_device
 
 UNIT = 2.0**15
+BLUR_RADIUS = 6
+"""Radius of the blur kernel in pixels: three standard deviations of the strongest blur, 2."""
 
 
 def separable_filter(
@@ -44,33 +46,30 @@ def crop_and_resize(
     return separable_filter(images, down, _resize_weights(lefts, widths, images.shape[3], size[1], interpolation))
 
 
-def gaussian_blur_radius(
-    images: UInt8[Tensor, "n C H W"], sigmas: Float64[np.ndarray, " n"], radius: int
-) -> UInt8[Tensor, "n C H W"]:
-    """Gaussian blur with a kernel cut off at `radius` pixels; the image is mirrored at its edge.
+def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Gaussian blur with a standard deviation of `amounts` pixels, above 0 and up to 2, mirrored at the edge.
 
     On a CPU by convolutions, which are faster there and give the same bits.
     """
     H, W = images.shape[2:]
     if images.device.type != "cpu":
-        down = gaussian_blur_weights(sigmas, H, radius, images.device)
-        return separable_filter(images, down, gaussian_blur_weights(sigmas, W, radius, images.device))
+        down = gaussian_blur_weights(amounts, H, images.device)
+        return separable_filter(images, down, gaussian_blur_weights(amounts, W, images.device))
     values = images.flatten(0, 1)[None].float()  # [1, n * C, H, W]
     for dimension, side in ((3, W), (2, H)):
-        curves = to_device(_gaussian_kernels(sigmas, min(radius, side - 1)), images.device) * UNIT  # [n, taps]
+        curves = to_device(_gaussian_kernels(amounts, min(BLUR_RADIUS, side - 1)), images.device) * UNIT  # [n, taps]
         values = _convolve_1d(values, curves.repeat_interleave(images.shape[1], 0), dimension)
     return values.view(images.shape).to(torch.uint8)
 
 
 def gaussian_blur_weights(
-    sigmas: Float64[np.ndarray, " n"], side: int, radius: int, device: torch.device
+    sigmas: Float64[np.ndarray, " n"], side: int, device: torch.device
 ) -> Float32[Tensor, "n side side"]:
-    """Weights that blur a side, reflecting without repeating the edge; the radius is at most side - 1."""
-    radius = min(radius, side - 1)
-    curves = _gaussian_kernels(sigmas, radius)
+    """Weights that blur a side, reflecting without repeating the edge."""
+    radius = min(BLUR_RADIUS, side - 1)
     places = np.abs(np.arange(side)[:, None] + np.arange(-radius, radius + 1))  # [side, taps]
     places = to_device((side - 1) - np.abs((side - 1) - places), device)
-    taps = to_device(curves, device)[:, None].expand(-1, side, -1)  # [n, side, taps]
+    taps = to_device(_gaussian_kernels(sigmas, radius), device)[:, None].expand(-1, side, -1)  # [n, side, taps]
     weights = torch.zeros(len(sigmas), side, side, device=device)
     return weights.scatter_add_(2, places.expand(len(sigmas), -1, -1), taps)
 
@@ -218,10 +217,7 @@ def _apply_tables(images: UInt8[Tensor, "n C H W"], tables: UInt8[Tensor, "n c 2
     return tables.gather(2, images.reshape(n, C, H * W).long()).view(n, C, H, W)
 
 
-# -- Operations on a pixel's channels or neighbours: saturation, grey, sharpness, blur.
-
-BLUR_RADIUS = 6
-"""Radius of the blur kernel in pixels: three standard deviations of the strongest blur, 2."""
+# -- Operations on a pixel's channels or neighbours: saturation, grey, sharpness.
 
 
 def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
@@ -252,11 +248,6 @@ def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarr
     soft = ((around + 4 * inner).float() / 13).round_()  # an integer over 13 is never a half
     amount = to_device(amounts, images.device)[:, None, None, None]
     changed = inner.float().add_((soft - inner) * (1 - amount)).clamp_(0, 255).to(torch.uint8)
-    kept = images.clone()
-    kept[..., 1:-1, 1:-1] = changed
-    return kept
-
-
-def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
-    """Gaussian blur with a standard deviation of `amounts` pixels, above 0 and up to 2, mirrored at the edge."""
-    return gaussian_blur_radius(images, amounts, BLUR_RADIUS)
+    result = images.clone()
+    result[..., 1:-1, 1:-1] = changed
+    return result

@@ -6,8 +6,6 @@ the image alone, never on its batch.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch
 from jaxtyping import Float64, Int64, UInt8
@@ -17,9 +15,7 @@ from ...errors import UsageError
 from ...spec import Interpolation
 from ..preprocess import resize_batch
 from .color import crop_and_resize
-from .geometry import arange_batch, gather_pixels, gather_pixels_or_black, to_device
-
-Border = Literal["edge", "zero", "reflect"]
+from .geometry import arange_batch, gather_pixels, to_device
 
 
 def crop_and_flip(
@@ -28,27 +24,18 @@ def crop_and_flip(
     padding: int,
     flip: bool,
     flip_vertical: bool = False,
-    border: Border = "edge",
 ) -> UInt8[Tensor, "B C H W"]:
     """Shift every image by up to `padding` pixels in each direction and flip half of them.
 
-    Equals padding by the border, a random crop of the original size, and a random flip. Keys lie in [0, 1): flip left
+    Equals padding by edge pixels, a random crop of the original size, and a random flip. Keys lie in [0, 1): flip left
     to right if the first is below 0.5 and `flip` is set; the second chooses the row, the third the column; the
     fourth, which only `flip_vertical` needs, flips top to bottom.
-
-    Args:
-        border: edge repeats the nearest pixel, zero is black, reflect mirrors without repeating the edge.
-
-    Raises:
-        UsageError: reflect has no room: the padding must be smaller than both sides.
 
     Source: He et al. 2016, section 4.2 (with black in place of edge pixels).
     """
     if padding == 0 and not flip and not flip_vertical:
         return images
     H, W = images.shape[-2:]
-    if border == "reflect" and padding >= min(H, W):
-        raise UsageError(f"Reflected padding must be below both sides of the pictures, {H} x {W}. Got {padding}.")
     shifts = to_device((keys[:, 1:3] * (2 * padding + 1)).astype(np.int64) - padding, images.device)
     rows = arange_batch(H, images.device) + shifts[:, :1]  # [B, H]
     columns = arange_batch(W, images.device) + shifts[:, 1:]  # [B, W]
@@ -56,10 +43,6 @@ def crop_and_flip(
         columns = torch.where(to_device(keys[:, :1] < 0.5, images.device), columns.flip(1), columns)
     if flip_vertical:
         rows = torch.where(to_device(keys[:, 3:4] < 0.5, images.device), rows.flip(1), rows)
-    if border == "zero":
-        return gather_pixels_or_black(images, rows, columns)
-    if border == "reflect":
-        return gather_pixels(images, _reflect_indices(rows, H), _reflect_indices(columns, W))
     return gather_pixels(images, rows.clamp_(0, H - 1), columns.clamp_(0, W - 1))
 
 
@@ -102,7 +85,3 @@ def resize_images(
         return resize_batch(images, size, interpolation, antialias)
     whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))
     return resized_crop(images, whole, size, interpolation, antialias)
-
-
-def _reflect_indices(places: Tensor, length: int) -> Tensor:
-    return (length - 1) - ((length - 1) - places.abs()).abs()

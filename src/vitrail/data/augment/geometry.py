@@ -72,8 +72,8 @@ def affine_transform(
     columns = (a * x + c) + b * y  # [n, H, W]
     rows = (d * x + f) + e * y
     places = torch.stack([columns * (2 / W), rows * (2 / H)], dim=-1)  # -1..1 from outer edge to outer edge
-    found = F.grid_sample(images.float(), places, mode="bilinear", padding_mode=border, align_corners=False)
-    return found.round_().to(torch.uint8)
+    sampled = F.grid_sample(images.float(), places, mode="bilinear", padding_mode=border, align_corners=False)
+    return sampled.round_().to(torch.uint8)
 
 
 def _centered_coordinates(length: int, device: torch.device) -> Tensor:
@@ -94,9 +94,8 @@ def random_affine(
 
     Args:
         rotate: largest angle in degrees.
-        scale: a side becomes at most 1 + stretch times as long, at least 1 / (1 + stretch) times; height and width
-            each by their own key.
-        translate: most, as a fraction of the side; images move between pixels too.
+        scale: a side is scaled by 1 / (1 + scale) to 1 + scale; height and width each by their own key.
+        translate: largest translation as a fraction of the side, also by fractions of a pixel.
 
     Source: the affine distortions of Simard, Steinkraus and Platt 2003, section 2.
     """
@@ -126,7 +125,7 @@ def gather_pixels(
 def gather_pixels_or_black(
     images: UInt8[Tensor, "B C H W"], rows: Int64[Tensor, "B H"], columns: Int64[Tensor, "B W"]
 ) -> UInt8[Tensor, "B C H W"]:
-    """As `gather_pixels`, but black where a row or a column lies outside the image."""
+    """As `gather_pixels`, but black where a row or a column is outside the image."""
     H, W = images.shape[-2:]
     inside = ((rows >= 0) & (rows < H))[:, None, :, None] & ((columns >= 0) & (columns < W))[:, None, None]
     return gather_pixels(images, rows.clamp(0, H - 1), columns.clamp(0, W - 1)) * inside

@@ -7,8 +7,6 @@ targets are mixed by exactly the same weights.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -22,7 +20,7 @@ MIXING_DRAWS = 5
 """Random numbers per image: its place in the order, mixup or cutmix, its weight, and the centre of its rectangle."""
 
 
-def mix_batch(
+def apply_mixup_cutmix(
     images: UInt8[Tensor, "B C H W"],
     targets: Shaped[Tensor, " B *K"],
     keys: Float64[np.ndarray, "B 5"],
@@ -39,41 +37,27 @@ def mix_batch(
         outputs: number of classes, K.
 
     Source: Zhang et al. 2018, "mixup"; Yun et al. 2019, "CutMix", whose rectangle is cut off at the image's edge
-    and counts by what is left of it.
+    and counts by its remaining area.
     """
     B, _, H, W = images.shape
     partner = _pair_in_ring(keys[:, 0])
-    through = keys[:, 1] < 0.5 if mixup and cutmix else np.full(B, bool(mixup))
-    shares = np.where(through, _beta(keys[:, 2], mixup), 1.0)
+    is_mixup = keys[:, 1] < 0.5 if mixup and cutmix else np.full(B, bool(mixup))
+    shares = np.where(is_mixup, _beta(keys[:, 2], mixup), 1.0)
     boxes = _cutmix_boxes(1 - _beta(keys[:, 2], cutmix), keys[:, 3:], H, W)
-    boxes[through] = 0
+    boxes[is_mixup] = 0
     others = images[to_device(partner, images.device)]
     mixed = torch.where(boxes_to_masks(boxes, H, W, images.device), others, images)
-    rows = np.flatnonzero(through)
+    rows = np.flatnonzero(is_mixup)
     if len(rows):
         place = to_device(rows, images.device)
-        mixed.index_copy_(0, place, _blend_images(images[place], others[place], shares[rows]))
-    kept = np.where(through, np.rint(shares * 256) / 256, 1 - boxes[:, 2:].prod(1) / (H * W))
-    return mixed, _mix_targets(targets, partner, kept, outputs)
-
-
-def _blend_images(
-    images: UInt8[Tensor, "n C H W"], others: UInt8[Tensor, "n C H W"], shares: Float64[np.ndarray, " n"]
-) -> UInt8[Tensor, "n C H W"]:
-    """Weighted sum of images and partners, rounded; all sums are integers, so float32 is exact."""
-    weights = to_device(shares * 256, images.device).round_()[:, None, None, None]
-    sums = images.float().mul_(weights).add_(others.float().mul_(256 - weights))
-    return sums.add_(128).mul_(1 / 256).to(torch.uint8)
-
-
-def _mix_targets(
-    targets: Shaped[Tensor, " B *K"], partner: np.ndarray, own_weights: np.ndarray, outputs: int
-) -> Float[Tensor, "B K"]:
-    """Targets times `own_weights` plus the partners' targets times the rest, in float32."""
+        weights = to_device(shares[rows] * 256, images.device).round_()[:, None, None, None]
+        sums = images[place].float().mul_(weights).add_(others[place].float().mul_(256 - weights))  # exact integers
+        mixed.index_copy_(0, place, sums.add_(128).mul_(1 / 256).to(torch.uint8))
+    kept = np.where(is_mixup, np.rint(shares * 256) / 256, 1 - boxes[:, 2:].prod(1) / (H * W))
+    share = to_device(kept, targets.device)[:, None]
     soft = F.one_hot(targets, outputs).float() if targets.ndim == 1 else targets.float()
-    share = to_device(own_weights, targets.device)[:, None]
     other = soft[to_device(partner, targets.device)]
-    return torch.where(share == 1, soft, soft * share + other * (1 - share))
+    return mixed, torch.where(share == 1, soft, soft * share + other * (1 - share))
 
 
 def _pair_in_ring(keys: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
@@ -108,33 +92,31 @@ ERASING_DRAWS = CROP_DRAWS + 2
 """Random numbers per image: those of its rectangle, whether it is erased, and the seed of its noise."""
 AREAS = (0.02, 0.33)
 RATIOS = (1 / 3.3, 1 / 0.3)  # width over height; torchvision counts height over width, 0.3 to 3.3
-Fill = Literal["noise", "zero", "mean"]
 
 
 def random_erasing(
-    images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float, fill: Fill = "noise"
+    images: UInt8[Tensor, "B C H W"], keys: Float64[np.ndarray, "B draws"], probability: float
 ) -> UInt8[Tensor, "B C H W"]:
-    """Random erasing (Zhong et al. 2020): cover a rectangle of 2 to 33 % of the area with a probability.
+    """Random erasing (Zhong et al. 2020): cover a rectangle of 2 to 33 % of the area with noise.
 
     Ten tries for a rectangle smaller than the image, as in torchvision's RandomErasing; an image too small for any
     is not erased.
 
     Args:
         keys: in [0, 1), ERASING_DRAWS for each image.
-        fill: noise is uniform in 0..255; zero is black; mean is each image's own mean per channel, rounded.
+        probability: of erasing an image.
     """
     B, _, H, W = images.shape
     size = np.broadcast_to(np.array([H, W]), (B, 2))
-    sides, found = first_fitting_size(keys, size, size - 1, AREAS, RATIOS)
-    rows = np.flatnonzero(found & (keys[:, CROP_DRAWS] < probability))
+    sides, fits = first_fitting_size(keys, size, size - 1, AREAS, RATIOS)
+    rows = np.flatnonzero(fits & (keys[:, CROP_DRAWS] < probability))
     if len(rows) == 0:
         return images
     boxes = np.concatenate([draw_positions(keys, size - sides), sides], axis=1)[rows]
     place = to_device(rows, images.device)
-    chosen = images[place]
-    covered = torch.where(
-        boxes_to_masks(boxes, H, W, images.device), _make_fill(chosen, keys[rows, CROP_DRAWS + 1], fill), chosen
-    )
+    seeds = to_device((keys[rows, CROP_DRAWS + 1] * 2.0**32).astype(np.int64), images.device)
+    noise = _hash_noise(seeds, images[0].shape)
+    covered = torch.where(boxes_to_masks(boxes, H, W, images.device), noise, images[place])
     return images.index_copy(0, place, covered)
 
 
@@ -145,16 +127,6 @@ def boxes_to_masks(boxes: Int64[np.ndarray, "n 4"], height: int, width: int, dev
     within_rows = (rows >= tops) & (rows < tops + heights)  # [n, height]
     within_columns = (columns >= lefts) & (columns < lefts + widths)  # [n, width]
     return within_rows[:, None, :, None] & within_columns[:, None, None, :]
-
-
-def _make_fill(images: UInt8[Tensor, "n C H W"], keys: Float64[np.ndarray, " n"], fill: Fill) -> Tensor:
-    if fill == "zero":
-        return torch.zeros_like(images[:1])
-    if fill == "mean":
-        pixels = images[0, 0].numel()
-        total = images.sum(dim=(2, 3), keepdim=True, dtype=torch.int64)
-        return (total + pixels // 2).div(pixels, rounding_mode="floor").to(torch.uint8)
-    return _hash_noise(to_device((keys * 2.0**32).astype(np.int64), images.device), images[0].shape)
 
 
 def _hash_noise(starts: Int64[Tensor, " n"], shape: torch.Size) -> UInt8[Tensor, "n C H W"]:

@@ -106,28 +106,29 @@ def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, si
     Source: Cubuk et al. 2020, "RandAugment"; operations and ranges of torchvision's RandAugment.
     """
     operations = (keys[:, 0::2] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
-    far = 150 / 331 * np.array(size)
-    ranges = _MagnitudeRanges(shear=0.3, move_x=far[1], move_y=far[0], turn=30.0, factor=0.9, bits=4)
-    return AugmentationOps(
-        operations, _operation_amounts(operations, np.full(operations.shape, magnitude / 10), keys[:, 1::2], ranges)
+    strengths = np.full(operations.shape, magnitude / 10)
+    shift = 150 / 331 * np.array(size)
+    amounts = _operation_amounts(
+        operations, strengths, keys[:, 1::2], shift, shear=0.3, angle=30.0, factor=0.9, dropped_bits=4
     )
+    return AugmentationOps(operations, amounts)
 
 
 def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]) -> AugmentationOps:
     """TrivialAugment (Müller and Hutter 2021): one of fourteen operations, of any strength.
 
-    Translations reach 32 pixels, but never beyond the side: a smaller image is treated as the paper's of 32 x 32, or
-    more than a third of all translations would leave nothing of an image of 20 pixels.
+    Translations reach 32 pixels, but at most the side, as for the paper's images of 32 x 32: otherwise more than a
+    third of all translations would leave nothing of an image of 20 pixels.
 
     Source: Müller and Hutter 2021, "TrivialAugment", its wide space.
     """
     operations = (keys[:, :1] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
     strengths = (keys[:, 1:2] * TRIVIAL_LEVELS).astype(np.int64) / (TRIVIAL_LEVELS - 1)
-    height, width = size
-    ranges = _MagnitudeRanges(
-        shear=0.99, move_x=min(32, width), move_y=min(32, height), turn=135.0, factor=0.99, bits=6
+    shift = np.minimum(32, size)
+    amounts = _operation_amounts(
+        operations, strengths, keys[:, 2:], shift, shear=0.99, angle=135.0, factor=0.99, dropped_bits=6
     )
-    return AugmentationOps(operations, _operation_amounts(operations, strengths, keys[:, 2:], ranges))
+    return AugmentationOps(operations, amounts)
 
 
 def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
@@ -138,49 +139,38 @@ def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
     first = np.array([Operation.GRAYSCALE, Operation.SOLARIZE, Operation.BLUR])[(keys[:, 0] * 3).astype(np.int64)]
     strength = np.where(first == Operation.SOLARIZE, 128.0, 0.1 + 1.9 * keys[:, 1])
     order = _JITTER_ORDERS[(keys[:, 2] * len(_JITTER_ORDERS)).astype(np.int64)]  # [B, 3]
-    factors = 1 + THREE_JITTER * (2 * keys[:, 3:] - 1)
+    factors = np.take_along_axis(1 + THREE_JITTER * (2 * keys[:, 3:] - 1), order, 1)
     operations = np.concatenate([first[:, None], _JITTER_OPERATIONS[order]], axis=1)
-    return AugmentationOps(
-        operations, np.concatenate([strength[:, None], np.take_along_axis(factors, order, 1)], axis=1)
-    )
+    return AugmentationOps(operations, np.concatenate([strength[:, None], factors], axis=1))
 
 
 _JITTER_OPERATIONS = np.array([Operation.BRIGHTNESS, Operation.CONTRAST, Operation.SATURATION])
 _JITTER_ORDERS = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _MagnitudeRanges:
-    """Amounts at full strength."""
-
-    shear: float
-    move_x: float
-    move_y: float
-    turn: float
-    factor: float
-    bits: int
-    """Number of the eight bits that posterising drops."""
-
-
 def _operation_amounts(
     operations: Int64[np.ndarray, "B rounds"],
     strengths: Float64[np.ndarray, "B rounds"],
     signs: Float64[np.ndarray, "B rounds"],
-    ranges: _MagnitudeRanges,
+    shift: np.ndarray,
+    shear: float,
+    angle: float,
+    factor: float,
+    dropped_bits: int,
 ) -> Float64[np.ndarray, "B rounds"]:
-    """The amount of each operation for a strength in 0..1; half of those with a sign are negative."""
+    """The amount of each operation for a strength in 0..1 of the largest ones; half of the signed ones are negative."""
     signed = np.where(signs < 0.5, -strengths, strengths)
     by_operation = {
-        Operation.SHEAR_X: signed * ranges.shear,
-        Operation.SHEAR_Y: signed * ranges.shear,
-        Operation.TRANSLATE_X: signed * ranges.move_x,
-        Operation.TRANSLATE_Y: signed * ranges.move_y,
-        Operation.ROTATE: signed * ranges.turn,
-        Operation.BRIGHTNESS: 1 + signed * ranges.factor,
-        Operation.SATURATION: 1 + signed * ranges.factor,
-        Operation.CONTRAST: 1 + signed * ranges.factor,
-        Operation.SHARPNESS: 1 + signed * ranges.factor,
-        Operation.POSTERIZE: np.rint(8 - strengths * ranges.bits),
+        Operation.SHEAR_X: signed * shear,
+        Operation.SHEAR_Y: signed * shear,
+        Operation.TRANSLATE_X: signed * shift[1],
+        Operation.TRANSLATE_Y: signed * shift[0],
+        Operation.ROTATE: signed * angle,
+        Operation.BRIGHTNESS: 1 + signed * factor,
+        Operation.SATURATION: 1 + signed * factor,
+        Operation.CONTRAST: 1 + signed * factor,
+        Operation.SHARPNESS: 1 + signed * factor,
+        Operation.POSTERIZE: np.rint(8 - strengths * dropped_bits),
         Operation.SOLARIZE: 255 * (1 - strengths),
     }
     amounts = np.zeros_like(strengths)

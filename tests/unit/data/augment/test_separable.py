@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.augment.color import crop_and_resize, gaussian_blur_radius, gaussian_blur_weights, separable_filter
+from vitrail.data.augment.color import crop_and_resize, gaussian_blur, gaussian_blur_weights, separable_filter
 from vitrail.data.augment.crops import resized_crop
 from vitrail.data.random_crop import RandomResizedCrop
 
@@ -17,8 +17,8 @@ CPU = torch.device("cpu")
 def test_blurs_by_products_and_by_convolutions_are_the_same_bits(size):
     images = torch.randint(0, 256, (20, 3, *size), dtype=torch.uint8)
     sigmas = np.linspace(0.1, 2.0, 20)
-    down, across = (gaussian_blur_weights(sigmas, side, 6, CPU) for side in size)
-    assert torch.equal(separable_filter(images, down, across), gaussian_blur_radius(images, sigmas, 6))
+    down, across = (gaussian_blur_weights(sigmas, side, CPU) for side in size)
+    assert torch.equal(separable_filter(images, down, across), gaussian_blur(images, sigmas))
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
@@ -59,7 +59,7 @@ def test_products_see_one_picture_at_a_time(shape):
     sigmas = np.linspace(0.1, 2.0, 16)
 
     def products(part: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        down, across = (gaussian_blur_weights(sigmas[part], side, 6, CPU) for side in shape[1:])
+        down, across = (gaussian_blur_weights(sigmas[part], side, CPU) for side in shape[1:])
         return crop_and_resize(images[part], boxes[part], (24, 33), "bicubic"), separable_filter(
             images[part], down, across
         )
