@@ -126,7 +126,7 @@ def test_the_picture_tower_is_taken_out_of_a_model_of_pictures_and_words(kind: s
     loaded, images = load_checkpoint(path), pictures(12, 12)
     assert torch.equal(loaded.model(images), opened(kind, tmp_path).model(images))
     dropped = {row.theirs: row.ours for row in loaded.audit.rows if row.action == "dropped"}
-    assert len(dropped) == 4 and dropped["txt/head/kernel"] == "the tower of words"
+    assert len(dropped) == 4 and dropped["txt/head/kernel"] == "the text tower"
 
 
 def test_older_names_and_a_class_row_are_read(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_folder_of_openclip_gives_its_answers_and_its_gradients(case: str, tmp
     difference = furthest(loaded.model, run(model, images), images)
     record("open-clip", "read, native grid", difference)
     assert difference <= 1e-5
-    assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} >= {"the tower of words"}
+    assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} >= {"the text tower"}
     beside = {
         name: getattr(loaded.config, name) for name in ("activation", "pool", "norm_eps", "final_norm", "pooled_norm")
     }

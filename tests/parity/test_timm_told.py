@@ -190,7 +190,7 @@ def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
         folder
     ).config.resample != ours.resample
     folder = saved(timm.create_model("vit_medium_patch16_reg4_gap_256.sbb_in1k", **TINY_PLAIN), tmp_path / "sbb")
-    words = r"Nobody knows the authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k\. Leave match= out"
+    words = r"The authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k are not known\. Leave match= out"
     with pytest.raises(UsageError, match=words):
         load_checkpoint(folder, LoadOptions(match="original"))
     assert load_checkpoint(folder, LoadOptions(match="timm")).config == load_checkpoint(folder).config

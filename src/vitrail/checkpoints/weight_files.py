@@ -36,11 +36,8 @@ MAX_NAME_LENGTH = 512
 """Letters of the longest tensor name that is accepted."""
 CONFIG_FILES = ("config.json", "open_clip_config.json")
 WEIGHT_FILES = (
-    "model.safetensors",
-    "open_clip_model.safetensors",
-    "pytorch_model.bin",
-    "open_clip_pytorch_model.bin",
-)
+    "model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin",
+)  # fmt: skip
 """Weights in one file, the safer format first."""
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Indexes of weights in several files."""
@@ -79,10 +76,9 @@ def open_weights_file(path: Path, match: str | None = None, network: str | None 
     content.tensors = unwrap_state_dict(stored, str(path), order, content.notes)
     del stored
     if memory is not None:
-        storages = {
-            tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in content.tensors.values()
-        }
-        _check_memory(path, sum(storage.nbytes() for storage in storages.values()))
+        storages = [tensor.untyped_storage() for tensor in content.tensors.values()]
+        sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        _check_memory(path, sum(sizes.values()))
         content.tensors = copy_mapped_tensors(content.tensors, memory)
     if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
         raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
@@ -159,11 +155,7 @@ def unwrap_state_dict(
     for name in content:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
             raise DamagedFileError(f"{where}: a tensor is called {ascii(name)[:80]}, which is no plain name. {_ADVICE}")
-    tensors = {
-        name: value.detach() if value.requires_grad else value
-        for name, value in content.items()
-        if isinstance(value, Tensor)
-    }
+    tensors = {name: value.detach() for name, value in content.items() if isinstance(value, Tensor)}
     if other := [name for name in content if name not in tensors]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "
@@ -181,15 +173,11 @@ def _strip_prefixes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _take_backbone(network: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
     """The encoder of a network that also holds the heads of its training."""
-    inside = {
-        name.removeprefix(BACKBONE_PREFIX): tensor
-        for name, tensor in network.items()
-        if name.startswith(BACKBONE_PREFIX)
-    }
+    inside = {name: tensor for name, tensor in network.items() if name.startswith(BACKBONE_PREFIX)}
     if inside and len(inside) < len(network):
-        heads = sorted({name.partition(".")[0] for name in network if not name.startswith(BACKBONE_PREFIX)})
+        heads = sorted({name.partition(".")[0] for name in network.keys() - inside.keys()})
         notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads[:8])}")
-    return inside or network
+    return {name.removeprefix(BACKBONE_PREFIX): tensor for name, tensor in inside.items()} or network
 
 
 # -- Folders of other libraries: config.json, and the weights in one file or in several
@@ -223,11 +211,8 @@ def is_foreign_folder(path: Path) -> bool:
         if (path / MANIFEST).is_file():
             return False
         raise
-    return (
-        isinstance(content.get("model_type"), str)
-        or isinstance(content.get("architecture"), str)
-        or "model_cfg" in content
-    )
+    named = isinstance(content.get("model_type"), str) or isinstance(content.get("architecture"), str)
+    return named or "model_cfg" in content
 
 
 def make_origin_fields(info: Mapping[str, object]) -> dict[str, str]:
@@ -251,9 +236,8 @@ def read_foreign_folder(path: Path) -> ForeignFolder:
     Raises:
         DamagedFileError: config.json is missing or not JSON text.
     """
-    beside = path / PREPROCESSOR_FILE
-    config = _read_config(path)
-    preprocessor = strict_json.read_json(beside) if beside.is_file() else {}
+    config, processor_path = _read_config(path), path / PREPROCESSOR_FILE
+    preprocessor = strict_json.read_json(processor_path) if processor_path.is_file() else {}
     return ForeignFolder(path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes)
 
 

@@ -128,7 +128,7 @@ def test_timms_and_open_clips_words() -> None:
 def test_when_nobody_says_it_is_said_that_nobody_does() -> None:
     assert read({}, {}) == (
         ImageSpec(height=32, width=32),
-        ("nobody says how its pictures are prepared: mean and deviation 0.5 are assumed",),
+        ("how its pictures are prepared is not known: mean and deviation 0.5 are assumed",),
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...model.config import ViTConfig
 from ..layouts import BATCHED, KERNEL, PUBLISHED_SIZES, IgnoreRule, Layout, LayoutHints, NameRule, Rule, make_name_rules
-from ..validate import count_blocks, has_tensor, infer_image_size, majority_length, require_argument, require_tensor
+from ..validate import choose_heads, count_blocks, has_tensor, infer_image_size, majority_length, require_tensor
 
 # fmt: off
 BLOCK_NAMES = {  # theirs                          ours
@@ -51,16 +51,12 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 
     Args:
         card: the family's numerics card, for what no tensor gives.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
     """
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
-    width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     return {
         "patch": (kernel.shape[2], kernel.shape[3]),
         "channels": kernel.shape[1],
-        "width": width,
+        "width": majority_length(tensors, "width", ("blocks.{i}.norm1.weight", 0), ("blocks.{i}.norm2.weight", 0)),
         "depth": count_blocks(tensors, "blocks"),
         "outputs": count_outputs(tensors, "head"),
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
@@ -70,59 +66,33 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 
 
 def read_heads(hints: LayoutHints, width: int, published: Mapping[int, int]) -> int:
-    """Heads from the caller, else those of the published model of that width.
-
-    Raises:
-        UsageError: neither gives them.
-    """
-    sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
-    known = published.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "an original repository", f"published models have: {sizes}")
+    """Heads from the caller, else those of the published model of that width."""
+    return choose_heads(hints, width, published, "an original repository")
 
 
 def count_outputs(tensors: Mapping[str, Tensor], head: str) -> int:
     """Rows of the head, or 0 if the file has none."""
-    if not has_tensor(tensors, f"{head}.{{p}}"):
-        return 0
-    return majority_length(tensors, "number of outputs", (f"{head}.weight", 0), (f"{head}.bias", 0))
+    pattern = f"{head}.{{p}}"
+    return majority_length(tensors, "number of outputs", (pattern, 0)) if has_tensor(tensors, pattern) else 0
 
 
 def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
     """Rows of that matrix in the blocks."""
-    return majority_length(
-        tensors, "MLP width", *((f"blocks.{{i}}.mlp.{matrix}.{part}", 0) for part in ("weight", "bias"))
-    )
+    return majority_length(tensors, "MLP width", (f"blocks.{{i}}.mlp.{matrix}.{{p}}", 0))
 
 
 def read_image_size(
     tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], prefix: int = 1
 ) -> tuple[int, int]:
-    """The image size of the position table: a square, unless the caller's size has as many patches.
-
-    Args:
-        prefix: rows of the table that belong to prefix tokens.
-
-    Raises:
-        DamagedFileError: there is no table, or it has other axes.
-        UsageError: the rows fill no square.
-    """
-    return infer_image_size(
-        require_tensor(tensors, POSITION_TABLE, axes=3).shape[1] - prefix, patch, hints, POSITION_TABLE
-    )
+    """The image size of the position table, whose first `prefix` rows belong to prefix tokens."""
+    rows = require_tensor(tensors, POSITION_TABLE, axes=3).shape[1]
+    return infer_image_size(rows - prefix, patch, hints, POSITION_TABLE)
 
 
 def describe_plain(
     tensors: Mapping[str, Tensor], hints: LayoutHints, card: str, published: Mapping[int, int], class_token: bool = True
 ) -> ViTConfig:
-    """The architecture of a file with a position table and a plain MLP.
-
-    Args:
-        published: heads by width.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads or a size are needed and were not given.
-    """
+    """The architecture of a file with a position table and a plain MLP; `published` has the heads by width."""
     fields = read_common_fields(tensors, hints, card)
     fields["heads"] = read_heads(hints, fields["width"], published)
     fields["image_size"] = read_image_size(tensors, hints, fields["patch"], prefix=int(class_token))
@@ -149,10 +119,7 @@ DECODER_REASON = "a decoder, which its pre-training alone uses"
 
 
 def describe_mae(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens.
-
-    Raises: see `describe_plain`.
-    """
+    """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens."""
     config = describe_plain(tensors, hints, "mae", MAE_HEADS)
     if has_tensor(tensors, "fc_norm.{p}"):
         return replace(config, pool="mean", final_norm=False, pooled_norm=True)
@@ -186,7 +153,7 @@ PROJECTION = "head.last_layer.*"
 
 
 def describe_dino(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `describe_plain`."""
+    """The architecture of a file, without the projection head of its training."""
     backbone = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
     return describe_plain(backbone, hints, "dino", DINO_HEADS)
 
@@ -220,11 +187,6 @@ IJEPA_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 """Heads by width."""
 
 
-def describe_ijepa(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `describe_plain`."""
-    return describe_plain(tensors, hints, "ijepa", IJEPA_HEADS, class_token=False)
-
-
 IJEPA_LAYOUTS = (
     Layout(
         name="ijepa",
@@ -232,7 +194,7 @@ IJEPA_LAYOUTS = (
         forbidden_names=("cls_token", "head.*"),
         named_only=True,
         rules=ENCODER_RULES,
-        describe=describe_ijepa,
+        describe=partial(describe_plain, card="ijepa", published=IJEPA_HEADS, class_token=False),
         card="ijepa",
         published=PUBLISHED_SIZES,
     ),

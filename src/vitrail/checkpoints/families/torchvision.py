@@ -19,16 +19,15 @@ from ...errors import UsageError
 from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
 from ...model.vit import ViT
-from ...spec import ImageSpec
 from ..layouts import BATCHED, KERNEL, Layout, LayoutHints, NameRule, Rule, make_name_rules
 from ..rules import write_with_layout
 from ..validate import (
+    choose_heads,
     count_blocks,
     has_tensor,
     infer_image_size,
     majority_length,
     reconcile,
-    require_argument,
     require_tensor,
 )
 from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
@@ -59,44 +58,30 @@ PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
 """Width -> card of the models with patches of 16 pixels; SWAG has linear classifiers in the same shapes."""
 
 
-def make_torchvision_rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
-    """The table, for these names of the MLP's matrices."""
-    first, second = mlp
-    return (
-        *make_name_rules(TORCHVISION_NAMES),
-        NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
-        NameRule(TABLE, "positions.table", BATCHED),
-        NameRule(f"{TORCHVISION_BLOCK}.{first}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
-        NameRule(f"{TORCHVISION_BLOCK}.{second}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
-    )
+TORCHVISION_RULES: tuple[Rule, ...] = (
+    *make_name_rules(TORCHVISION_NAMES),
+    NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
+    NameRule(TABLE, "positions.table", BATCHED),
+)
 
 
 def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; a file without heads.head gives features.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads was not given for a width that is not published, or an argument contradicts the file.
-    """
+    """The architecture of a file; a file without heads.head gives features."""
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    norms = [(f"{TORCHVISION_BLOCK}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
-    width = majority_length(tensors, "width", *norms, ("encoder.ln.bias", 0))
-    hidden = (
-        (f"{TORCHVISION_BLOCK}.{mlp[0]}.weight", 0),
-        (f"{TORCHVISION_BLOCK}.{mlp[0]}.bias", 0),
-        (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1),
-    )
-    head = ("heads.head.weight", 0), ("heads.head.bias", 0)
+    norms = (f"{TORCHVISION_BLOCK}.ln_1.{{p}}", 0), (f"{TORCHVISION_BLOCK}.ln_2.{{p}}", 0), ("encoder.ln.bias", 0)
+    width = majority_length(tensors, "width", *norms)
+    hidden = (f"{TORCHVISION_BLOCK}.{mlp[0]}.{{p}}", 0), (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1)
+    head = "heads.head.{p}"
     config = ViTConfig(
         image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, hints, TABLE),
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", KERNEL_NAME),
         width=width,
         depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
-        heads=_read_heads(hints, width),
+        heads=choose_heads(hints, width, TORCHVISION_HEADS, "torchvision"),
         mlp_width=majority_length(tensors, "MLP width", *hidden),
-        outputs=majority_length(tensors, "number of outputs", *head) if has_tensor(tensors, "heads.head.{p}") else 0,
+        outputs=majority_length(tensors, "number of outputs", (head, 0)) if has_tensor(tensors, head) else 0,
         head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
         init="torchvision",
     )
@@ -116,11 +101,7 @@ def choose_torchvision_card(config: ViTConfig, hints: LayoutHints) -> str:
 
 
 def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that torchvision's class has.
-
-    Raises:
-        UsageError: it has no such part; the message names it.
-    """
+    """The same function in the parts that torchvision's class has."""
     (height, width), (rows, columns) = config.image_size, config.patch
     faults = {
         f'pool="{config.pool}"': config.pool != "class",
@@ -128,14 +109,8 @@ def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
         f"patches that are not square ({rows}x{columns})": rows != columns,
         f"channels={config.channels}": config.channels != 3,
     }
-    refuse_parts("torchvision", faults)
+    refuse_parts("The layout torchvision", faults)
     return export_plain(config, state, "torchvision")
-
-
-def _read_heads(hints: LayoutHints, width: int) -> int:
-    sizes = ", ".join(f"{width} wide {heads}" for width, heads in TORCHVISION_HEADS.items())
-    known = TORCHVISION_HEADS.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "torchvision", f"published sizes have: {sizes}")
 
 
 TORCHVISION_LAYOUTS = tuple(
@@ -143,7 +118,11 @@ TORCHVISION_LAYOUTS = tuple(
         name="torchvision",
         variant=variant,
         required_names=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
-        rules=make_torchvision_rules(mlp),
+        rules=(
+            *TORCHVISION_RULES,
+            NameRule(f"{TORCHVISION_BLOCK}.{mlp[0]}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
+            NameRule(f"{TORCHVISION_BLOCK}.{mlp[1]}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
+        ),
         describe=partial(describe_torchvision, mlp),
         card=choose_torchvision_card,
         prepare_export=export_torchvision,
@@ -154,24 +133,21 @@ TORCHVISION_LAYOUTS = tuple(
 
 # -- Writing
 
-TODAY_LAYOUT = TORCHVISION_LAYOUTS[0]
 TORCHVISION_SUFFIXES = (".pth", ".safetensors")
 
 
-def write_torchvision(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+def write_torchvision(path: Path, model: ViT) -> None:
     """Write a state dict that `VisionTransformer.load_state_dict` takes, whole or not at all.
 
     Args:
         path: ends in .pth for a file of `torch.save`, or in .safetensors.
-        spec, task, classes: unused; torchvision's files have no place for them.
 
     Raises:
         UsageError: torchvision's class has no place for a part of the model (named), or the ending is another.
-        ResourceError: the disk is full or read-only, or permission is missing.
     """
     if path.suffix not in TORCHVISION_SUFFIXES:
         raise UsageError(f"A file for torchvision ends in {' or '.join(TORCHVISION_SUFFIXES)}. Got {path}.")
-    weights = write_with_layout(model.state_dict(), model.config, TODAY_LAYOUT)
+    weights = write_with_layout(model.state_dict(), model.config, TORCHVISION_LAYOUTS[0])
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     if path.suffix == ".safetensors":
         safetensors_file.save_tensors(path, whole, {"format": "pt"}, checksum=True)
