@@ -57,10 +57,10 @@ def stacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def opened(kind: str, folder: Path, **said: Any) -> LoadedModel:
-    if kind == "hidden" and "image_size" not in said:
-        said["image_size"] = 12
-    return load_checkpoint(npz(folder / "model.npz", weights(kind)), LoadOptions(**said))
+def opened(kind: str, folder: Path, **options: Any) -> LoadedModel:
+    if kind == "hidden" and "image_size" not in options:
+        options["image_size"] = 12
+    return load_checkpoint(npz(folder / "model.npz", weights(kind)), LoadOptions(**options))
 
 
 def kept(run: dict[str, Tensor]) -> dict[str, Tensor]:

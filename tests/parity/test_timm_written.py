@@ -142,14 +142,14 @@ def test_timm_prepares_pictures_as_the_folder_says(fit: str, tmp_path: Path) -> 
     folder = tmp_path / "timm"
     write_timm_folder(folder, random_model(TINY), spec, names(TINY))
     opened = timm.create_model(f"local-dir:{folder}", pretrained=True)
-    said = timm.data.resolve_model_data_config(opened)
+    data_config = timm.data.resolve_model_data_config(opened)
     assert (
-        said["input_size"] == (3, 12, 16)
-        and said["crop_pct"] == spec.crop_fraction
-        and said["interpolation"] == "bilinear"
+        data_config["input_size"] == (3, 12, 16)
+        and data_config["crop_pct"] == spec.crop_fraction
+        and data_config["interpolation"] == "bilinear"
     )
-    assert said["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
-    assert tuple(said["mean"]) == (0.4, 0.5, 0.6) and tuple(said["std"]) == (0.25, 0.25, 0.25)
+    assert data_config["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
+    assert tuple(data_config["mean"]) == (0.4, 0.5, 0.6) and tuple(data_config["std"]) == (0.25, 0.25, 0.25)
     assert load_checkpoint(folder).spec == replace(spec, std=(0.25, 0.25, 0.25))
 
 

@@ -155,12 +155,7 @@ def _format_size(sides: tuple[int, int]) -> str:
 
 
 def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy: ChannelPolicy) -> Tensor:
-    """The patch projection [D, C, p, p] or [D, C * p * p] of `config`, for C = `channels`.
-
-    Raises:
-        UsageError: the policy is unknown or does not fit the counts, or the model's patches are not a plain projection
-            of pixels.
-    """
+    """The patch projection [D, C, p, p] or [D, C * p * p] of `config`, for C = `channels`."""
     if config.patches not in ("conv", "linear") or config.patch_norms:
         what = "norms around it" if config.patch_norms else config.patches
         raise UsageError(
@@ -188,12 +183,7 @@ def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy:
 
 
 def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None) -> None:
-    """Refuse a policy that is unknown or has nothing to adapt.
-
-    Raises:
-        UsageError: the policy is unknown, no number of channels is given, or the file has that number already and the
-            policy is not a list, which could reorder them.
-    """
+    """Refuse a policy that is unknown or has nothing to adapt."""
     if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
         raise UsageError(
             f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."

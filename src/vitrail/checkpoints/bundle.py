@@ -40,11 +40,10 @@ ENSEMBLE_FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
-    """The content of a bundle."""
+class BundleInfo:
+    """The content of a bundle without its weights."""
 
-    model: ViT
-    """In evaluation mode, on the CPU, in float32."""
+    architecture: ViTConfig
     spec: ImageSpec
     """Preprocessing of images for the model."""
     task: str
@@ -53,21 +52,18 @@ class Bundle:
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
     """Metadata of the training, such as thresholds, the data's fingerprint, the attention path, flips."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(BundleInfo):
+    """The content of a bundle."""
+
+    model: ViT
+    """In evaluation mode, on the CPU, in float32."""
     audit: Audit
     """Every tensor of the weights file."""
     feature_stats: Mapping[str, Tensor]
     """Statistics of the training images' features; empty if there are none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleInfo:
-    """The fields of a `Bundle` without its weights, and the architecture of the model."""
-
-    architecture: ViTConfig
-    spec: ImageSpec
-    task: str
-    classes: tuple[str, ...]
-    info: Mapping[str, Any]
 
 
 def save_bundle(
@@ -136,12 +132,9 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     values, audit = load_with_layout(weights, state, content.architecture, own_names, where, allow_nonfinite)
     return Bundle(
         model=build_model(content.architecture, values),
-        spec=content.spec,
-        task=content.task,
-        classes=content.classes,
-        info=content.info,
         audit=audit,
         feature_stats=load_feature_stats(folder),
+        **vars(content),
     )
 
 

@@ -105,7 +105,8 @@ def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
 STACK: StorageStep[list[Tensor]] = StorageStep(lambda theirs, likes: [concat_rows(theirs)], lambda ours, config: ours)
 """Several of theirs, of equal length, are the rows of one of ours (written by `split_equally`)."""
 SPLIT: StorageStep[list[Tensor]] = StorageStep(
-    lambda theirs, likes: list(theirs[0].split([len(like) for like in likes])), lambda ours, config: [concat_rows(ours)]
+    lambda theirs, likes: list(theirs[0].split([len(like) for like in likes])),
+    lambda ours, config: [concat_rows(ours)],
 )
 """One of theirs is the concatenation of several of ours."""
 

@@ -36,7 +36,8 @@ def save_model(
         feature_stats: statistics of the training images' features; only a bundle keeps them.
 
     Raises:
-        UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
+        UsageError: there is no such target, the path exists or has the wrong ending, the image spec or the class names
+            do not fit the model, or the target cannot hold a part of them (named).
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     path = Path(path)

@@ -59,11 +59,7 @@ def has_tensor(tensors: Collection[str], *patterns: str) -> bool:
 
 
 def count_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """The number of blocks: one more than the highest number after `prefix`.
-
-    Raises:
-        DamagedFileError: a number is above MAX_BLOCKS.
-    """
+    """The number of blocks: one more than the highest number after `prefix`, at most MAX_BLOCKS."""
     matches = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
     numbers = [match[1] for match in matches if match]
     for number in numbers:
@@ -101,12 +97,15 @@ def majority_length(tensors: Mapping[str, Tensor], what: str, *sources: tuple[st
     return counts[0][0]
 
 
-def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
-    """The value of an argument that the file cannot give.
+def count_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
+    """Rows of the head under these names; 0 if the file has none."""
+    if not has_tensor(tensors, *patterns):
+        return 0
+    return majority_length(tensors, "number of outputs", *((pattern, 0) for pattern in patterns))
 
-    Raises:
-        UsageError: it was not given.
-    """
+
+def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
+    """The value of an argument that the file cannot give; UsageError where it was not given."""
     if value is None:
         raise UsageError(f"A file of the layout {layout} does not say {name}. Pass {name}=; {hint}.")
     return value
@@ -127,11 +126,7 @@ def choose_heads(hints: LayoutHints, width: int, published: Mapping[int, int], l
 
 
 def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str, source: str) -> ArgumentValue:
-    """The file's value, if the caller gives none or the same.
-
-    Raises:
-        UsageError: the caller's value and the file's differ.
-    """
+    """The file's value, if the caller gives none or the same; UsageError where they differ."""
     if value is not None and value != file_value:
         raise UsageError(f"{name}={value} contradicts the file: {source} says {file_value}. Leave {name}= out.")
     return file_value

@@ -36,8 +36,11 @@ MAX_NAME_LENGTH = 512
 """Letters of the longest tensor name that is accepted."""
 CONFIG_FILES = ("config.json", "open_clip_config.json")
 WEIGHT_FILES = (
-    "model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin",
-)  # fmt: skip
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
 """Weights in one file, the safer format first."""
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Indexes of weights in several files."""
@@ -155,7 +158,11 @@ def unwrap_state_dict(
     for name in content:
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
             raise DamagedFileError(f"{where}: a tensor is called {ascii(name)[:80]}, which is no plain name. {_ADVICE}")
-    tensors = {name: value.detach() for name, value in content.items() if isinstance(value, Tensor)}
+    tensors = {
+        name: value.detach() if value.requires_grad else value
+        for name, value in content.items()
+        if isinstance(value, Tensor)
+    }
     if other := [name for name in content if name not in tensors]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "

@@ -183,7 +183,7 @@ class Rotary(nn.Module):
         return self.cache(
             self.periods,
             (grid, device, dtype),
-            lambda: _tables_with_prefix(self.angles(grid, device), self.prefix, dtype),
+            lambda: _make_rotary_tables(self.angles(grid, device), self.prefix, dtype),
         )
 
     def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
@@ -198,18 +198,14 @@ def _cached_rotary_tables(
     kind: str, grid: Grid, head: int, prefix: int, device: torch.device, dtype: torch.dtype
 ) -> RotaryTables:
     angles = FIXED_ANGLES[kind](grid, head, device)
-    return _tables_with_prefix(angles, prefix, dtype, interleaved=kind == "from-one")
+    return _make_rotary_tables(angles, prefix, dtype, interleaved=kind == "from-one")
 
 
-def _tables_with_prefix(
+def _make_rotary_tables(
     angles: Float[Tensor, "N half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
 ) -> RotaryTables:
-    zeros = angles.new_zeros(prefix, angles.shape[-1])
-    return make_rotary_tables(torch.cat([zeros, angles]), dtype, interleaved)  # [T, d]
-
-
-def make_rotary_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:
-    """Spread the angle of each pair over its two numbers; the first one's sine is negative."""
+    """The angle of each pair spread over its two numbers, the first one's sine negative; prefix tokens have angle 0."""
+    angles = torch.cat([angles.new_zeros(prefix, angles.shape[-1]), angles])  # [T, d / 2]
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     if interleaved:
         signed = torch.stack([-sin, sin], dim=-1).flatten(-2)
@@ -233,9 +229,9 @@ def from_one_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor
 FIXED_ANGLES = {"axial": axial_angles, "from-one": from_one_angles}
 
 
-def dinov3_periods(head: int, base: float = 100.0) -> Float[Tensor, " quarter"]:
-    """Periods of DINOv3's angles: base^(4i/d), i = 0 .. d/4-1, in float32."""
-    return base ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
+def dinov3_periods(head: int) -> Float[Tensor, " quarter"]:
+    """Periods of DINOv3's angles: 100^(4i/d), i = 0 .. d/4-1, in float32."""
+    return 100.0 ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
 
 
 def dinov3_angles(grid: Grid, periods: Float[Tensor, " quarter"]) -> Float[Tensor, "N half"]:

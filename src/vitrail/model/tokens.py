@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
-from .config import T2T_PATCHES, ViTConfig
+from .config import ViTConfig
 from .layers import make_norm
 from .soft_split import SoftSplit
 
@@ -27,8 +27,8 @@ class TokenEmbedding(nn.Module):
         self.pad = config.pad
         self.channels = config.channels
         self.patch = config.patch
-        kinds = {"conv": ConvPatches, "linear": LinearPatches}
-        self.patches: nn.Module = SoftSplit(config) if config.patches in T2T_PATCHES else kinds[config.patches](config)
+        kinds: dict[str, type[nn.Module]] = {"conv": ConvPatches, "linear": LinearPatches}
+        self.patches = kinds.get(config.patches, SoftSplit)(config)
         self.cls = nn.Parameter(torch.empty(1, 1, config.width)) if config.class_token else None
         self.distillation = nn.Parameter(torch.empty(1, 1, config.width)) if config.distillation_token else None
         self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None

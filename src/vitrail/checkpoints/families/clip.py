@@ -54,9 +54,14 @@ CLIP_NAMES = {  # theirs                                       ours
 # fmt: on
 CLIP_REQUIRED_NAMES = ("conv1.weight", "class_embedding", "positional_embedding", "ln_post.weight")
 TEXT_TOWER_NAMES = (
-    "transformer.*", "token_embedding.weight", "positional_embedding", "ln_final.*", "text_projection*", "attn_mask",
+    "transformer.*",
+    "token_embedding.weight",
+    "positional_embedding",
+    "ln_final.*",
+    "text_projection*",
+    "attn_mask",
     "text.*",
-)  # fmt: skip
+)
 TEXT_TOWER_RULES: tuple[Rule, ...] = (
     *(IgnoreRule(name, reason="the text tower") for name in TEXT_TOWER_NAMES),
     IgnoreRule("logit_*", reason="temperature and bias of the comparison of images and texts"),

@@ -33,7 +33,7 @@ from ..layouts import (
     concat_rows,
     make_name_rules,
 )
-from ..validate import has_tensor, reconcile, require_tensor
+from ..validate import count_outputs, has_tensor, reconcile, require_tensor
 from .originals import (
     BLOCK_NAMES,
     ENCODER_RULES,
@@ -41,7 +41,6 @@ from .originals import (
     PLAIN_MLP,
     POSITION_TABLE,
     STEM_RULES,
-    count_outputs,
     read_common_fields,
     read_heads,
     read_image_size,
@@ -90,7 +89,7 @@ def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints
         "registers": registers.shape[1] if registers is not None and registers.ndim == 3 else 0,
         "mlp": "gated-packed" if gated else "plain",
         "mlp_width": read_mlp_width(tensors, "w12") // 2 if gated else read_mlp_width(tensors, "fc1"),
-        "outputs": count_outputs(tensors, "linear_head"),
+        "outputs": count_outputs(tensors, "linear_head.{p}"),
     }
     fields |= {"activation": "SiLU"} if gated else {}
     fields |= {"pool": "class+mean"} if fields["outputs"] else {}

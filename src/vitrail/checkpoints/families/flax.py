@@ -443,9 +443,6 @@ def write_google_npz(path: Path, model: ViT) -> None:
     """Write one `.npz` file in float32 that vit_jax, big_vision and timm load, whole or not at all.
 
     The file holds weights alone, not the activation: see `MATCH_BY_ACTIVATION`.
-
-    Raises:
-        UsageError: these files have no place for a part of the model (named), or the ending is not .npz.
     """
     if path.suffix != ".npz":
         raise UsageError(f"A file of Google's layout ends in .npz. Got {path}.")

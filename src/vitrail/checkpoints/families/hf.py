@@ -36,6 +36,7 @@ from ..numerics import load_card
 from ..validate import (
     choose_heads,
     count_blocks,
+    count_outputs,
     count_patches,
     has_tensor,
     infer_image_size,
@@ -179,14 +180,6 @@ def read_hf_image_size(
     return infer_image_size(patches, patch, hints, source)
 
 
-def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
-    """Outputs of the classifiers among the patterns (`{p}` stands for weight and bias); 0 if there are none."""
-    classifiers = [name for name in patterns if "classifier" in name]
-    if not has_tensor(tensors, *classifiers):
-        return 0
-    return majority_length(tensors, "number of outputs", *((name, 0) for name in classifiers))
-
-
 # -- ViT, DeiT, MAE, MSN and I-JEPA
 
 # fmt: off
@@ -318,7 +311,7 @@ def describe_hf_vit(
         depth=count_blocks(tensors, naming.blocks),
         heads=read_hf_heads(hints, stored, width, VIT_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden_matrix}.{{p}}", 0)),
-        outputs=count_hf_outputs(tensors, *kind.heads),
+        outputs=count_outputs(tensors, *(name for name in kind.heads if "classifier" in name)),
         class_token=kind.pool == "class",
         distillation_token=DISTILLATION_TOKEN in tensors,
         distillation_head=kind.heads is TWO_HEADS,

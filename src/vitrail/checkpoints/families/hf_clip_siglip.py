@@ -31,10 +31,9 @@ from ..layouts import (
     StorageStep,
     make_name_rules,
 )
-from ..validate import count_blocks, has_tensor, majority_length, require_tensor
+from ..validate import count_blocks, count_outputs, has_tensor, majority_length, require_tensor
 from .hf import (
     HFConfig,
-    count_hf_outputs,
     hf_block_rules,
     read_hf_config,
     read_hf_heads,
@@ -122,7 +121,7 @@ def describe_hf_siglip(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
     else:
         patch, channels = (weight.shape[2], weight.shape[3]), weight.shape[1]
     width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
-    count = count_hf_outputs(tensors, *SIGLIP_STEM)
+    count = count_outputs(tensors, "classifier.{p}")
     rows = require_tensor(tensors, POSITION_TABLE, axes=2).shape[0]
     return ViTConfig(
         image_size=read_hf_image_size(rows, 0, patch, hints, stored, POSITION_TABLE),
@@ -231,8 +230,7 @@ def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: Lay
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
-    last = "classifier.{p}" if classifier else "visual_projection.weight"
-    count = majority_length(tensors, "number of outputs", (last, 0)) if has_tensor(tensors, last) else 0
+    count = count_outputs(tensors, "classifier.{p}" if classifier else "visual_projection.weight")
     rows = require_tensor(tensors, POSITION_TABLE, axes=2).shape[0]
     return ViTConfig(
         image_size=read_hf_image_size(rows, 1, patch, hints, stored, POSITION_TABLE),

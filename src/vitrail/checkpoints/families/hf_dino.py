@@ -31,12 +31,11 @@ from ..layouts import (
     ZeroRule,
     make_name_rules,
 )
-from ..validate import count_blocks, has_tensor, majority_length, require_tensor
+from ..validate import count_blocks, count_outputs, has_tensor, majority_length, require_tensor
 from .hf import (
     FILE_QKV,
     MEMORY_QKV,
     OUR_BLOCK,
-    count_hf_outputs,
     hf_block_rules,
     read_hf_config,
     read_hf_heads,
@@ -141,7 +140,7 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hin
     norms = (f"{DINOV2_BLOCK_PREFIX}norm1.weight", 0), (f"{DINOV2_BLOCK_PREFIX}norm2.weight", 0)
     width = majority_length(tensors, "width", *norms)
     hidden = majority_length(tensors, "MLP width", (f"{DINOV2_BLOCK_PREFIX}{kind.hidden_matrix}.{{p}}", 0))
-    count = count_hf_outputs(tensors, *DINOV2_STEM)
+    count = count_outputs(tensors, "classifier.{p}")
     rows = require_tensor(tensors, DINOV2_POSITION_TABLE, axes=3).shape[1]
     return ViTConfig(
         image_size=read_hf_image_size(rows, 1, patch, hints, stored, DINOV2_POSITION_TABLE),

@@ -16,7 +16,15 @@ from torch import Tensor
 
 from ...model.config import ViTConfig
 from ..layouts import BATCHED, KERNEL, PUBLISHED_SIZES, IgnoreRule, Layout, LayoutHints, NameRule, Rule, make_name_rules
-from ..validate import choose_heads, count_blocks, has_tensor, infer_image_size, majority_length, require_tensor
+from ..validate import (
+    choose_heads,
+    count_blocks,
+    count_outputs,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    require_tensor,
+)
 
 # fmt: off
 BLOCK_NAMES = {  # theirs                          ours
@@ -58,7 +66,7 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
         "channels": kernel.shape[1],
         "width": majority_length(tensors, "width", ("blocks.{i}.norm1.weight", 0), ("blocks.{i}.norm2.weight", 0)),
         "depth": count_blocks(tensors, "blocks"),
-        "outputs": count_outputs(tensors, "head"),
+        "outputs": count_outputs(tensors, "head.{p}"),
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
         "layer_scale": 1e-5 if has_tensor(tensors, "blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma") else None,
         **hints.numerics(card),
@@ -68,12 +76,6 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 def read_heads(hints: LayoutHints, width: int, published: Mapping[int, int]) -> int:
     """Heads from the caller, else those of the published model of that width."""
     return choose_heads(hints, width, published, "an original repository")
-
-
-def count_outputs(tensors: Mapping[str, Tensor], head: str) -> int:
-    """Rows of the head, or 0 if the file has none."""
-    pattern = f"{head}.{{p}}"
-    return majority_length(tensors, "number of outputs", (pattern, 0)) if has_tensor(tensors, pattern) else 0
 
 
 def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:

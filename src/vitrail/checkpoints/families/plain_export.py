@@ -30,11 +30,7 @@ BLOCK_BIASES = ("out_bias", "mlp_bias")
 
 
 def export_plain(config: ViTConfig, state: StateDict, layout: str) -> ConfigAndState:
-    """The same function at the model's own image size, in the parts of the paper's design.
-
-    Raises:
-        UsageError: the paper's design has no such part; the message names the layout and all of the parts.
-    """
+    """The same function at the model's own image size, in the parts of the paper's design."""
     later_parts = {
         "pad=true": config.pad and any(n % p for n, p in zip(config.image_size, config.patch, strict=True)),
         f'patches="{config.patches}"': config.patches not in ("conv", "linear"),

@@ -15,13 +15,12 @@ from torch import Tensor
 from ...errors import DamagedFileError
 from ...model.config import Patches, ViTConfig
 from ..layouts import PUBLISHED_SIZES, Layout, LayoutHints, NameRule, Rule, StorageStep, concat_rows, make_name_rules
-from ..validate import count_blocks, has_tensor, majority_length
+from ..validate import count_blocks, count_outputs, has_tensor, majority_length
 from .originals import (
     BLOCK_NAMES,
     PLAIN_MLP,
     POSITION_TABLE,
     TABLE_RULE,
-    count_outputs,
     read_heads,
     read_image_size,
     read_mlp_width,
@@ -92,7 +91,7 @@ def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], hints: LayoutH
         "depth": count_blocks(tensors, "blocks"),
         "heads": read_heads(hints, width, T2T_HEADS),
         "mlp_width": read_mlp_width(tensors, "fc1"),
-        "outputs": count_outputs(tensors, "head"),
+        "outputs": count_outputs(tensors, "head.{p}"),
         "patches": patches,
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
         **hints.numerics("t2t"),
@@ -107,20 +106,19 @@ def export_t2t(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return replace(config, positions="learned", resample="bicubic"), state
 
 
-T2T_VARIANTS: tuple[tuple[str, Patches, str, Mapping[str, str]], ...] = (
-    ("performer", "t2t-performer", "attention1.kqv.weight", PERFORMER),
-    ("transformer", "t2t-transformer", "attention1.attn.qkv.weight", TRANSFORMER),
-)
 T2T_LAYOUTS = tuple(
     Layout(
         name="t2t",
-        variant=variant,
+        variant="performer" if performer else "transformer",
         required_names=(THEIR_SPLIT + "project.weight", POSITION_TABLE, THEIR_SPLIT + decisive),
-        rules=_make_t2t_rules(inside, performer=variant == "performer"),
-        describe=partial(describe_t2t, patches),
+        rules=_make_t2t_rules(inside, performer),
+        describe=partial(describe_t2t, "t2t-performer" if performer else "t2t-transformer"),
         card="t2t",
         published=PUBLISHED_SIZES,
         prepare_export=export_t2t,
     )
-    for variant, patches, decisive, inside in T2T_VARIANTS
+    for performer, decisive, inside in (
+        (True, "attention1.kqv.weight", PERFORMER),
+        (False, "attention1.attn.qkv.weight", TRANSFORMER),
+    )
 )

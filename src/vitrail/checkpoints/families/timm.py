@@ -214,11 +214,7 @@ def fold_registers(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, 
 
 
 def count_prefix_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, where: str = "") -> tuple[bool, int]:
-    """Whether there is a class token, and how many registers.
-
-    Raises:
-        DamagedFileError: config.json or the architecture's name requires other tokens.
-    """
+    """Whether there is a class token, and how many registers."""
     reg_token = f"{where}reg_token"
     registers = require_tensor(tensors, reg_token, axes=3).shape[1] if reg_token in tensors else 0
     class_token = has_matching(tensors, f"{where}cls_token")
@@ -327,11 +323,7 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) ->
 
 
 def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The card that fits a timm model best: by its name, or by its design where there is no name.
-
-    Raises:
-        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
-    """
+    """The card that fits a timm model best: by its name, or by its design where there is no name."""
     name, tag = timm_config.read_architecture(hints), timm_config.read_weights_tag(hints)
     for word, card in _CARDS:
         if word in f"{name}.{tag}":

@@ -124,11 +124,7 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that `Eva` has.
-
-    Raises:
-        UsageError: it has no such part; the message names all of them.
-    """
+    """The same function in the parts that `Eva` has."""
     activation = "GELU" if config.mlp == "plain" else "SiLU"
     rounded = config.rotary == "dinov3" and not torch.equal(
         state["rotary.periods"].float(), dinov3_periods(config.head_dim)
@@ -222,11 +218,7 @@ def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
 
 
 def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """SigLIP 2's numerics card for attention pooling, timm's own otherwise.
-
-    Raises:
-        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
-    """
+    """SigLIP 2's numerics card for attention pooling, timm's own otherwise."""
     if config.pool == "attention":
         return "timm_naflex_siglip"
     if hints.match == "original" and (name := timm_config.read_architecture(hints)):
@@ -235,11 +227,7 @@ def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
 
 
 def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that NaFlex has: positions of patches alone, flattened patches.
-
-    Raises:
-        UsageError: it has no such part.
-    """
+    """The same function in the parts that NaFlex has: positions of patches alone, flattened patches."""
     unsupported = {
         'positions="none"': config.positions == "none",
         f'rotary="{config.rotary}"': config.rotary != "none",

@@ -36,11 +36,7 @@ def export_timm_split(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def export_timm_parallel(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """For `VisionTransformer` with parallel attention and MLP, which share one LayerScale.
-
-    Raises:
-        UsageError: as `prepare_for_timm`, or the two LayerScales differ.
-    """
+    """For `VisionTransformer` with parallel attention and MLP, which share one LayerScale."""
     config, state = prepare_for_timm(config, state)
     for i in range(config.depth if config.layer_scale is not None else 0):
         if not torch.equal(state[f"encoder.blocks.{i}.scale1"], state[f"encoder.blocks.{i}.scale2"]):
@@ -52,11 +48,7 @@ def export_timm_parallel(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 
 def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Convert what all of timm's modules share: learned positions of patches, biases of head and patch projection.
-
-    Raises:
-        UsageError: timm has no such part; the message names all of them.
-    """
+    """Convert what all of timm's modules share: learned positions of patches, biases of head and patch projection."""
     unsupported = {
         f'patches="{config.patches}"': config.patches in T2T_PATCHES,
         "patch_norms=true": config.patch_norms,

@@ -24,6 +24,7 @@ from ..rules import write_with_layout
 from ..validate import (
     choose_heads,
     count_blocks,
+    count_outputs,
     has_tensor,
     infer_image_size,
     majority_length,
@@ -72,7 +73,6 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hi
     norms = (f"{TORCHVISION_BLOCK}.ln_1.{{p}}", 0), (f"{TORCHVISION_BLOCK}.ln_2.{{p}}", 0), ("encoder.ln.bias", 0)
     width = majority_length(tensors, "width", *norms)
     hidden = (f"{TORCHVISION_BLOCK}.{mlp[0]}.{{p}}", 0), (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1)
-    head = "heads.head.{p}"
     config = ViTConfig(
         image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, hints, TABLE),
         patch=patch,
@@ -81,7 +81,7 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hi
         depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
         heads=choose_heads(hints, width, TORCHVISION_HEADS, "torchvision"),
         mlp_width=majority_length(tensors, "MLP width", *hidden),
-        outputs=majority_length(tensors, "number of outputs", (head, 0)) if has_tensor(tensors, head) else 0,
+        outputs=count_outputs(tensors, "heads.head.{p}"),
         head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
         init="torchvision",
     )
@@ -141,9 +141,6 @@ def write_torchvision(path: Path, model: ViT) -> None:
 
     Args:
         path: ends in .pth for a file of `torch.save`, or in .safetensors.
-
-    Raises:
-        UsageError: torchvision's class has no place for a part of the model (named), or the ending is another.
     """
     if path.suffix not in TORCHVISION_SUFFIXES:
         raise UsageError(f"A file for torchvision ends in {' or '.join(TORCHVISION_SUFFIXES)}. Got {path}.")

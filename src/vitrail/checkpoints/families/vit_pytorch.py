@@ -31,6 +31,7 @@ from ..layouts import (
 )
 from ..validate import (
     count_blocks,
+    count_outputs,
     has_tensor,
     infer_image_size,
     is_square,
@@ -129,7 +130,6 @@ def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, hea
     width = majority_length(tensors, "width", *norms)
     heads, head_width = _read_heads(tensors, hints, width)
     patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], hints)
-    head = f"{head}.{{p}}"
     return {
         "patch": patch,
         "channels": channels,
@@ -140,7 +140,7 @@ def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, hea
         "heads": heads,
         "head_width": head_width,
         "mlp_width": majority_length(tensors, "MLP width", (f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}", 0)),
-        "outputs": majority_length(tensors, "number of outputs", (head, 0)) if has_tensor(tensors, head) else 0,
+        "outputs": count_outputs(tensors, f"{head}.{{p}}"),
         "qkv_bias": False,
     }
 

@@ -50,11 +50,7 @@ class TimmArchitecture:
 
 
 def choose_architecture(config: ViTConfig) -> TimmArchitecture:
-    """The first architecture that holds the model.
-
-    Raises:
-        UsageError: none does; the norm, or the combination of parts, is named.
-    """
+    """The first architecture that holds the model."""
     fitting = [target for target in TIMM_ARCHITECTURES if target.fits(config)]
     if not fitting:
         names = ("rotary", "mlp", "activation", "parallel", "pool", "final_norm", "pooled_norm", "distillation_head")
@@ -216,10 +212,6 @@ def write_timm_folder(
 
     Args:
         info: metadata as in a bundle; licence and repository are taken from it.
-
-    Raises:
-        UsageError: timm has no place for a part of the model, the image spec or the class names do not fit the model,
-            or the folder exists.
     """
     check_model_fits(model.config, spec, classes or None)
     target = choose_architecture(model.config)

@@ -178,10 +178,6 @@ def write_transformers_folder(
 
     Args:
         info: metadata as in a bundle; config.json keeps licence and repository of the weights.
-
-    Raises:
-        UsageError: transformers has no architecture for the model, or no image processor for its spec (the message
-            names the part); the image spec or the class names do not fit the model; the folder exists.
     """
     check_model_fits(model.config, spec, classes or None)
     target, processor = choose_target(model), make_processor_config(spec)
@@ -201,11 +197,7 @@ def write_transformers_folder(
 
 
 def choose_target(model: ViT) -> TransformersTarget:
-    """The architecture of transformers that holds the model.
-
-    Raises:
-        UsageError: there is none; the parts that the nearest one lacks are named.
-    """
+    """The architecture of transformers that holds the model."""
     config, _ = drop_size_settings(model.config, {})
     faults = [(target, find_misfits(target, config)) for target in TARGETS]
     target, words = min(faults, key=lambda fault: len(fault[1]))
@@ -311,9 +303,6 @@ def make_processor_config(spec: ImageSpec) -> dict[str, Any]:
       It rounds the inner size down and Vitrail rounds to nearest, so one row of pixels may differ.
 
     Stored ranges other than 0..255 belong to decoding; no processor has a field for them.
-
-    Raises:
-        UsageError: a crop that is not square, which transformers cannot express.
     """
     height, width = spec.size
     content = make_preprocessor_config(spec)
