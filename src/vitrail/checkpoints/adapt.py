@@ -74,23 +74,35 @@ def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolic
     """Change the number of channels by a policy.
 
     Raises:
-        UsageError: the number differs and no policy is given, or a policy is given that does not fit or has nothing to
-            adapt.
+        UsageError: the number differs and no policy is given, or a policy is given that is unknown, does not fit, or
+            has nothing to adapt (a list could reorder the channels).
     """
-    config = draft.config
-    if policy is not None:
-        check_channels_policy(policy, config.channels, channels)
-    elif channels in (None, config.channels):
-        return draft
-    else:
+    config, old = draft.config, draft.config.channels
+    if policy is None:
+        if channels in (None, old):
+            return draft
         raise UsageError(
-            f"channels={channels} contradicts the file: its pictures have {config.channels}. "
+            f"channels={channels} contradicts the file: its pictures have {old}. "
             'Leave channels= out, or name how to adapt it: channels_policy="sum", "mean", "tile" or a list.'
         )
-    assert channels is not None
-    values = {**draft.values, PATCH_WEIGHT: adapt_patch_weight(draft.values[PATCH_WEIGHT], config, channels, policy)}
+    if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
+        raise UsageError(
+            f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."
+        )
+    if channels is None:
+        shown = f'"{policy}"' if isinstance(policy, str) else str(list(policy))
+        raise UsageError(
+            f"channels_policy={shown} adapts the file to other channels, and channels= does not say how many. "
+            f"Pass channels= too; the file's pictures have {old}."
+        )
+    if isinstance(policy, str) and channels == old:
+        raise UsageError(
+            f'channels_policy="{policy}" changes nothing: the file\'s pictures have {old} channels already. '
+            "Leave it out, or pass a list to put them in another order."
+        )
+    values = {**draft.values, PATCH_WEIGHT: _adapt_patch_weight(draft, channels, policy)}
     words = policy if isinstance(policy, str) else f"taking the file's channels {', '.join(map(str, policy))}"
-    note = f"patch projection adapted from {config.channels} to {channels} channels: {words}"
+    note = f"patch projection adapted from {old} to {channels} channels: {words}"
     return replace(draft, config=replace(config, channels=channels), values=values).with_note(note)
 
 
@@ -154,15 +166,16 @@ def _format_size(sides: tuple[int, int]) -> str:
 # -- Channels
 
 
-def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy: ChannelPolicy) -> Tensor:
-    """The patch projection [D, C, p, p] or [D, C * p * p] of `config`, for C = `channels`."""
+def _adapt_patch_weight(draft: ModelDraft, channels: int, policy: ChannelPolicy) -> Tensor:
+    """The patch projection [D, C, p, p] or [D, C * p * p] for C = `channels`."""
+    config = draft.config
     if config.patches not in ("conv", "linear") or config.patch_norms:
         what = "norms around it" if config.patch_norms else config.patches
         raise UsageError(
             f"Only a plain projection of patches can be adapted to other channels; this model has {what}. "
             f"Give it pictures of {config.channels} channels."
         )
-    old = config.channels
+    weight, old = draft.values[PATCH_WEIGHT], config.channels
     kernel = weight.reshape(len(weight), old, *config.patch)  # [D, C, p, p]
     if policy == "sum":
         new = kernel.sum(dim=1, keepdim=True).expand(-1, channels, -1, -1) / channels
@@ -171,7 +184,7 @@ def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy:
     elif policy == "tile":
         new = kernel[:, [channel % old for channel in range(channels)]] * (old / channels)
     else:
-        assert not isinstance(policy, str), "check_channels_policy comes first"
+        assert not isinstance(policy, str), "adapt_channels refuses other words"
         if len(policy) != channels or not all(0 <= channel < old for channel in policy):
             raise UsageError(
                 f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
@@ -180,25 +193,6 @@ def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy:
         new = kernel[:, list(policy)]
     new = new.contiguous()
     return new.flatten(1) if weight.ndim == 2 else new
-
-
-def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None) -> None:
-    """Refuse a policy that is unknown or has nothing to adapt."""
-    if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
-        raise UsageError(
-            f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."
-        )
-    if channels is None:
-        shown = f'"{policy}"' if isinstance(policy, str) else str(list(policy))
-        raise UsageError(
-            f"channels_policy={shown} adapts the file to other channels, and channels= does not say how many. "
-            f"Pass channels= too; the file's pictures have {old}."
-        )
-    if isinstance(policy, str) and channels == old:
-        raise UsageError(
-            f'channels_policy="{policy}" changes nothing: the file\'s pictures have {old} channels already. '
-            "Leave it out, or pass a list to put them in another order."
-        )
 
 
 def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> ImageSpec:

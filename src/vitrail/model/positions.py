@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -166,25 +167,22 @@ class Rotary(nn.Module):
             self.register_buffer("periods", torch.empty(self.head_dim // 4))
 
     def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
+        device, dtype = like.device, like.dtype
         if self.kind == "none":
             return None
-        tables = self._full_tables(grid, like)  # [T, d]
+        if self.kind == "dinov3":
+            make = partial(self._dinov3_tables, grid, device, dtype)
+            tables = self.cache(self.periods, (grid, device, dtype), make)  # [T, d]
+        else:
+            tables = _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, device, dtype)  # [T, d]
         if visible is None:
             return tables
         prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
         rows = torch.cat([prefix, visible + self.prefix], dim=1)
         return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
 
-    def _full_tables(self, grid: Grid, like: Tensor) -> RotaryTables:
-        """The tables of all tokens of a grid, the same from one forward to the next."""
-        device, dtype = like.device, like.dtype
-        if self.kind != "dinov3":
-            return _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, device, dtype)
-        return self.cache(
-            self.periods,
-            (grid, device, dtype),
-            lambda: _make_rotary_tables(self.angles(grid, device), self.prefix, dtype),
-        )
+    def _dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
+        return _make_rotary_tables(self.angles(grid, device), self.prefix, dtype)
 
     def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
         """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
