@@ -14,6 +14,8 @@ TASK_DESCRIPTIONS = {
     "labels": "any of {n} labels, each with its own probability",
     "number": "{n} measured numbers",
 }
+PIPELINE_TAGS = {"classes": "image-classification", "labels": "image-classification"}
+"""Pipeline tags of the Hub by task; every other task is image-feature-extraction."""
 
 
 def format_model_card(
@@ -37,7 +39,6 @@ def format_model_card(
         title = f"that has seen no label yet, to learn to answer with {answer}"
         train, embed = "vitrail train SOURCE --weights", "vitrail embed"
         use = f"{train} PATH-OF-THIS-FOLDER\n{embed} PATH-OF-THIS-FOLDER pictures/ --to features.npy"
-    tag = "image-classification" if task in ("classes", "labels") else "image-feature-extraction"
     more_classes = f", and {len(classes) - 50} more in `config.json`" if len(classes) > 50 else ""
     names = ", ".join(f"`{name}`" for name in classes[:50]) + more_classes
     evaluation_section = f"\n## What it is worth\n\n{evaluation}\n" if evaluation else ""
@@ -45,7 +46,7 @@ def format_model_card(
     training = "\n".join(f"- {name}: {value}" for name, value in scalars.items())  # nested values stay in config.json
     return f"""---
 library_name: vitrail
-pipeline_tag: {tag}
+pipeline_tag: {PIPELINE_TAGS.get(task, "image-feature-extraction")}
 tags: [vision-transformer]
 ---
 

@@ -37,19 +37,19 @@ from . import timm
 VISUAL_PREFIX = "visual."
 """Prefix of every name of the image tower in a whole model."""
 # fmt: off
-CLIP_NAMES = {  # theirs                                       ours
-    "positional_embedding":                               "positions.table",
-    "ln_pre.{p}":                                         "encoder.pre_norm.{p}",
-    "transformer.resblocks.{i}.ln_1.{p}":                 "encoder.blocks.{i}.norm1.{p}",
-    "transformer.resblocks.{i}.attn.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
-    "transformer.resblocks.{i}.attn.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
-    "transformer.resblocks.{i}.attn.out_proj.{p}":        "encoder.blocks.{i}.attention.out.{p}",
-    "transformer.resblocks.{i}.ls_1.gamma":               "encoder.blocks.{i}.scale1",
-    "transformer.resblocks.{i}.ln_2.{p}":                 "encoder.blocks.{i}.norm2.{p}",
-    "transformer.resblocks.{i}.mlp.c_fc.{p}":             "encoder.blocks.{i}.mlp.fc1.{p}",
-    "transformer.resblocks.{i}.mlp.c_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
-    "transformer.resblocks.{i}.ls_2.gamma":               "encoder.blocks.{i}.scale2",
-    "ln_post.{p}":                                        "encoder.norm.{p}",
+CLIP_NAMES = {  # theirs                              ours
+    "positional_embedding":                           "positions.table",
+    "ln_pre.{p}":                                     "encoder.pre_norm.{p}",
+    "transformer.resblocks.{i}.ln_1.{p}":             "encoder.blocks.{i}.norm1.{p}",
+    "transformer.resblocks.{i}.attn.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
+    "transformer.resblocks.{i}.attn.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
+    "transformer.resblocks.{i}.attn.out_proj.{p}":    "encoder.blocks.{i}.attention.out.{p}",
+    "transformer.resblocks.{i}.ls_1.gamma":           "encoder.blocks.{i}.scale1",
+    "transformer.resblocks.{i}.ln_2.{p}":             "encoder.blocks.{i}.norm2.{p}",
+    "transformer.resblocks.{i}.mlp.c_fc.{p}":         "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer.resblocks.{i}.mlp.c_proj.{p}":       "encoder.blocks.{i}.mlp.fc2.{p}",
+    "transformer.resblocks.{i}.ls_2.gamma":           "encoder.blocks.{i}.scale2",
+    "ln_post.{p}":                                    "encoder.norm.{p}",
 }
 # fmt: on
 CLIP_REQUIRED_NAMES = ("conv1.weight", "class_embedding", "positional_embedding", "ln_post.weight")
@@ -119,7 +119,6 @@ def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
 
 TRUNK_PREFIX = "visual.trunk."
 PROJECTION_NAMES = ("visual.head.proj.weight", "visual.head.proj.bias")
-TIMM_TOWER_REQUIRED_NAMES = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight")
 TRUNK_RULES: tuple[Rule, ...] = (
     *(rule for rule in timm.TIMM_RULES if rule.theirs != "head.{p}"),
     NameRule("visual.head.proj.{p}", "head.linear.{p}"),
@@ -169,7 +168,7 @@ OPEN_CLIP_TIMM_LAYOUTS = tuple(
     Layout(
         name="open-clip",
         variant=variant,
-        required_names=(*TIMM_TOWER_REQUIRED_NAMES, *more),
+        required_names=("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", *more),
         forbidden_names=(*timm.OTHER_FAMILIES, *absent),
         model_types=("open_clip",),
         rules=(*table, *TEXT_TOWER_RULES),

@@ -30,10 +30,10 @@ from .originals import (
 from .timm import ATTENTION_NAMES, NORM_NAMES, has_matching
 
 # fmt: off
-HEAD_NAMES = {  # theirs                           ours
-    "head.{p}":                              "head.linear.{p}",
-    "dist_token":                            "tokens.distillation",
-    "head_dist.{p}":                         "head.distillation.{p}",
+HEAD_NAMES = {  # theirs  ours
+    "head.{p}":       "head.linear.{p}",
+    "dist_token":     "tokens.distillation",
+    "head_dist.{p}":  "head.distillation.{p}",
 }
 # fmt: on
 DEIT_RULES: tuple[Rule, ...] = (

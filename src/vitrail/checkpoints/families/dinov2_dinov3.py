@@ -52,9 +52,9 @@ from .originals import (
 DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
 """Heads by width."""
 # fmt: off
-DINOV2_GATED_MLP = {  # theirs                           ours
-    "blocks.{i}.mlp.w12.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+DINOV2_GATED_MLP = {  # theirs ours
+    "blocks.{i}.mlp.w12.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":   "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
 MASK_TOKEN = ZeroRule(
@@ -136,10 +136,10 @@ DINOV2_LAYOUTS = tuple(
 
 PERIODS, REGISTERS = "rope_embed.periods", "storage_tokens"
 # fmt: off
-DINOV3_GATED_MLP = {  # theirs                       ours
-    "blocks.{i}.mlp.w1.{p}":                  "encoder.blocks.{i}.mlp.gate.{p}",
-    "blocks.{i}.mlp.w2.{p}":                  "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+DINOV3_GATED_MLP = {  # theirs  ours
+    "blocks.{i}.mlp.w1.{p}":  "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.w2.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
 

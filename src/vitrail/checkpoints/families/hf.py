@@ -183,33 +183,33 @@ def read_hf_image_size(
 # -- ViT, DeiT, MAE, MSN and I-JEPA
 
 # fmt: off
-VIT_STEM = {  # theirs                                    ours
-    "embeddings.patch_embeddings.projection.bias":    "tokens.patches.bias",
-    "embeddings.cls_token":                           "tokens.cls",
-    "embeddings.distillation_token":                  "tokens.distillation",
-    "layernorm.{p}":                                  "encoder.norm.{p}",
+VIT_STEM = {  # theirs                              ours
+    "embeddings.patch_embeddings.projection.bias":  "tokens.patches.bias",
+    "embeddings.cls_token":                         "tokens.cls",
+    "embeddings.distillation_token":                "tokens.distillation",
+    "layernorm.{p}":                                "encoder.norm.{p}",
 }
 ONE_HEAD = {
-    "pooler.dense.{p}":                               "head.hidden.{p}",
-    "classifier.{p}":                                 "head.linear.{p}",
+    "pooler.dense.{p}":  "head.hidden.{p}",
+    "classifier.{p}":    "head.linear.{p}",
 }
 TWO_HEADS = {
-    "cls_classifier.{p}":                             "head.linear.{p}",
-    "distillation_classifier.{p}":                    "head.distillation.{p}",
+    "cls_classifier.{p}":           "head.linear.{p}",
+    "distillation_classifier.{p}":  "head.distillation.{p}",
 }
 FILE_BLOCK = {  # inside a block
-    "layernorm_before.{p}":                           "norm1.{p}",
-    "attention.output.dense.{p}":                     "attention.out.{p}",
-    "layernorm_after.{p}":                            "norm2.{p}",
-    "intermediate.dense.{p}":                         "mlp.fc1.{p}",
-    "output.dense.{p}":                               "mlp.fc2.{p}",
+    "layernorm_before.{p}":        "norm1.{p}",
+    "attention.output.dense.{p}":  "attention.out.{p}",
+    "layernorm_after.{p}":         "norm2.{p}",
+    "intermediate.dense.{p}":      "mlp.fc1.{p}",
+    "output.dense.{p}":            "mlp.fc2.{p}",
 }
 MEMORY_BLOCK = {
-    "layernorm_before.{p}":                           "norm1.{p}",
-    "attention.o_proj.{p}":                           "attention.out.{p}",
-    "layernorm_after.{p}":                            "norm2.{p}",
-    "mlp.fc1.{p}":                                    "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                                    "mlp.fc2.{p}",
+    "layernorm_before.{p}":  "norm1.{p}",
+    "attention.o_proj.{p}":  "attention.out.{p}",
+    "layernorm_after.{p}":   "norm2.{p}",
+    "mlp.fc1.{p}":           "mlp.fc1.{p}",
+    "mlp.fc2.{p}":           "mlp.fc2.{p}",
 }
 # fmt: on
 VIT_PATCH_WEIGHT, VIT_POSITION_TABLE = "embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings"

@@ -45,25 +45,25 @@ from .hf_export import export_clip, export_siglip
 # -- SigLIP, and what CLIP shares with it
 
 # fmt: off
-SIGLIP_STEM = {  # theirs                              ours
-    "embeddings.patch_embedding.bias":          "tokens.patches.bias",
-    "embeddings.position_embedding.weight":     "positions.table",
-    "post_layernorm.{p}":                       "encoder.norm.{p}",
-    "classifier.{p}":                           "head.linear.{p}",
+SIGLIP_STEM = {  # theirs                    ours
+    "embeddings.patch_embedding.bias":       "tokens.patches.bias",
+    "embeddings.position_embedding.weight":  "positions.table",
+    "post_layernorm.{p}":                    "encoder.norm.{p}",
+    "classifier.{p}":                        "head.linear.{p}",
 }
 SIGLIP_PROBE = {
-    "head.probe":                               "pool.attention.probe",
-    "head.attention.out_proj.{p}":              "pool.attention.out.{p}",
-    "head.layernorm.{p}":                       "pool.attention.norm.{p}",
-    "head.mlp.fc1.{p}":                         "pool.attention.mlp.fc1.{p}",
-    "head.mlp.fc2.{p}":                         "pool.attention.mlp.fc2.{p}",
+    "head.probe":                   "pool.attention.probe",
+    "head.attention.out_proj.{p}":  "pool.attention.out.{p}",
+    "head.layernorm.{p}":           "pool.attention.norm.{p}",
+    "head.mlp.fc1.{p}":             "pool.attention.mlp.fc1.{p}",
+    "head.mlp.fc2.{p}":             "pool.attention.mlp.fc2.{p}",
 }
 SIGLIP_BLOCK = {
-    "layer_norm1.{p}":                          "norm1.{p}",
-    "self_attn.out_proj.{p}":                   "attention.out.{p}",
-    "layer_norm2.{p}":                          "norm2.{p}",
-    "mlp.fc1.{p}":                              "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                              "mlp.fc2.{p}",
+    "layer_norm1.{p}":         "norm1.{p}",
+    "self_attn.out_proj.{p}":  "attention.out.{p}",
+    "layer_norm2.{p}":         "norm2.{p}",
+    "mlp.fc1.{p}":             "mlp.fc1.{p}",
+    "mlp.fc2.{p}":             "mlp.fc2.{p}",
 }
 # fmt: on
 TOWER_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -181,14 +181,14 @@ HF_SIGLIP_LAYOUTS = (
 # -- CLIP, alone, with its projection, in a whole CLIP, or under a classifier
 
 # fmt: off
-CLIP_STEM = {  # theirs                             ours
-    "embeddings.position_embedding.weight":    "positions.table",
-    "pre_layrnorm.{p}":                        "encoder.pre_norm.{p}",
+CLIP_STEM = {  # theirs                      ours
+    "embeddings.position_embedding.weight":  "positions.table",
+    "pre_layrnorm.{p}":                      "encoder.pre_norm.{p}",
 }
-CLIP_CLASSIFIER = {"classifier.{p}":               "head.linear.{p}"}
+CLIP_CLASSIFIER = {"classifier.{p}": "head.linear.{p}"}
 CLIP_PROJECTION = {
-    "post_layernorm.{p}":                      "pool.norm.{p}",
-    "visual_projection.weight":                "head.linear.weight",
+    "post_layernorm.{p}":        "pool.norm.{p}",
+    "visual_projection.weight":  "head.linear.weight",
 }
 # fmt: on
 CLIP_CLASS_TOKEN = "embeddings.class_embedding"

@@ -45,33 +45,33 @@ from .hf import (
 from .hf_export import export_dinov2, export_dinov3
 
 # fmt: off
-DINOV2_STEM = {  # theirs                                    ours
-    "embeddings.patch_embeddings.projection.bias":    "tokens.patches.bias",
-    "embeddings.cls_token":                           "tokens.cls",
-    "embeddings.register_tokens":                     "tokens.registers",
-    "layernorm.{p}":                                  "encoder.norm.{p}",
-    "classifier.{p}":                                 "head.linear.{p}",
+DINOV2_STEM = {  # theirs                           ours
+    "embeddings.patch_embeddings.projection.bias":  "tokens.patches.bias",
+    "embeddings.cls_token":                         "tokens.cls",
+    "embeddings.register_tokens":                   "tokens.registers",
+    "layernorm.{p}":                                "encoder.norm.{p}",
+    "classifier.{p}":                               "head.linear.{p}",
 }
 DINOV2_BLOCK = {
-    "norm1.{p}":                                      "norm1.{p}",
-    "layer_scale1.lambda1":                           "scale1",
-    "norm2.{p}":                                      "norm2.{p}",
-    "layer_scale2.lambda1":                           "scale2",
+    "norm1.{p}":             "norm1.{p}",
+    "layer_scale1.lambda1":  "scale1",
+    "norm2.{p}":             "norm2.{p}",
+    "layer_scale2.lambda1":  "scale2",
 }
 PLAIN_MLP = {
-    "mlp.fc1.{p}":                                    "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                                    "mlp.fc2.{p}",
+    "mlp.fc1.{p}":  "mlp.fc1.{p}",
+    "mlp.fc2.{p}":  "mlp.fc2.{p}",
 }
 PACKED_MLP = {
-    "mlp.weights_in.{p}":                             "mlp.fc1.{p}",
-    "mlp.weights_out.{p}":                            "mlp.fc2.{p}",
+    "mlp.weights_in.{p}":   "mlp.fc1.{p}",
+    "mlp.weights_out.{p}":  "mlp.fc2.{p}",
 }
 # fmt: on
 DINOV2_PATCH_WEIGHT = "embeddings.patch_embeddings.projection.weight"
 DINOV2_POSITION_TABLE = "embeddings.position_embeddings"
 REGISTER_TOKENS = "embeddings.register_tokens"
 MASK_REASON = "stands for hidden patches in training"
-DINOV2_BLOCK_PREFIX = "encoder.layer.{i}."
+INSIDE = "encoder.layer.{i}."
 DINOV2_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu", "image_size": 224}
 """Defaults of these classes, for fields that a config.json leaves out."""
 DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
@@ -120,7 +120,7 @@ def make_hf_dinov2_rules(kind: HFDinov2Variant) -> tuple[Rule, ...]:
         parts |= PACKED_MLP
     else:
         parts["mlp.down_proj.{p}"] = "mlp.fc2.{p}"
-        gate_and_value = (f"{DINOV2_BLOCK_PREFIX}mlp.gate_proj.{{p}}", f"{DINOV2_BLOCK_PREFIX}mlp.up_proj.{{p}}")
+        gate_and_value = (f"{INSIDE}mlp.gate_proj.{{p}}", f"{INSIDE}mlp.up_proj.{{p}}")
         joint = (PartsRule(gate_and_value, (f"{OUR_BLOCK}mlp.fc1.{{p}}",), STACK),)
     return (
         *make_name_rules(DINOV2_STEM),
@@ -137,9 +137,9 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hin
     stored = read_hf_config(hints, DINOV2_DEFAULTS)
     kernel = require_tensor(tensors, DINOV2_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    norms = (f"{DINOV2_BLOCK_PREFIX}norm1.weight", 0), (f"{DINOV2_BLOCK_PREFIX}norm2.weight", 0)
+    norms = (f"{INSIDE}norm1.weight", 0), (f"{INSIDE}norm2.weight", 0)
     width = majority_length(tensors, "width", *norms)
-    hidden = majority_length(tensors, "MLP width", (f"{DINOV2_BLOCK_PREFIX}{kind.hidden_matrix}.{{p}}", 0))
+    hidden = majority_length(tensors, "MLP width", (f"{INSIDE}{kind.hidden_matrix}.{{p}}", 0))
     count = count_outputs(tensors, "classifier.{p}")
     rows = require_tensor(tensors, DINOV2_POSITION_TABLE, axes=3).shape[1]
     return ViTConfig(
@@ -152,7 +152,7 @@ def describe_hf_dinov2(kind: HFDinov2Variant, tensors: Mapping[str, Tensor], hin
         mlp_width=hidden // 2 if kind.gated and not kind.memory else hidden,
         outputs=count,
         registers=require_tensor(tensors, REGISTER_TOKENS, axes=3).shape[1] if kind.registers else 0,
-        qkv_bias=has_tensor(tensors, *(f"{DINOV2_BLOCK_PREFIX}{name}.bias" for name in kind.qkv)),
+        qkv_bias=has_tensor(tensors, *(f"{INSIDE}{name}.bias" for name in kind.qkv)),
         mlp="gated-packed" if kind.gated else "plain",
         layer_scale=1.0,
         **{
@@ -198,21 +198,21 @@ HF_DINOV2_LAYOUTS = tuple(
 # -- DINOv3
 
 # fmt: off
-DINOV3_STEM = {  # theirs                        ours
-    "embeddings.patch_embeddings.bias":   "tokens.patches.bias",
-    "embeddings.cls_token":               "tokens.cls",
-    "embeddings.register_tokens":         "tokens.registers",
-    "norm.{p}":                           "encoder.norm.{p}",
+DINOV3_STEM = {  # theirs                ours
+    "embeddings.patch_embeddings.bias":  "tokens.patches.bias",
+    "embeddings.cls_token":              "tokens.cls",
+    "embeddings.register_tokens":        "tokens.registers",
+    "norm.{p}":                          "encoder.norm.{p}",
 }
 DINOV3_BLOCK = {
-    "norm1.{p}":                          "norm1.{p}",
-    "attention.o_proj.{p}":               "attention.out.{p}",
-    "layer_scale1.lambda1":               "scale1",
-    "norm2.{p}":                          "norm2.{p}",
-    "mlp.gate_proj.{p}":                  "mlp.gate.{p}",
-    "mlp.up_proj.{p}":                    "mlp.fc1.{p}",
-    "mlp.down_proj.{p}":                  "mlp.fc2.{p}",
-    "layer_scale2.lambda1":               "scale2",
+    "norm1.{p}":             "norm1.{p}",
+    "attention.o_proj.{p}":  "attention.out.{p}",
+    "layer_scale1.lambda1":  "scale1",
+    "norm2.{p}":             "norm2.{p}",
+    "mlp.gate_proj.{p}":     "mlp.gate.{p}",
+    "mlp.up_proj.{p}":       "mlp.fc1.{p}",
+    "mlp.down_proj.{p}":     "mlp.fc2.{p}",
+    "layer_scale2.lambda1":  "scale2",
 }
 # fmt: on
 DINOV3_PATCH_WEIGHT = "embeddings.patch_embeddings.weight"

@@ -27,22 +27,22 @@ from ..validate import (
 )
 
 # fmt: off
-BLOCK_NAMES = {  # theirs                          ours
-    "blocks.{i}.norm1.{p}":                   "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.attn.qkv.{p}":                "encoder.blocks.{i}.attention.qkv.{p}",
-    "blocks.{i}.attn.proj.{p}":               "encoder.blocks.{i}.attention.out.{p}",
-    "blocks.{i}.ls1.gamma":                   "encoder.blocks.{i}.scale1",
-    "blocks.{i}.norm2.{p}":                   "encoder.blocks.{i}.norm2.{p}",
-    "blocks.{i}.ls2.gamma":                   "encoder.blocks.{i}.scale2",
+BLOCK_NAMES = {  # theirs        ours
+    "blocks.{i}.norm1.{p}":      "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.attn.qkv.{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "blocks.{i}.attn.proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.ls1.gamma":      "encoder.blocks.{i}.scale1",
+    "blocks.{i}.norm2.{p}":      "encoder.blocks.{i}.norm2.{p}",
+    "blocks.{i}.ls2.gamma":      "encoder.blocks.{i}.scale2",
 }
 PLAIN_MLP = {
-    "blocks.{i}.mlp.fc1.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                 "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 STEM_NAMES = {
-    "cls_token":                              "tokens.cls",
-    "patch_embed.proj.bias":                  "tokens.patches.bias",
-    "norm.{p}":                               "encoder.norm.{p}",
+    "cls_token":              "tokens.cls",
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "norm.{p}":               "encoder.norm.{p}",
 }
 # fmt: on
 KERNEL_NAME, POSITION_TABLE = "patch_embed.proj.weight", "pos_embed"
@@ -111,9 +111,9 @@ def describe_plain(
 MAE_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads by width."""
 # fmt: off
-MAE_CLASSIFIER = {  # theirs                      ours
-    "fc_norm.{p}":                            "pool.norm.{p}",
-    "head.{p}":                               "head.linear.{p}",
+MAE_CLASSIFIER = {  # theirs  ours
+    "fc_norm.{p}":  "pool.norm.{p}",
+    "head.{p}":     "head.linear.{p}",
 }
 # fmt: on
 MAE_RULES: tuple[Rule, ...] = (*ENCODER_RULES, *make_name_rules(MAE_CLASSIFIER))

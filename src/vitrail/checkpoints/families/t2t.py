@@ -31,27 +31,27 @@ T2T_HEADS = {256: 4, 384: 6, 448: 7, 512: 8, 768: 12}
 """Heads by width."""
 THEIR_SPLIT, OUR_SPLIT = "tokens_to_token.", "tokens.patches."
 # fmt: off
-STEM = {  # theirs                ours
-    "cls_token":                  "tokens.cls",
-    THEIR_SPLIT + "project.{p}":  OUR_SPLIT + "project.{p}",
-    "norm.{p}":                   "encoder.norm.{p}",
-    "head.{p}":                   "head.linear.{p}",
+STEM = {  # theirs               ours
+    "cls_token":                 "tokens.cls",
+    THEIR_SPLIT + "project.{p}": OUR_SPLIT + "project.{p}",
+    "norm.{p}":                  "encoder.norm.{p}",
+    "head.{p}":                  "head.linear.{p}",
 }
 PERFORMER = {  # inside attention1 and attention2
-    "w":                                      "features",
-    "norm1.{p}":                              "norm1.{p}",
-    "proj.{p}":                               "out.{p}",
-    "norm2.{p}":                              "norm2.{p}",
-    "mlp.0.{p}":                              "mlp.fc1.{p}",
-    "mlp.2.{p}":                              "mlp.fc2.{p}",
+    "w":          "features",
+    "norm1.{p}":  "norm1.{p}",
+    "proj.{p}":   "out.{p}",
+    "norm2.{p}":  "norm2.{p}",
+    "mlp.0.{p}":  "mlp.fc1.{p}",
+    "mlp.2.{p}":  "mlp.fc2.{p}",
 }
 TRANSFORMER = {
-    "norm1.{p}":                              "norm1.{p}",
-    "attn.qkv.weight":                        "qkv.weight",
-    "attn.proj.{p}":                          "out.{p}",
-    "norm2.{p}":                              "norm2.{p}",
-    "mlp.fc1.{p}":                            "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                            "mlp.fc2.{p}",
+    "norm1.{p}":        "norm1.{p}",
+    "attn.qkv.weight":  "qkv.weight",
+    "attn.proj.{p}":    "out.{p}",
+    "norm2.{p}":        "norm2.{p}",
+    "mlp.fc1.{p}":      "mlp.fc1.{p}",
+    "mlp.fc2.{p}":      "mlp.fc2.{p}",
 }
 # fmt: on
 

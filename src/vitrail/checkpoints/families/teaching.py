@@ -67,17 +67,17 @@ def _compare_positions(theirs: Tensor, config: ViTConfig) -> str:
 
 
 # fmt: off
-EXPLAINED_NAMES = {  # theirs                                 ours
-    "patch_tokens.project.bias":                    "tokens.patches.bias",
-    "backbone.cls_token":                           "tokens.cls",
-    "backbone.blocks.{i}.norm1.{p}":                "encoder.blocks.{i}.norm1.{p}",
-    "backbone.blocks.{i}.attn.qkv.{p}":             "encoder.blocks.{i}.attention.qkv.{p}",
-    "backbone.blocks.{i}.attn.proj.{p}":            "encoder.blocks.{i}.attention.out.{p}",
-    "backbone.blocks.{i}.norm2.{p}":                "encoder.blocks.{i}.norm2.{p}",
-    "backbone.blocks.{i}.neuralnet.fc1.{p}":        "encoder.blocks.{i}.mlp.fc1.{p}",
-    "backbone.blocks.{i}.neuralnet.fc2.{p}":        "encoder.blocks.{i}.mlp.fc2.{p}",
-    "backbone.norm.{p}":                            "encoder.norm.{p}",
-    "backbone.head.{p}":                            "head.linear.{p}",
+EXPLAINED_NAMES = {  # theirs                 ours
+    "patch_tokens.project.bias":              "tokens.patches.bias",
+    "backbone.cls_token":                     "tokens.cls",
+    "backbone.blocks.{i}.norm1.{p}":          "encoder.blocks.{i}.norm1.{p}",
+    "backbone.blocks.{i}.attn.qkv.{p}":       "encoder.blocks.{i}.attention.qkv.{p}",
+    "backbone.blocks.{i}.attn.proj.{p}":      "encoder.blocks.{i}.attention.out.{p}",
+    "backbone.blocks.{i}.norm2.{p}":          "encoder.blocks.{i}.norm2.{p}",
+    "backbone.blocks.{i}.neuralnet.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "backbone.blocks.{i}.neuralnet.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
+    "backbone.norm.{p}":                      "encoder.norm.{p}",
+    "backbone.head.{p}":                      "head.linear.{p}",
 }
 # fmt: on
 EXPLAINED_RULES: tuple[Rule, ...] = (
@@ -133,17 +133,17 @@ EXPLAINED_LAYOUTS = (
 # -- blog-conv: a tutorial that rebuilds ViT-Base with torch's own layers (blog_vit_base_patch16_224)
 
 # fmt: off
-BLOG_CONV_NAMES = {  # theirs                                     ours
-    "class_embedding":                                  "tokens.cls",
-    "patch_embedding.conv.bias":                        "tokens.patches.bias",
-    "vit.{i}.attention.layer.{p}":                      "encoder.blocks.{i}.norm1.{p}",
-    "vit.{i}.attention.attention.in_proj_{p}":          "encoder.blocks.{i}.attention.qkv.{p}",
-    "vit.{i}.attention.attention.out_proj.{p}":         "encoder.blocks.{i}.attention.out.{p}",
-    "vit.{i}.mlp.norm.{p}":                             "encoder.blocks.{i}.norm2.{p}",
-    "vit.{i}.mlp.linear1.{p}":                          "encoder.blocks.{i}.mlp.fc1.{p}",
-    "vit.{i}.mlp.linear2.{p}":                          "encoder.blocks.{i}.mlp.fc2.{p}",
-    "classifier.0.{p}":                                 "encoder.norm.{p}",
-    "classifier.1.{p}":                                 "head.linear.{p}",
+BLOG_CONV_NAMES = {  # theirs                    ours
+    "class_embedding":                           "tokens.cls",
+    "patch_embedding.conv.bias":                 "tokens.patches.bias",
+    "vit.{i}.attention.layer.{p}":               "encoder.blocks.{i}.norm1.{p}",
+    "vit.{i}.attention.attention.in_proj_{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "vit.{i}.attention.attention.out_proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "vit.{i}.mlp.norm.{p}":                      "encoder.blocks.{i}.norm2.{p}",
+    "vit.{i}.mlp.linear1.{p}":                   "encoder.blocks.{i}.mlp.fc1.{p}",
+    "vit.{i}.mlp.linear2.{p}":                   "encoder.blocks.{i}.mlp.fc2.{p}",
+    "classifier.0.{p}":                          "encoder.norm.{p}",
+    "classifier.1.{p}":                          "head.linear.{p}",
 }
 # fmt: on
 BLOG_CONV_RULES: tuple[Rule, ...] = (
@@ -284,26 +284,26 @@ def _xray_table(name: str, config: ViTConfig) -> Tensor:
 
 
 # fmt: off
-XRAY_NAMES = {  # theirs                              ours
-    "patch_embedding.patch_embed.bias":          "tokens.patches.bias",
-    "cls_token":                                 "tokens.cls",
-    "transformer_blocks.{i}.norm1.{p}":          "encoder.blocks.{i}.norm1.{p}",
-    "transformer_blocks.{i}.attn.qkv.{p}":       "encoder.blocks.{i}.attention.qkv.{p}",
-    "transformer_blocks.{i}.attn.proj.{p}":      "encoder.blocks.{i}.attention.out.{p}",
-    "transformer_blocks.{i}.norm2.{p}":          "encoder.blocks.{i}.norm2.{p}",
-    "transformer_blocks.{i}.mlp.0.{p}":          "encoder.blocks.{i}.mlp.fc1.{p}",
-    "transformer_blocks.{i}.mlp.2.{p}":          "encoder.blocks.{i}.mlp.fc2.{p}",
-    "mlp_head.{p}":                              "head.linear.{p}",
+XRAY_NAMES = {  # theirs                     ours
+    "patch_embedding.patch_embed.bias":      "tokens.patches.bias",
+    "cls_token":                             "tokens.cls",
+    "transformer_blocks.{i}.norm1.{p}":      "encoder.blocks.{i}.norm1.{p}",
+    "transformer_blocks.{i}.attn.qkv.{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "transformer_blocks.{i}.attn.proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "transformer_blocks.{i}.norm2.{p}":      "encoder.blocks.{i}.norm2.{p}",
+    "transformer_blocks.{i}.mlp.0.{p}":      "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer_blocks.{i}.mlp.2.{p}":      "encoder.blocks.{i}.mlp.fc2.{p}",
+    "mlp_head.{p}":                          "head.linear.{p}",
 }
 # fmt: on
-XRAY_ROPE_PREFIX = "transformer_blocks.{i}.attn.rope."
+ROPE_PREFIX = "transformer_blocks.{i}.attn.rope."
 FIRST_ROTARY_TABLE = "transformer_blocks.0.attn.rope.x_cos"
 XRAY_RULES: tuple[Rule, ...] = (
     *make_name_rules(XRAY_NAMES),
     NameRule("patch_embedding.patch_embed.weight", "tokens.patches.weight", MATRIX),
     *(
         CheckRule(
-            XRAY_ROPE_PREFIX + name,
+            ROPE_PREFIX + name,
             partial(_xray_table, name),
             partial(compare_rotary_table, name),
             reason="a rotary table, computed anew",
@@ -328,9 +328,7 @@ def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
     depth = count_blocks(tensors, "transformer_blocks")
     if any(".attn.rope." in name for name in tensors):
         size = _read_xray_image_size(tensors, patch, hints.image_size)
-        half = majority_length(
-            tensors, "width of a head", *((XRAY_ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES)
-        )
+        half = majority_length(tensors, "width of a head", *((ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES))
         if width % (2 * half):
             raise DamagedFileError(
                 f"The rotary tables must be half a head wide. They have {half} columns, and heads of {2 * half} do not "
@@ -359,7 +357,7 @@ def _read_xray_image_size(
     tensors: Mapping[str, Tensor], patch: int, image_size: tuple[int, int] | None
 ) -> tuple[int, int]:
     # rows, with the class token's or without
-    rows = majority_length(tensors, "grid", *((XRAY_ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES))
+    rows = majority_length(tensors, "grid", *((ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES))
     if image_size is None:
         side = find_square_side((rows - 1, rows), FIRST_ROTARY_TABLE)
         return side * patch, side * patch

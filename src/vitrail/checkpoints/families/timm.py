@@ -52,45 +52,45 @@ from .timm_export import export_timm, export_timm_parallel, export_timm_split
 # -- Shared by all timm transformers: blocks, tokens, positions, norms and heads
 
 # fmt: off
-NORM_NAMES = {  # theirs                          ours
-    "blocks.{i}.norm1.{p}":                  "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.norm2.{p}":                  "encoder.blocks.{i}.norm2.{p}",
+NORM_NAMES = {  # theirs     ours
+    "blocks.{i}.norm1.{p}":  "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.norm2.{p}":  "encoder.blocks.{i}.norm2.{p}",
 }
 ATTENTION_NAMES = {
-    "blocks.{i}.attn.qkv.{p}":               "encoder.blocks.{i}.attention.qkv.{p}",
-    "blocks.{i}.attn.q_norm.{p}":            "encoder.blocks.{i}.attention.q_norm.{p}",
-    "blocks.{i}.attn.k_norm.{p}":            "encoder.blocks.{i}.attention.k_norm.{p}",
-    "blocks.{i}.attn.proj.{p}":              "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.attn.qkv.{p}":     "encoder.blocks.{i}.attention.qkv.{p}",
+    "blocks.{i}.attn.q_norm.{p}":  "encoder.blocks.{i}.attention.q_norm.{p}",
+    "blocks.{i}.attn.k_norm.{p}":  "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn.proj.{p}":    "encoder.blocks.{i}.attention.out.{p}",
 }
 MLP_NAMES = {
-    "blocks.{i}.mlp.fc1.{p}":                "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SPLIT_MLP_NAMES = {
-    "blocks.{i}.mlp.fc1_g.{p}":              "encoder.blocks.{i}.mlp.gate.{p}",
-    "blocks.{i}.mlp.fc1_x.{p}":              "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1_g.{p}":  "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.fc1_x.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":    "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SCALE_NAMES = {
-    "blocks.{i}.ls1.gamma":                  "encoder.blocks.{i}.scale1",
-    "blocks.{i}.ls2.gamma":                  "encoder.blocks.{i}.scale2",
+    "blocks.{i}.ls1.gamma":  "encoder.blocks.{i}.scale1",
+    "blocks.{i}.ls2.gamma":  "encoder.blocks.{i}.scale2",
 }
 LAYER_SCALE_NAMES = {
-    "blocks.{i}.gamma_1":                    "encoder.blocks.{i}.scale1",
-    "blocks.{i}.gamma_2":                    "encoder.blocks.{i}.scale2",
+    "blocks.{i}.gamma_1":  "encoder.blocks.{i}.scale1",
+    "blocks.{i}.gamma_2":  "encoder.blocks.{i}.scale2",
 }
 END_NAMES = {
-    "norm_pre.{p}":                          "encoder.pre_norm.{p}",
-    "norm.{p}":                              "encoder.norm.{p}",
-    "attn_pool.latent":                      "pool.attention.probe",
-    "attn_pool.q.{p}":                       "pool.attention.q.{p}",
-    "attn_pool.kv.{p}":                      "pool.attention.kv.{p}",
-    "attn_pool.proj.{p}":                    "pool.attention.out.{p}",
-    "attn_pool.norm.{p}":                    "pool.attention.norm.{p}",
-    "attn_pool.mlp.fc1.{p}":                 "pool.attention.mlp.fc1.{p}",
-    "attn_pool.mlp.fc2.{p}":                 "pool.attention.mlp.fc2.{p}",
-    "fc_norm.{p}":                           "pool.norm.{p}",
-    "head.{p}":                              "head.linear.{p}",
+    "norm_pre.{p}":           "encoder.pre_norm.{p}",
+    "norm.{p}":               "encoder.norm.{p}",
+    "attn_pool.latent":       "pool.attention.probe",
+    "attn_pool.q.{p}":        "pool.attention.q.{p}",
+    "attn_pool.kv.{p}":       "pool.attention.kv.{p}",
+    "attn_pool.proj.{p}":     "pool.attention.out.{p}",
+    "attn_pool.norm.{p}":     "pool.attention.norm.{p}",
+    "attn_pool.mlp.fc1.{p}":  "pool.attention.mlp.fc1.{p}",
+    "attn_pool.mlp.fc2.{p}":  "pool.attention.mlp.fc2.{p}",
+    "fc_norm.{p}":            "pool.norm.{p}",
+    "head.{p}":               "head.linear.{p}",
 }
 # fmt: on
 TIMM_BLOCK_NAMES = {**NORM_NAMES, **ATTENTION_NAMES, **MLP_NAMES, **SCALE_NAMES}
@@ -238,20 +238,20 @@ def apply_numerics(config: ViTConfig, hints: LayoutHints, card: str) -> ViTConfi
 
 
 # fmt: off
-TIMM_STEM = {  # theirs                           ours
-    "patch_embed.proj.bias":                 "tokens.patches.bias",
-    "cls_token":                             "tokens.cls",
-    "dist_token":                            "tokens.distillation",
-    "reg_token":                             "tokens.registers",
-    "pre_logits.fc.{p}":                     "head.hidden.{p}",
-    "head_dist.{p}":                         "head.distillation.{p}",
+TIMM_STEM = {  # theirs       ours
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "cls_token":              "tokens.cls",
+    "dist_token":             "tokens.distillation",
+    "reg_token":              "tokens.registers",
+    "pre_logits.fc.{p}":      "head.hidden.{p}",
+    "head_dist.{p}":          "head.distillation.{p}",
 }
 PARALLEL = {
-    "blocks.{i}.in_norm.{p}":                "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.q_norm.{p}":                 "encoder.blocks.{i}.attention.q_norm.{p}",
-    "blocks.{i}.k_norm.{p}":                 "encoder.blocks.{i}.attention.k_norm.{p}",
-    "blocks.{i}.attn_out_proj.{p}":          "encoder.blocks.{i}.attention.out.{p}",
-    "blocks.{i}.mlp_out_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.in_norm.{p}":        "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.q_norm.{p}":         "encoder.blocks.{i}.attention.q_norm.{p}",
+    "blocks.{i}.k_norm.{p}":         "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn_out_proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.mlp_out_proj.{p}":   "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
 DUPLICATE: StorageStep[list[Tensor]] = StorageStep(

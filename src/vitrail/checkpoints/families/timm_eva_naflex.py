@@ -59,10 +59,10 @@ from .timm_export import export_timm, prepare_for_timm
 # -- Eva
 
 # fmt: off
-EVA_STEM = {  # theirs                           ours
-    "patch_embed.proj.bias":                 "tokens.patches.bias",
-    "cls_token":                             "tokens.cls",
-    "reg_token":                             "tokens.registers",
+EVA_STEM = {  # theirs        ours
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "cls_token":              "tokens.cls",
+    "reg_token":              "tokens.registers",
 }
 # fmt: on
 QV_BIAS: Rule = PartsRule(
@@ -178,10 +178,10 @@ EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_
 # -- NaFlex
 
 # fmt: off
-NAFLEX_STEM = {  # theirs                           ours
-    "embeds.proj.bias":                      "tokens.patches.bias",
-    "embeds.cls_token":                      "tokens.cls",
-    "embeds.reg_token":                      "tokens.registers",
+NAFLEX_STEM = {  # theirs  ours
+    "embeds.proj.bias":  "tokens.patches.bias",
+    "embeds.cls_token":  "tokens.cls",
+    "embeds.reg_token":  "tokens.registers",
 }
 # fmt: on
 NAFLEX_PATCH_WEIGHT, NAFLEX_POSITION_TABLE = "embeds.proj.weight", "embeds.pos_embed"

@@ -33,25 +33,25 @@ from ..validate import (
 )
 from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
 
-TORCHVISION_BLOCK = "encoder.layers.encoder_layer_{i}"
+BLOCK = "encoder.layers.encoder_layer_{i}"
 # fmt: off
-TORCHVISION_NAMES = {  # theirs                            ours
-    "class_token":                                         "tokens.cls",
-    "conv_proj.bias":                                      "tokens.patches.bias",
-    f"{TORCHVISION_BLOCK}.ln_1.{{p}}":                     "encoder.blocks.{i}.norm1.{p}",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
-    f"{TORCHVISION_BLOCK}.self_attention.out_proj.{{p}}":  "encoder.blocks.{i}.attention.out.{p}",
-    f"{TORCHVISION_BLOCK}.ln_2.{{p}}":                     "encoder.blocks.{i}.norm2.{p}",
-    "encoder.ln.{p}":                                      "encoder.norm.{p}",
-    "heads.pre_logits.{p}":                                "head.hidden.{p}",
-    "heads.head.{p}":                                      "head.linear.{p}",
+NAMES = {  # theirs                            ours
+    "class_token":                             "tokens.cls",
+    "conv_proj.bias":                          "tokens.patches.bias",
+    f"{BLOCK}.ln_1.{{p}}":                     "encoder.blocks.{i}.norm1.{p}",
+    f"{BLOCK}.self_attention.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
+    f"{BLOCK}.self_attention.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
+    f"{BLOCK}.self_attention.out_proj.{{p}}":  "encoder.blocks.{i}.attention.out.{p}",
+    f"{BLOCK}.ln_2.{{p}}":                     "encoder.blocks.{i}.norm2.{p}",
+    "encoder.ln.{p}":                          "encoder.norm.{p}",
+    "heads.pre_logits.{p}":                    "head.hidden.{p}",
+    "heads.head.{p}":                          "head.linear.{p}",
 }
 # fmt: on
 KERNEL_NAME, TABLE = "conv_proj.weight", "encoder.pos_embedding"
 MLP_NAMES = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2")}
 """Variant -> names of the two matrices of the MLP, current and old."""
-TORCHVISION_HEADS = {768: 12, 1024: 16, 1280: 16}
+HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
 SWAG_IMAGE_SIZES = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
 """Width -> image size of the weights that come from SWAG, under their own licence."""
@@ -59,8 +59,8 @@ PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
 """Width -> card of the models with patches of 16 pixels; SWAG has linear classifiers in the same shapes."""
 
 
-TORCHVISION_RULES: tuple[Rule, ...] = (
-    *make_name_rules(TORCHVISION_NAMES),
+RULES: tuple[Rule, ...] = (
+    *make_name_rules(NAMES),
     NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
     NameRule(TABLE, "positions.table", BATCHED),
 )
@@ -70,16 +70,16 @@ def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hi
     """The architecture of a file; a file without heads.head gives features."""
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    norms = (f"{TORCHVISION_BLOCK}.ln_1.{{p}}", 0), (f"{TORCHVISION_BLOCK}.ln_2.{{p}}", 0), ("encoder.ln.bias", 0)
+    norms = (f"{BLOCK}.ln_1.{{p}}", 0), (f"{BLOCK}.ln_2.{{p}}", 0), ("encoder.ln.bias", 0)
     width = majority_length(tensors, "width", *norms)
-    hidden = (f"{TORCHVISION_BLOCK}.{mlp[0]}.{{p}}", 0), (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1)
+    hidden = (f"{BLOCK}.{mlp[0]}.{{p}}", 0), (f"{BLOCK}.{mlp[1]}.weight", 1)
     config = ViTConfig(
         image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, hints, TABLE),
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", KERNEL_NAME),
         width=width,
         depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
-        heads=choose_heads(hints, width, TORCHVISION_HEADS, "torchvision"),
+        heads=choose_heads(hints, width, HEADS, "torchvision"),
         mlp_width=majority_length(tensors, "MLP width", *hidden),
         outputs=count_outputs(tensors, "heads.head.{p}"),
         head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
@@ -117,11 +117,11 @@ TORCHVISION_LAYOUTS = tuple(
     Layout(
         name="torchvision",
         variant=variant,
-        required_names=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
+        required_names=(KERNEL_NAME, f"{BLOCK.format(i=0)}.{mlp[0]}.weight"),
         rules=(
-            *TORCHVISION_RULES,
-            NameRule(f"{TORCHVISION_BLOCK}.{mlp[0]}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
-            NameRule(f"{TORCHVISION_BLOCK}.{mlp[1]}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
+            *RULES,
+            NameRule(f"{BLOCK}.{mlp[0]}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
+            NameRule(f"{BLOCK}.{mlp[1]}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
         ),
         describe=partial(describe_torchvision, mlp),
         card=choose_torchvision_card,

@@ -42,27 +42,27 @@ from ..validate import (
     require_tensor,
 )
 
-VIT_PYTORCH_BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
+BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
 # fmt: off
-VIT_PYTORCH_NAMES = {  # theirs              ours
-    "to_patch_embedding.2.bias":             "tokens.patches.bias",
-    "to_patch_embedding.3.{p}":              "tokens.patches.norm_out.{p}",
-    f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}":     f"{OUR_BLOCK}.norm1.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight":  f"{OUR_BLOCK}.attention.qkv.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}":    f"{OUR_BLOCK}.norm2.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}":    f"{OUR_BLOCK}.mlp.fc1.{{p}}",
-    "transformer.norm.{p}":                  "encoder.norm.{p}",
+COMMON_NAMES = {  # theirs        ours
+    "to_patch_embedding.2.bias":  "tokens.patches.bias",
+    "to_patch_embedding.3.{p}":   "tokens.patches.norm_out.{p}",
+    f"{BLOCK}.0.norm.{{p}}":      f"{OUR_BLOCK}.norm1.{{p}}",
+    f"{BLOCK}.0.to_qkv.weight":   f"{OUR_BLOCK}.attention.qkv.weight",
+    f"{BLOCK}.1.net.0.{{p}}":     f"{OUR_BLOCK}.norm2.{{p}}",
+    f"{BLOCK}.1.net.1.{{p}}":     f"{OUR_BLOCK}.mlp.fc1.{{p}}",
+    "transformer.norm.{p}":       "encoder.norm.{p}",
 }
 VIT_NAMES = {
-    "pos_embedding":                          "positions.table",
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "mlp_head.{p}":                           "head.linear.{p}",
+    "pos_embedding":              "positions.table",
+    f"{BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
+    f"{BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "mlp_head.{p}":               "head.linear.{p}",
 }
 SIMPLE_VIT_NAMES = {
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "linear_head.{p}":                       "head.linear.{p}",
+    f"{BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
+    f"{BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "linear_head.{p}":           "head.linear.{p}",
 }
 # fmt: on
 PATCH_RULES: tuple[Rule, ...] = (
@@ -74,12 +74,12 @@ CLASS_TOKEN_RULES: tuple[Rule, ...] = (
     IgnoreRule("cls_token", reason="no class token: a tensor without numbers"),  # with mean pooling
     NameRule("cls_token", "tokens.cls", UNBATCHED),
 )
-QKV, OUT = f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight", f"{VIT_PYTORCH_BLOCK}.0.to_out.0.weight"
+QKV, OUT = f"{BLOCK}.0.to_qkv.weight", f"{BLOCK}.0.to_out.0.weight"
 
 
 def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add the identity as output matrix where attention of a single head has none."""
-    if has_tensor(tensors, f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}"):
+    if has_tensor(tensors, f"{BLOCK}.0.to_out.0.{{p}}"):
         return tensors
     added: dict[str, Tensor] = {}
     for i in range(count_blocks(tensors, "transformer.layers")):
@@ -126,7 +126,7 @@ def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
 
 def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, head: str) -> dict[str, Any]:
     """Settings that both designs give alike."""
-    norms = (f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}", 0), (f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}", 0)
+    norms = (f"{BLOCK}.0.norm.{{p}}", 0), (f"{BLOCK}.1.net.0.{{p}}", 0)
     width = majority_length(tensors, "width", *norms)
     heads, head_width = _read_heads(tensors, hints, width)
     patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], hints)
@@ -139,7 +139,7 @@ def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, hea
         "depth": count_blocks(tensors, "transformer.layers"),
         "heads": heads,
         "head_width": head_width,
-        "mlp_width": majority_length(tensors, "MLP width", (f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}", 0)),
+        "mlp_width": majority_length(tensors, "MLP width", (f"{BLOCK}.1.net.1.{{p}}", 0)),
         "outputs": count_outputs(tensors, f"{head}.{{p}}"),
         "qkv_bias": False,
     }
@@ -177,7 +177,7 @@ VIT_PYTORCH_LAYOUTS = (
         name="vit-pytorch",
         required_names=("to_patch_embedding.2.weight", "pos_embedding"),
         forbidden_names=("linear_head.*", "*.fn.*"),
-        rules=(*CLASS_TOKEN_RULES, *PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **VIT_NAMES})),
+        rules=(*CLASS_TOKEN_RULES, *PATCH_RULES, *make_name_rules({**COMMON_NAMES, **VIT_NAMES})),
         describe=describe_vit,
         card="vit_pytorch",
         clean=clean_vit_pytorch,
@@ -187,7 +187,7 @@ VIT_PYTORCH_LAYOUTS = (
         variant="simple",
         required_names=("to_patch_embedding.2.weight", "linear_head.weight"),
         forbidden_names=("pos_embedding", "cls_token", "*.fn.*"),
-        rules=(*PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **SIMPLE_VIT_NAMES})),
+        rules=(*PATCH_RULES, *make_name_rules({**COMMON_NAMES, **SIMPLE_VIT_NAMES})),
         describe=describe_simple_vit,
         card="vit_pytorch",
     ),
