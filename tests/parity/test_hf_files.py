@@ -11,8 +11,9 @@ import torch
 import transformers as hf
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 

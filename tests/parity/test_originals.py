@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints.families import dinov2_dinov3
 from vitrail.checkpoints.identify import LAYOUTS, identify_layout
 from vitrail.checkpoints.layouts import LayoutHints, Match
-from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 

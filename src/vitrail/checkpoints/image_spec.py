@@ -137,7 +137,9 @@ def _fields_from_folder(folder: ForeignFolder, hints: LayoutHints) -> _SpecField
     if described and hints.match in (None, "timm"):
         return _fields_from_timm(described)
     described = _as_mapping(folder.config.get("preprocess_cfg"))
-    return _fields_from_open_clip(described) if described and hints.match in (None, "original") else ({}, ())
+    if described and hints.match in (None, "original"):
+        return _read_fields(described, _OPEN_CLIP_FITS.get(str(described.get("resize_mode", "shortest"))))
+    return {}, ()
 
 
 def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
@@ -162,21 +164,19 @@ def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
 
 
 def _fields_from_timm(config: Mapping[str, Any]) -> _SpecFields:
-    word = config.get("interpolation", "bicubic")
-    interpolation, notes = _check_interpolation(word, f"interpolation={word!r}")
     fit = {theirs: ours for ours, theirs in CROP_MODES.items()}.get(str(config.get("crop_mode")), "crop")
     crop = config.get("crop_pct") or 0.875  # timm's default
-    fields = {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}
+    fields, notes = _read_fields(config, fit)
     if fit == "pad":
         cut = f" and cuts {crop} out of it" if crop != 1 else ""
         return fields, (*notes, f"timm fills the border with the mean colour{cut}; here it is black and nothing is cut")
     return {**fields, "crop_fraction": float(crop)}, notes
 
 
-def _fields_from_open_clip(config: Mapping[str, Any]) -> _SpecFields:
+def _read_fields(config: Mapping[str, Any], fit: str | None) -> _SpecFields:
+    """The fields that timm and OpenCLIP call by the same names."""
     word = config.get("interpolation", "bicubic")
     interpolation, notes = _check_interpolation(word, f"interpolation={word!r}")
-    fit = _OPEN_CLIP_FITS.get(str(config.get("resize_mode", "shortest")))
     return {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}, notes
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ..config import read_some
 from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
@@ -124,24 +122,6 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
     return _load_content(content, str(path), options, weight_files.read_folder_of_file(path))
 
 
-def load_from_tensors(
-    tensors: dict[str, Tensor], where: str, layout: str | None = None, hints: LayoutHints | None = None
-) -> LoadedModel:
-    """Load a model from tensors in memory, by the rules for a file that holds them; `tensors` is emptied."""
-    hints = hints or LayoutHints()
-    options = LoadOptions(
-        layout=layout,
-        heads=hints.heads,
-        image_size=hints.image_size,
-        channels=hints.channels,
-        pool=hints.pool,
-        match=hints.match,
-        settings=hints.settings,
-    )
-    folder = weight_files.ForeignFolder(path=Path(where), config=dict(hints.foreign_config), preprocessor={})
-    return _load_content(WeightsContent(tensors=tensors), where, options, folder)
-
-
 def _load_content(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
@@ -169,7 +149,7 @@ def _load_content(
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DamagedFileError(
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."

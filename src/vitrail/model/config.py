@@ -320,7 +320,7 @@ class ViTConfig:
 
     @property
     def pool_span(self) -> int:
-        """How many of the last blocks lie from the first one that the pooling reads to the last."""
+        """Number of blocks from the first one that the pooling reads to the last block."""
         return (self.pool_blocks - 1) * self.pool_every + 1
 
     def is_pooled_block(self, block: int) -> bool:

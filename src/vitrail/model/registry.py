@@ -13,7 +13,7 @@ from .config import MLPKind, ViTConfig
 
 @dataclass(frozen=True)
 class ModelSize:
-    """One row of a table of sizes: what a size's name stands for."""
+    """One row of a table of sizes."""
 
     width: int
     depth: int
@@ -33,9 +33,9 @@ class ModelFamily:
     sizes: Mapping[str, ModelSize] = field(default_factory=dict)
     """Sizes that only this family has, or that mean something else in it."""
     outputs: Mapping[str, int] | None = None
-    """Outputs by size, and with them the only sizes there are."""
+    """Outputs by size; where given, the family has no other sizes."""
     excluded_sizes: tuple[str, ...] = ()
-    """Sizes whose models of this name have other parts."""
+    """Sizes that timm's models of this name build from other parts."""
 
 
 _GAP = ViTConfig(class_token=False, pool="mean")
@@ -181,7 +181,7 @@ def config_from_name(name: str) -> ViTConfig:
 
 
 def _config_from_parts(name: str) -> ViTConfig | None:
-    """The configuration that the parts of a name add up to, if they do."""
+    """The configuration of a name by its parts; None if one of them is unknown."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints import identify, numerics, weight_files
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
@@ -155,6 +156,9 @@ def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
     broken = tensors() | {"toy.extra": torch.zeros(2)}
     with pytest.raises(DamagedFileError, match=r"memory does not fit the layout toy: 1 without a rule: toy\.extra"):
         load_from_tensors(broken, "memory")
+    empty = tensors() | {"stem.weight": torch.zeros(8, 3, 0, 0)}
+    with pytest.raises(DamagedFileError, match=r"memory: .* describe no model \(ZeroDivisionError"):
+        load_from_tensors(empty, "memory", hints=LayoutHints(image_size=(8, 8)))
 
 
 def test_channels_in_another_order_take_mean_and_deviation_along(tmp_path: Path) -> None:

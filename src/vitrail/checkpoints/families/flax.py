@@ -317,8 +317,8 @@ def _fixed_size_settings(
         size = require_argument(hints.image_size, "image_size", kind, "big_vision's own has 224")
         return {**fields, "image_size": size, "positions": "sincos2d-moco", "class_position": False}
     rows = require_tensor(tensors, "pos_embedding", axes=3).shape[1]
-    fits = isqrt(rows) ** 2 == rows or count_patches(hints.image_size or (0, 0), patch) == rows
-    one_more = not fits and isqrt(rows - 1) ** 2 == rows - 1
+    fits = is_square(rows) or count_patches(hints.image_size or (0, 0), patch) == rows
+    one_more = not fits and is_square(rows - 1)
     if one_more and not class_token:
         raise missing_tensor_error(tensors, "cls", f"to which the first of the {rows} rows of pos_embedding belongs")
     size = infer_image_size(rows - one_more, patch, hints, "pos_embedding")

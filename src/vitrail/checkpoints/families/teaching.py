@@ -169,11 +169,11 @@ def describe_blog_conv(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViT
         size = side * patch[0], side * patch[1]
     else:
         size = hints.image_size
-    if (patches := count_patches(size, patch)) != rows:
-        raise UsageError(
-            f"image_size={size} contradicts the file: it makes {patches} patches of {patch[0]}x{patch[1]}, "
-            f"and position_embedding has rows for {rows}. Pass the size that the model was trained with."
-        )
+        if (patches := count_patches(size, patch)) != rows:
+            raise UsageError(
+                f"image_size={size} contradicts the file: it makes {patches} patches of {patch[0]}x{patch[1]}, "
+                f"and position_embedding has rows for {rows}. Pass the size that the model was trained with."
+            )
     return replace(
         PRESETS["blog_vit_base_patch16_224"],
         image_size=size,
@@ -327,7 +327,18 @@ def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
         )
     depth = count_blocks(tensors, "transformer_blocks")
     if any(".attn.rope." in name for name in tensors):
-        size = _read_xray_image_size(tensors, patch, hints.image_size)
+        # rows, with the class token's or without
+        rows = majority_length(tensors, "grid", *((ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES))
+        if hints.image_size is None:
+            side = find_square_side((rows - 1, rows), FIRST_ROTARY_TABLE)
+            size = side * patch, side * patch
+        else:
+            size = hints.image_size
+            if (patches := count_patches(size, (patch, patch))) not in (rows - 1, rows):
+                raise UsageError(
+                    f"image_size={size} contradicts the file: it makes {patches} patches of {patch}x{patch}, and "
+                    f"{FIRST_ROTARY_TABLE} has {rows} rows. Pass the size that the model was trained with."
+                )
         half = majority_length(tensors, "width of a head", *((ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES))
         if width % (2 * half):
             raise DamagedFileError(
@@ -351,23 +362,6 @@ def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
         mlp_width=majority_length(tensors, "MLP width", ("transformer_blocks.{i}.mlp.0.{p}", 0)),
         outputs=majority_length(tensors, "number of outputs", ("mlp_head.{p}", 0)),
     )
-
-
-def _read_xray_image_size(
-    tensors: Mapping[str, Tensor], patch: int, image_size: tuple[int, int] | None
-) -> tuple[int, int]:
-    # rows, with the class token's or without
-    rows = majority_length(tensors, "grid", *((ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES))
-    if image_size is None:
-        side = find_square_side((rows - 1, rows), FIRST_ROTARY_TABLE)
-        return side * patch, side * patch
-    grid = Grid(image_size[0] // patch, image_size[1] // patch)
-    if grid.patches not in (rows - 1, rows):
-        raise UsageError(
-            f"image_size={image_size} contradicts the file: it makes {grid.patches} patches of {patch}x{patch}, and "
-            f"{FIRST_ROTARY_TABLE} has {rows} rows. Pass the size that the model was trained with."
-        )
-    return image_size
 
 
 XRAY_LAYOUTS = (

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
-from math import isqrt
 from typing import Any
 
 import torch
@@ -162,17 +161,14 @@ def read_table_size(
         for prefix in prefixes:
             if grid.patches == rows - prefix:
                 return (grid.rows * patch[0], grid.columns * patch[1]), prefix
-    for prefix in prefixes:
-        if is_square(rows - prefix):
-            side = isqrt(rows - prefix)
-            return (side * patch[0], side * patch[1]), prefix
-    if 1 not in prefixes and is_square(rows - 1):
+    counts = tuple(rows - prefix for prefix in prefixes)
+    if not any(map(is_square, counts)) and is_square(rows - 1):
         raise DamagedFileError(
             f"pos_embed has {rows} rows, one more than a square of patches, which belongs to a class token. "
             f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
         )
-    find_square_side(tuple(rows - prefix for prefix in prefixes), "pos_embed")  # raises: none is square
-    raise AssertionError("unreachable")
+    side = find_square_side(counts, "pos_embed")
+    return (side * patch[0], side * patch[1]), rows - side**2
 
 
 def list_hinted_grids(hints: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
