@@ -196,7 +196,8 @@ def check_complete(
         DamagedFileError: lists every kind of difference, the first tensors of each, and the nearest known name.
     """
     extra = [name for name in tensors if name not in expected]
-    missing, reshaped = [], []
+    missing: list[str] = []
+    reshaped: list[str] = []
     for name, shape in expected.items():
         if name not in tensors:
             near = nearest_name_hint(name, extra) if len(missing) < MAX_SHOWN else ""

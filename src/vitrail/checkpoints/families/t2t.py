@@ -66,7 +66,8 @@ KEY_FIRST: StorageStep[Tensor] = StorageStep(None, _write_key_first)
 
 
 def _make_t2t_rules(inner_names: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
-    names, joint = dict(STEM), []
+    names = dict(STEM)
+    joint: list[Rule] = []
     for place in ("attention1.", "attention2."):
         names |= {THEIR_SPLIT + place + theirs: OUR_SPLIT + place + ours for theirs, ours in inner_names.items()}
         if performer:
