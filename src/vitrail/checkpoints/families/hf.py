@@ -325,6 +325,10 @@ def choose_vit_card(kind: HFViTVariant, hints: LayoutHints) -> str:
     return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(hints.foreign_config.get("model_type")), kind.card)
 
 
+def _card_for_layout(kind: HFViTVariant, config: ViTConfig, hints: LayoutHints) -> str:
+    return choose_vit_card(kind, hints)
+
+
 def warn_of_dino(kind: HFViTVariant, hints: LayoutHints) -> tuple[str, ...]:
     """Note that a folder of DINO cannot be distinguished from one of Google's ViT."""
     if not hints.foreign_config or hints.match != "original" or choose_vit_card(kind, hints) != "hf_vit":
@@ -358,7 +362,7 @@ HF_VIT_LAYOUTS = tuple(
         model_types=kind.model_types,
         rules=make_hf_vit_rules(kind, naming),
         describe=partial(describe_hf_vit, kind, naming),
-        card=lambda config, hints, kind=kind: choose_vit_card(kind, hints),
+        card=partial(_card_for_layout, kind),
         match="transformers",
         published=frozenset(),
         warnings=partial(warn_of_dino, kind),
