@@ -61,11 +61,11 @@ def run_naflex(model: nn.Module, pictures: Tensor) -> Numbers:
     """Flat patches, channels last, with their rows and columns and no padding."""
     grid = (pictures.shape[-2] // 4, pictures.shape[-1] // 4)
     flat = pictures.reshape(2, 3, grid[0], 4, grid[1], 4).permute(0, 2, 4, 3, 5, 1).reshape(2, grid[0] * grid[1], 48)
-    said: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "pixel_attention_mask": torch.ones(2, grid[0] * grid[1], dtype=torch.long),
         "spatial_shapes": torch.tensor([grid, grid]),
     }
-    out = model(flat, **said, output_hidden_states=True)
+    out = model(flat, **arguments, output_hidden_states=True)
     if "logits" in out:
         return {**blocks(out.hidden_states), "outputs": out.logits}
     return {**blocks(out.hidden_states), "tokens": out.last_hidden_state, "pooled": out.pooler_output}

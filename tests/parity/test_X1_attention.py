@@ -1,7 +1,7 @@
-"""X1: attention of every block and a map by one call, of files of every family, with nothing said by the caller.
+"""X1: attention of every block and a map by one call, for files of every family, without options of the caller.
 
 Where others return an empty tuple, an empty dictionary, or a map of the wrong shape: fused attention, registers, grids
-that are not square, heads that read other tokens. The answers stay what they were while somebody looks.
+that are not square, heads that read other tokens. The outputs do not change while attention is recorded.
 """
 
 from __future__ import annotations

@@ -57,10 +57,10 @@ def stacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def opened(kind: str, folder: Path, **said: Any) -> LoadedModel:
-    if kind == "hidden" and "image_size" not in said:
-        said["image_size"] = 12
-    return load_checkpoint(npz(folder / "model.npz", weights(kind)), LoadOptions(**said))
+def opened(kind: str, folder: Path, **options: Any) -> LoadedModel:
+    if kind == "hidden" and "image_size" not in options:
+        options["image_size"] = 12
+    return load_checkpoint(npz(folder / "model.npz", weights(kind)), LoadOptions(**options))
 
 
 def kept(run: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ def test_the_picture_tower_is_taken_out_of_a_model_of_pictures_and_words(kind: s
     loaded, images = load_checkpoint(path), pictures(12, 12)
     assert torch.equal(loaded.model(images), opened(kind, tmp_path).model(images))
     dropped = {row.theirs: row.ours for row in loaded.audit.rows if row.action == "dropped"}
-    assert len(dropped) == 4 and dropped["txt/head/kernel"] == "the tower of words"
+    assert len(dropped) == 4 and dropped["txt/head/kernel"] == "the text tower"
 
 
 def test_older_names_and_a_class_row_are_read(tmp_path: Path) -> None:

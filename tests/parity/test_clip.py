@@ -83,7 +83,7 @@ def test_a_folder_of_openclip_gives_its_answers_and_its_gradients(case: str, tmp
     difference = furthest(loaded.model, run(model, images), images)
     record("open-clip", "read, native grid", difference)
     assert difference <= 1e-5
-    assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} >= {"the tower of words"}
+    assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} >= {"the text tower"}
     beside = {
         name: getattr(loaded.config, name) for name in ("activation", "pool", "norm_eps", "final_norm", "pooled_norm")
     }
@@ -187,8 +187,13 @@ def test_a_tower_of_timm_gives_its_answers(case: str, tmp_path: Path, monkeypatc
 
 def test_a_tower_of_timm_takes_its_pictures_as_its_folder_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, described = with_trunk("SigLIP", monkeypatch)
-    said = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.4, 0.4], "interpolation": "bilinear", "resize_mode": "squash"}
-    folder = saved(model, {**described, "preprocess_cfg": said}, tmp_path / "folder")
+    preprocessing = {
+        "mean": [0.1, 0.2, 0.3],
+        "std": [0.4, 0.4, 0.4],
+        "interpolation": "bilinear",
+        "resize_mode": "squash",
+    }
+    folder = saved(model, {**described, "preprocess_cfg": preprocessing}, tmp_path / "folder")
     for match in (None, "original"):
         spec = load_checkpoint(folder, LoadOptions(heads=4, match=match)).spec
         assert (spec.fit, spec.interpolation, spec.mean) == ("squash", "bilinear", (0.1, 0.2, 0.3))

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from in_memory import load_from_tensors
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.timm_models import furthest, pictures, reference
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import UsageError
 
 CASES = {"class": "deit", "distilled": "deit", "DeiT-III": "deit3"}

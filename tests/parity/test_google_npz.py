@@ -165,8 +165,8 @@ def test_what_we_write_is_loaded_by_timm_and_by_us(kind: str, tmp_path: Path) ->
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     save_model(path, ours, spec, tuple("abc") if config.outputs else (), "google-npz")
     match = "timm" if config.activation == "GELU" else "original"
-    said = {"patch": config.patch} if config.patch != (4, 4) else {}
-    again = load_checkpoint(path, LoadOptions(image_size=config.image_size, match=match, settings=said))
+    settings = {"patch": config.patch} if config.patch != (4, 4) else {}
+    again = load_checkpoint(path, LoadOptions(image_size=config.image_size, match=match, settings=settings))
     with torch.no_grad():
         assert (again.model(images) - ours(images)).abs().max() <= 1e-6
     if config.head == "tanh":  # timm leaves that layer out

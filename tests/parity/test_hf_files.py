@@ -1,4 +1,4 @@
-"""What a file of transformers cannot say is asked for, what stands beside it is believed, and damage is named."""
+"""Options that a file of transformers needs, values from the config.json beside it, and damage."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 import transformers as hf
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 
@@ -24,7 +25,7 @@ QUICK = {"activation": "QuickGELU"}
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "options"),
     [
         ("vit classifier", {}),
         ("deit with teacher", {}),
@@ -40,15 +41,15 @@ QUICK = {"activation": "QuickGELU"}
 )
 @pytest.mark.parametrize("memory", [False, True])
 def test_a_file_without_its_config_loads_when_the_heads_are_said(
-    name: str, memory: bool, said: dict[str, Any], tmp_path: Path
+    name: str, memory: bool, options: dict[str, Any], tmp_path: Path
 ) -> None:
     reference = randomised(CASES[name].build())
     path = saved(reference, tmp_path / "there", memory, bare=True)
     with pytest.raises(
         UsageError, match=r"transformers without its config\.json does not say heads\. Pass heads=; publ"
     ):
-        load_checkpoint(path, LoadOptions(**said))
-    loaded = load_checkpoint(path, LoadOptions(heads=4, **said))
+        load_checkpoint(path, LoadOptions(**options))
+    loaded = load_checkpoint(path, LoadOptions(heads=4, **options))
     pictures = images(SIZES["native grid"])
     with torch.no_grad():
         assert largest_difference(loaded.model, CASES[name].run(reference, pictures), pictures) < 1e-5
@@ -147,8 +148,8 @@ def test_a_config_that_makes_no_sense_is_an_error(
     name: str, changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     folder = saved(randomised(CASES[name].build()), tmp_path / "there", memory=False)
-    said = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**said, **changed}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changed}))
     with pytest.raises((DamagedFileError, UsageError), match=message):
         load_checkpoint(folder)
 

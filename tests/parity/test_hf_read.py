@@ -48,8 +48,8 @@ def test_gradients_on_every_parameter_are_the_references(name: str, tmp_path: Pa
     loss(loaded.model.features(pictures, keep=(end,))[end]).backward()
     difference = (pictures.grad - their_pictures).abs().max().item() / max(1.0, their_pictures.abs().max().item())
     ours = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in loaded.model.named_parameters()}
-    said = {"norm_eps": loaded.config.norm_eps, "activation": loaded.config.activation}
-    names = write_with_layout(ours, loaded.config, LAYOUTS[f"transformers:{case.memory}"], said)
+    settings = {"norm_eps": loaded.config.norm_eps, "activation": loaded.config.activation}
+    names = write_with_layout(ours, loaded.config, LAYOUTS[f"transformers:{case.memory}"], settings)
     compared = 0
     for n, parameter in reference.named_parameters():
         mine = names.get(n, names.get(n.removeprefix("vision_model.").removeprefix("vit.")))

@@ -68,13 +68,13 @@ FEATURES = {
 }
 
 
-def spec_of(config: ViTConfig, **said: Any) -> ImageSpec:
-    return ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels, **said)
+def spec_of(config: ViTConfig, **fields: Any) -> ImageSpec:
+    return ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels, **fields)
 
 
-def written(model: ViT, folder: Path, task: str = "classes", **said: Any) -> Path:
+def written(model: ViT, folder: Path, task: str = "classes", **fields: Any) -> Path:
     names = tuple(f"kind {number}" for number in range(model.config.outputs))
-    write_transformers_folder(folder, model, spec_of(model.config, **said), task, names)
+    write_transformers_folder(folder, model, spec_of(model.config, **fields), task, names)
     return folder
 
 

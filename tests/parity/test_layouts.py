@@ -247,7 +247,7 @@ def test_an_xray_file_saved_without_its_tables_loads_when_heads_and_size_are_sai
 
 
 @pytest.mark.parametrize(
-    ("layout", "said", "message"),
+    ("layout", "options", "message"),
     [
         ("blog-conv", {}, r"blog-conv does not say heads\. Pass heads=; the article's ViT-Base has 12"),
         ("blog-conv", {"heads": 5}, r"width must be a multiple of heads\. Got width=24, heads=5"),
@@ -262,11 +262,11 @@ def test_an_xray_file_saved_without_its_tables_loads_when_heads_and_size_are_sai
     ],
 )  # fmt: skip
 def test_an_argument_that_is_missing_or_contradicts_the_file_is_named(
-    layout: str, said: dict[str, int], message: str, tmp_path: Path
+    layout: str, options: dict[str, int], message: str, tmp_path: Path
 ) -> None:
     _, tensors = written(layout)
     with pytest.raises(UsageError, match=message):
-        load_checkpoint(save(tmp_path, tensors), LoadOptions(**said))
+        load_checkpoint(save(tmp_path, tensors), LoadOptions(**options))
 
 
 @pytest.mark.parametrize("layout", DESIGNS)

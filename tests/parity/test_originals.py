@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints.families import dinov2_dinov3
 from vitrail.checkpoints.identify import LAYOUTS, identify_layout
 from vitrail.checkpoints.layouts import LayoutHints, Match
-from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 
@@ -59,8 +60,8 @@ def cleaned(name: str) -> dict[str, Tensor]:
 
 
 def read(tensors: dict[str, Tensor], layout: str | None) -> LoadedModel:
-    told = LayoutHints(heads=None if layout and layout.startswith("dinov3") else HEADS)
-    return load_from_tensors(dict(tensors), "here", layout, told)
+    hints = LayoutHints(heads=None if layout and layout.startswith("dinov3") else HEADS)
+    return load_from_tensors(dict(tensors), "here", layout, hints)
 
 
 @cache
@@ -86,9 +87,9 @@ def test_gradients_are_those_of_the_repository(name: str) -> None:
 @pytest.mark.parametrize(("name", "size"), [run for run in RUNS if run[1] != "native" and "dinov3" not in run[0]])
 def test_a_size_asked_for_while_loading_gives_the_same(name: str, size: str) -> None:
     run = known(name).runs[size]
-    told = LayoutHints(heads=HEADS, image_size=(run["images"].shape[-2], run["images"].shape[-1]))
-    loaded = load_from_tensors(bare(name), "here", LAYOUT_OF[name], told)
-    assert loaded.config.image_size == told.image_size
+    hints = LayoutHints(heads=HEADS, image_size=(run["images"].shape[-2], run["images"].shape[-1]))
+    loaded = load_from_tensors(bare(name), "here", LAYOUT_OF[name], hints)
+    assert loaded.config.image_size == hints.image_size
     assert any("resampled" in note for note in loaded.notes)
     assert largest_difference(loaded.model, run) < 1e-5
 

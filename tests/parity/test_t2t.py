@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints.identify import LAYOUTS
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import load_from_tensors
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import Patches, ViTConfig

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from parity import timm_models
 from parity.negative import refuses_every_damage
 from parity.timm_models import reference
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadedModel, load_from_tensors
+from vitrail.checkpoints.load import LoadedModel
 
 CASES = ("class", "attention pool", "registers", "distilled", "parallel", "DINOv3 with gates", "NaFlex SigLIP", "EVA")
 SIZE: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "num_classes": 3, "mlp_ratio": 3}

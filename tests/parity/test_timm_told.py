@@ -52,20 +52,20 @@ def differing(name: str) -> dict[str, tuple[object, object]]:
     """What we say about an architecture and what timm builds, where they differ."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
-    told = LayoutHints(foreign_config={"architecture": name, "global_pool": model.global_pool})
+    hints = LayoutHints(foreign_config={"architecture": name, "global_pool": model.global_pool})
     block = model.blocks[0]
     gated = type(getattr(block, "mlp", None)).__name__ in ("GluMlp", "SwiGLU")
     probe, rotary = model.attn_pool is not None, type(getattr(model, "rope", None)).__name__
     if rotary not in ("NoneType", "RotaryEmbeddingDinoV3"):
-        return {} if refused(told) else {"rotary": (None, rotary)}
+        return {} if refused(hints) else {"rotary": (None, rotary)}
     ours = {
-        "heads": timm_config.read_timm_heads(told, model.embed_dim, 1, 1, gated),
-        "norm_eps": timm_config.choose_norm_eps(told, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
-        "activation": timm_config.choose_activation(told, pre_norm=False, gated=gated),
+        "heads": timm_config.read_timm_heads(hints, model.embed_dim, 1, 1, gated),
+        "norm_eps": timm_config.choose_norm_eps(hints, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
+        "activation": timm_config.choose_activation(hints, pre_norm=False, gated=gated),
         "pool": timm_config.choose_pool(
-            told, probe, model.cls_token is not None if hasattr(model, "cls_token") else True, False
+            hints, probe, model.cls_token is not None if hasattr(model, "cls_token") else True, False
         ),
-        "rotary": timm_config.choose_rotary(told, bare=None),
+        "rotary": timm_config.choose_rotary(hints, bare=None),
     }
     theirs = {
         "heads": getattr(block, "attn", block).num_heads,
@@ -77,9 +77,9 @@ def differing(name: str) -> dict[str, tuple[object, object]]:
     return {word: (ours[word], theirs[word]) for word in ours if ours[word] != theirs[word]}
 
 
-def refused(told: LayoutHints) -> bool:
+def refused(hints: LayoutHints) -> bool:
     with pytest.raises(UsageError, match="angles that are none of Vitrail's"):
-        timm_config.choose_rotary(told, bare=None)
+        timm_config.choose_rotary(hints, bare=None)
     return True
 
 
@@ -120,15 +120,15 @@ def test_a_description_that_makes_no_sense_is_refused(foreign: dict[str, object]
 
 
 def test_heads_that_contradict_the_description_are_refused() -> None:
-    told = LayoutHints(heads=4, foreign_config={"architecture": "vit_base_patch16_224"})
+    hints = LayoutHints(heads=4, foreign_config={"architecture": "vit_base_patch16_224"})
     with pytest.raises(UsageError, match="heads=4 contradicts"):
-        timm_config.read_timm_heads(told, 768, 12, 3072, gated=False)
+        timm_config.read_timm_heads(hints, 768, 12, 3072, gated=False)
 
 
 def test_an_unknown_activation_is_refused_by_name() -> None:
-    told = LayoutHints(foreign_config={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
+    hints = LayoutHints(foreign_config={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
     with pytest.raises(UsageError, match="hard_mish"):
-        timm_config.choose_activation(told, pre_norm=False, gated=False)
+        timm_config.choose_activation(hints, pre_norm=False, gated=False)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Pa
 )
 def test_the_name_with_its_tag_tells_the_authors(name: str, card: str) -> None:
     architecture, _, tag = name.partition(".")
-    told = LayoutHints(match="original", foreign_config={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
-    assert choose_timm_card(ViTConfig(), told) == card
+    hints = LayoutHints(match="original", foreign_config={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
+    assert choose_timm_card(ViTConfig(), hints) == card
 
 
 def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
         folder
     ).config.resample != ours.resample
     folder = saved(timm.create_model("vit_medium_patch16_reg4_gap_256.sbb_in1k", **TINY_PLAIN), tmp_path / "sbb")
-    words = r"Nobody knows the authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k\. Leave match= out"
+    words = r"The authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k are not known\. Leave match= out"
     with pytest.raises(UsageError, match=words):
         load_checkpoint(folder, LoadOptions(match="original"))
     assert load_checkpoint(folder, LoadOptions(match="timm")).config == load_checkpoint(folder).config

@@ -132,9 +132,7 @@ def test_a_description_that_does_not_fit_the_model_is_refused(
     size: int, named: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        write_timm_folder(
-            tmp_path / "timm", random_model(TINY), ImageSpec(height=size, width=16), "classes", ("name",) * named
-        )
+        write_timm_folder(tmp_path / "timm", random_model(TINY), ImageSpec(height=size, width=16), ("name",) * named)
 
 
 @pytest.mark.parametrize("fit", ["squash", "crop", "pad"])
@@ -142,16 +140,16 @@ def test_timm_prepares_pictures_as_the_folder_says(fit: str, tmp_path: Path) -> 
     spec = ImageSpec(height=12, width=16, mean=(0.4, 0.5, 0.6), std=(0.25,), interpolation="bilinear", fit=fit)
     spec = replace(spec, crop_fraction=0.9) if fit == "crop" else spec
     folder = tmp_path / "timm"
-    write_timm_folder(folder, random_model(TINY), spec, "classes", names(TINY))
+    write_timm_folder(folder, random_model(TINY), spec, names(TINY))
     opened = timm.create_model(f"local-dir:{folder}", pretrained=True)
-    said = timm.data.resolve_model_data_config(opened)
+    data_config = timm.data.resolve_model_data_config(opened)
     assert (
-        said["input_size"] == (3, 12, 16)
-        and said["crop_pct"] == spec.crop_fraction
-        and said["interpolation"] == "bilinear"
+        data_config["input_size"] == (3, 12, 16)
+        and data_config["crop_pct"] == spec.crop_fraction
+        and data_config["interpolation"] == "bilinear"
     )
-    assert said["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
-    assert tuple(said["mean"]) == (0.4, 0.5, 0.6) and tuple(said["std"]) == (0.25, 0.25, 0.25)
+    assert data_config["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
+    assert tuple(data_config["mean"]) == (0.4, 0.5, 0.6) and tuple(data_config["std"]) == (0.25, 0.25, 0.25)
     assert load_checkpoint(folder).spec == replace(spec, std=(0.25, 0.25, 0.25))
 
 
@@ -171,7 +169,7 @@ def test_timm_may_open_it_for_another_number_of_classes(tmp_path: Path) -> None:
 def written(model: ViT, folder: Path) -> Path:
     config = model.config
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
-    write_timm_folder(folder / "timm", model, spec, "classes", names(config))
+    write_timm_folder(folder / "timm", model, spec, names(config))
     return folder / "timm"
 
 

@@ -39,7 +39,7 @@ def reference(case: str, **more: Any) -> nn.Module:
     return randomised(build(**{**SHAPE, **changes, **more}))
 
 
-def said(case: str) -> dict[str, Any]:
+def options_of(case: str) -> dict[str, Any]:
     """What a file of the case does not say."""
     build, changes = CASES[case]
     arguments: dict[str, Any] = {"heads": changes.get("heads", SHAPE["heads"])}
@@ -74,15 +74,15 @@ def run(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
 @pytest.mark.parametrize("case", CASES)
 def test_its_files_give_its_answers_and_its_gradients(case: str, tmp_path: Path) -> None:
     model = reference(case)
-    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(**said(case)))
+    loaded = load_checkpoint(saved(model, tmp_path), LoadOptions(**options_of(case)))
     images = pictures(*loaded.config.image_size, loaded.config.channels)
     layout = loaded.audit.layout + (f":{loaded.audit.variant}" if loaded.audit.variant else "")
     difference = furthest(loaded.model, run(model, images), images)
     record(layout, "read, native grid", difference)
     assert difference <= 1e-5
     if "identity" not in case:  # there we have a matrix that they lack
-        beside = said(case).get("settings", {})
-        gap = furthest_gradient(loaded.model, model, images, layout, **beside)
+        settings = options_of(case).get("settings", {})
+        gap = furthest_gradient(loaded.model, model, images, layout, **settings)
         record(layout, "gradients", gap)
         assert gap <= 1e-4
 
@@ -93,7 +93,7 @@ def test_positions_of_a_simple_one_are_computed_for_any_grid(size: tuple[int, in
     larger.load_state_dict(model.state_dict())
     images = pictures(*size)
     difference = furthest(
-        load_checkpoint(saved(model, tmp_path), LoadOptions(**said("simple"))).model, run(larger, images), images
+        load_checkpoint(saved(model, tmp_path), LoadOptions(**options_of("simple"))).model, run(larger, images), images
     )
     record("vit-pytorch:simple", f"read, {size[0] // 4}x{size[1] // 4} grid", difference)
     assert difference <= 1e-5
@@ -138,6 +138,6 @@ def test_older_files_are_refused(tmp_path: Path) -> None:
 def test_every_damage_is_refused_by_name(case: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         torch.save(tensors, tmp_path / "damaged.pt")
-        load_checkpoint(tmp_path / "damaged.pt", LoadOptions(layout="vit-pytorch", **said(case)))
+        load_checkpoint(tmp_path / "damaged.pt", LoadOptions(layout="vit-pytorch", **options_of(case)))
 
     assert refuses_every_damage(reference(case).state_dict(), from_tensors) > 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,34 +66,43 @@ def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDr
     table, first = values[POSITION_TABLE], config.table_prefix
     patches = resample_table(table[first:], config.grid, new.grid, config.resample)
     values[POSITION_TABLE] = torch.cat([table[:first], patches])
-    note = (
-        f"positions resampled from {_format_size(config.grid)} to {_format_size(new.grid)} patches by the rule "
-        f"{config.resample}"
-    )
-    return replace(draft, values=values).with_note(note)
+    grids = f"from {_format_size(config.grid)} to {_format_size(new.grid)} patches"
+    return replace(draft, values=values).with_note(f"positions resampled {grids} by the rule {config.resample}")
 
 
 def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolicy | None) -> ModelDraft:
     """Change the number of channels by a policy.
 
     Raises:
-        UsageError: the number differs and no policy is given, or a policy is given that does not fit or has nothing to
-            adapt.
+        UsageError: the number differs and no policy is given, or a policy is given that is unknown, does not fit, or
+            has nothing to adapt (a list could reorder the channels).
     """
-    config = draft.config
-    if policy is not None:
-        check_channels_policy(policy, config.channels, channels)
-    elif channels in (None, config.channels):
-        return draft
-    else:
+    config, old = draft.config, draft.config.channels
+    if policy is None:
+        if channels in (None, old):
+            return draft
         raise UsageError(
-            f"channels={channels} contradicts the file: its pictures have {config.channels}. "
+            f"channels={channels} contradicts the file: its pictures have {old}. "
             'Leave channels= out, or name how to adapt it: channels_policy="sum", "mean", "tile" or a list.'
         )
-    assert channels is not None
-    values = {**draft.values, PATCH_WEIGHT: adapt_patch_weight(draft.values[PATCH_WEIGHT], config, channels, policy)}
+    if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
+        raise UsageError(
+            f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."
+        )
+    if channels is None:
+        shown = f'"{policy}"' if isinstance(policy, str) else str(list(policy))
+        raise UsageError(
+            f"channels_policy={shown} adapts the file to other channels, and channels= does not say how many. "
+            f"Pass channels= too; the file's pictures have {old}."
+        )
+    if isinstance(policy, str) and channels == old:
+        raise UsageError(
+            f'channels_policy="{policy}" changes nothing: the file\'s pictures have {old} channels already. '
+            "Leave it out, or pass a list to put them in another order."
+        )
+    values = {**draft.values, PATCH_WEIGHT: _adapt_patch_weight(draft, channels, policy)}
     words = policy if isinstance(policy, str) else f"taking the file's channels {', '.join(map(str, policy))}"
-    note = f"patch projection adapted from {config.channels} to {channels} channels: {words}"
+    note = f"patch projection adapted from {old} to {channels} channels: {words}"
     return replace(draft, config=replace(config, channels=channels), values=values).with_note(note)
 
 
@@ -133,11 +142,8 @@ def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
         return draft
     new = replace(config, outputs=outputs, head="linear", head_bias=True)
     rest = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
-    new_head = {
-        name: torch.zeros(tensor.shape)
-        for name, tensor in build_on_meta(new).state_dict().items()
-        if name.startswith("head.")
-    }
+    shapes = {name: like.shape for name, like in build_on_meta(new).state_dict().items() if name.startswith("head.")}
+    new_head = {name: torch.zeros(shape) for name, shape in shapes.items()}
     audit = _mark_dropped(draft.audit, set(draft.values) - set(rest), f"outputs={outputs} asks for another head")
     old = f"{config.outputs} outputs" if config.outputs else "none"
     note = f"head replaced: {old} in the file, now {f'{outputs}, all zeros' if outputs else 'none'}"
@@ -146,13 +152,11 @@ def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
 
 def _mark_dropped(audit: Audit, removed: set[str], reason: str) -> Audit:
     """The audit, with the tensors of the removed parameters marked as dropped."""
-    rows = tuple(
-        replace(row, action="dropped", ours=reason)
-        if row.action == "loaded" and set(row.ours.split(", ")) <= removed
-        else row
-        for row in audit.rows
-    )
-    return replace(audit, rows=rows)
+    rows = list(audit.rows)
+    for index, row in enumerate(rows):
+        if row.action == "loaded" and set(row.ours.split(", ")) <= removed:
+            rows[index] = replace(row, action="dropped", ours=reason)
+    return replace(audit, rows=tuple(rows))
 
 
 def _format_size(sides: tuple[int, int]) -> str:
@@ -162,47 +166,33 @@ def _format_size(sides: tuple[int, int]) -> str:
 # -- Channels
 
 
-def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy: ChannelPolicy) -> Tensor:
-    """The patch projection [D, C, p, p] or [D, C * p * p] of `config`, for C = `channels`.
-
-    Raises:
-        UsageError: the policy is unknown or does not fit the counts, or the model's patches are not a plain projection
-            of pixels.
-    """
+def _adapt_patch_weight(draft: ModelDraft, channels: int, policy: ChannelPolicy) -> Tensor:
+    """The patch projection [D, C, p, p] or [D, C * p * p] for C = `channels`."""
+    config = draft.config
     if config.patches not in ("conv", "linear") or config.patch_norms:
         what = "norms around it" if config.patch_norms else config.patches
         raise UsageError(
             f"Only a plain projection of patches can be adapted to other channels; this model has {what}. "
             f"Give it pictures of {config.channels} channels."
         )
-    kernel = weight.reshape(len(weight), config.channels, *config.patch)  # [D, C, p, p]
-    new = _adapt_kernel(kernel, channels, policy).contiguous()
+    weight, old = draft.values[PATCH_WEIGHT], config.channels
+    kernel = weight.reshape(len(weight), old, *config.patch)  # [D, C, p, p]
+    if policy == "sum":
+        new = kernel.sum(dim=1, keepdim=True).expand(-1, channels, -1, -1) / channels
+    elif policy == "mean":
+        new = kernel.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+    elif policy == "tile":
+        new = kernel[:, [channel % old for channel in range(channels)]] * (old / channels)
+    else:
+        assert not isinstance(policy, str), "adapt_channels refuses other words"
+        if len(policy) != channels or not all(0 <= channel < old for channel in policy):
+            raise UsageError(
+                f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
+                f"Got {list(policy)}."
+            )
+        new = kernel[:, list(policy)]
+    new = new.contiguous()
     return new.flatten(1) if weight.ndim == 2 else new
-
-
-def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None) -> None:
-    """Refuse a policy that is unknown or has nothing to adapt.
-
-    Raises:
-        UsageError: the policy is unknown, no number of channels is given, or the file has that number already and the
-            policy is not a list, which could reorder them.
-    """
-    if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
-        raise UsageError(
-            f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."
-        )
-    if channels is None:
-        raise UsageError(
-            f"channels_policy={_format_policy(policy)} adapts the file to other channels, and channels= does not "
-            f"say how many. "
-            f"Pass channels= too; the file's pictures have {old}."
-        )
-    if isinstance(policy, str) and channels == old:
-        raise UsageError(
-            f"channels_policy={_format_policy(policy)} changes nothing: the file's pictures have {old} channels "
-            f"already. "
-            "Leave it out, or pass a list to put them in another order."
-        )
 
 
 def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> ImageSpec:
@@ -213,31 +203,6 @@ def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> Imag
         values if len(values) == 1 else tuple(values[channel] for channel in policy) for values in (spec.mean, spec.std)
     )
     return replace(spec, channels=len(policy), mean=mean, std=std)
-
-
-def _format_policy(policy: ChannelPolicy) -> str:
-    return f'"{policy}"' if isinstance(policy, str) else str(list(policy))
-
-
-def _adapt_kernel(kernel: Tensor, channels: int, policy: ChannelPolicy) -> Tensor:
-    old = kernel.shape[1]
-    if policy == "sum":
-        return kernel.sum(dim=1, keepdim=True).expand(-1, channels, -1, -1) / channels
-    if policy == "mean":
-        return kernel.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
-    if policy == "tile":
-        return kernel[:, [channel % old for channel in range(channels)]] * (old / channels)
-    return kernel[:, _check_channel_list(policy, old, channels)]
-
-
-def _check_channel_list(policy: Sequence[int] | str, old: int, channels: int) -> list[int]:
-    assert not isinstance(policy, str), "check_channels_policy comes first"
-    if len(policy) != channels or not all(0 <= channel < old for channel in policy):
-        raise UsageError(
-            f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
-            f"Got {list(policy)}."
-        )
-    return list(policy)
 
 
 # -- Building a model without initialising anything twice
@@ -253,13 +218,9 @@ def build_model(config: ViTConfig, values: Mapping[str, Tensor]) -> ViT:
     """The model with these tensors, in evaluation mode; tensors that follow from the configuration are computed."""
     model, values = build_on_meta(config), dict(values)
     for name in computed_tensors(config):
-        if name not in values:
-            values[name] = _compute_tensor(name, config)
+        if name not in values and name == "rotary.periods":
+            values[name] = dinov3_periods(config.head_dim)
+        elif name not in values:
+            values[name] = fixed_table(config.positions, config.grid, config.width, config.table_prefix)
     model.load_state_dict(values, strict=True, assign=True)
     return model.eval()
-
-
-def _compute_tensor(name: str, config: ViTConfig) -> Tensor:
-    if name == "rotary.periods":
-        return dinov3_periods(config.head_dim)
-    return fixed_table(config.positions, config.grid, config.width, config.table_prefix)

@@ -21,7 +21,7 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .adapt import build_model, build_on_meta
-from .image_spec import make_preprocessor_config
+from .image_spec import check_model_fits, make_preprocessor_config
 from .layouts import Layout, NameRule
 from .model_card import format_model_card
 from .rules import load_with_layout
@@ -30,12 +30,8 @@ from .weight_files import is_foreign_folder
 
 BUNDLE_FORMAT = 1
 """Version of the format; increased when older bundles can no longer be read unchanged."""
-CONFIG_FILE, WEIGHTS_FILE, PREPROCESSOR_FILE, CARD_FILE = (
-    "config.json",
-    "model.safetensors",
-    "preprocessor_config.json",
-    "README.md",
-)
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+PREPROCESSOR_FILE, CARD_FILE = "preprocessor_config.json", "README.md"
 FEATURE_STATS_FILE = "familiar.safetensors"
 """Statistics of the training images' features, from which unfamiliar images are detected; optional."""
 ENSEMBLE_FILE = "ensemble.json"
@@ -44,11 +40,10 @@ ENSEMBLE_FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bundle:
-    """The content of a bundle."""
+class BundleInfo:
+    """The content of a bundle without its weights."""
 
-    model: ViT
-    """In evaluation mode, on the CPU, in float32."""
+    architecture: ViTConfig
     spec: ImageSpec
     """Preprocessing of images for the model."""
     task: str
@@ -57,21 +52,18 @@ class Bundle:
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
     """Metadata of the training, such as thresholds, the data's fingerprint, the attention path, flips."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle(BundleInfo):
+    """The content of a bundle."""
+
+    model: ViT
+    """In evaluation mode, on the CPU, in float32."""
     audit: Audit
     """Every tensor of the weights file."""
     feature_stats: Mapping[str, Tensor]
     """Statistics of the training images' features; empty if there are none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleInfo:
-    """The fields of a `Bundle` without its weights, and the architecture of the model."""
-
-    architecture: ViTConfig
-    spec: ImageSpec
-    task: str
-    classes: tuple[str, ...]
-    info: Mapping[str, Any]
 
 
 def save_bundle(
@@ -95,7 +87,8 @@ def save_bundle(
         UsageError: the folder exists, or the image spec or the class names do not fit the model.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    _check_bundle_fits(model.config, spec, task, classes)
+    check_model_fits(model.config, spec, classes)
+    _check_task(task)
     content = {
         "format": BUNDLE_FORMAT,
         "architecture": write_settings(model.config),
@@ -105,12 +98,11 @@ def save_bundle(
         "info": dict(info),
     }
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    card = format_model_card(model.config, parameters, spec, task, classes, info, evaluation)
     with atomic.write_folder(Path(folder)) as inside:
         atomic.write_json(inside / CONFIG_FILE, content)
         atomic.write_json(inside / PREPROCESSOR_FILE, make_preprocessor_config(spec))
-        atomic.write_text(
-            inside / CARD_FILE, format_model_card(model.config, parameters, spec, task, classes, info, evaluation)
-        )
+        atomic.write_text(inside / CARD_FILE, card)
         safetensors_file.save_tensors(inside / WEIGHTS_FILE, model.state_dict(), {"format": "pt"})
         if feature_stats:
             safetensors_file.save_tensors(inside / FEATURE_STATS_FILE, feature_stats, {"format": "pt"})
@@ -140,21 +132,14 @@ def load_bundle(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     values, audit = load_with_layout(weights, state, content.architecture, own_names, where, allow_nonfinite)
     return Bundle(
         model=build_model(content.architecture, values),
-        spec=content.spec,
-        task=content.task,
-        classes=content.classes,
-        info=content.info,
         audit=audit,
         feature_stats=load_feature_stats(folder),
+        **vars(content),
     )
 
 
 def load_feature_stats(folder: Path) -> Mapping[str, Tensor]:
-    """Statistics of the training images' features in a bundle; empty if there are none.
-
-    Raises:
-        DamagedFileError: the file is not in the safetensors format.
-    """
+    """Statistics of the training images' features in a bundle; empty if there are none."""
     path = Path(folder) / FEATURE_STATS_FILE
     return safetensors_file.load_tensors(path) if path.is_file() else {}
 
@@ -167,20 +152,34 @@ def read_bundle_info(folder: Path) -> BundleInfo:
     """
     folder = Path(folder)
     if not is_bundle(folder):
-        inside = next(
-            (child for child in sorted(folder.glob("*")) if is_bundle(child) or is_bundle(child / "model")), None
-        )
+        children = sorted(folder.glob("*"))
+        inside = next((child for child in children if is_bundle(child) or is_bundle(child / "model")), None)
         hint = "Check the path." if inside is None else f"Did you mean {inside}?"
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
     checksums.verify_manifest(folder)
-    content = strict_json.read_json(folder / CONFIG_FILE)
-    architecture, spec = _parse_descriptions(content, folder / CONFIG_FILE)
-    if differing := _find_differences(
-        make_preprocessor_config(spec), strict_json.read_json(folder / PREPROCESSOR_FILE)
-    ):
+    path = folder / CONFIG_FILE
+    content = strict_json.read_json(path)
+    kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
+    for name, kind in kinds.items():
+        if type(content.get(name)) is not kind:
+            raise DamagedFileError(f"{path} must hold {name} ({kind.__name__}). Got {content.get(name)!r}.")
+    if (version := content["format"]) > BUNDLE_FORMAT:
         raise DamagedFileError(
-            f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. Use "
-            f"another copy."
+            f"{path} is of bundle format {version}, expected at most {BUNDLE_FORMAT}. Install a newer vitrail."
+        )
+    try:
+        architecture = read_settings(ViTConfig, content["architecture"], f"{path}, architecture")
+        spec = read_settings(ImageSpec, content["image"], f"{path}, image")
+        check_model_fits(architecture, spec, tuple(content["classes"]))
+        _check_task(content["task"])
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from error
+    stored = strict_json.read_json(folder / PREPROCESSOR_FILE)
+    expected = make_preprocessor_config(spec)
+    if differing := [name for name, value in expected.items() if stored.get(name) != value]:
+        raise DamagedFileError(
+            f"{folder / PREPROCESSOR_FILE} does not agree with {CONFIG_FILE} about {', '.join(differing)}. "
+            "Use another copy."
         )
     return BundleInfo(
         architecture=architecture,
@@ -197,40 +196,9 @@ def is_bundle(path: Path) -> bool:
     return (path / CONFIG_FILE).is_file() and (path / WEIGHTS_FILE).is_file() and not is_foreign_folder(path)
 
 
-def _check_bundle_fits(config: ViTConfig, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
-    if (spec.size, spec.channels) != (config.image_size, config.channels):
-        raise UsageError(
-            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
-            f"Got {spec.size} and {spec.channels}."
-        )
+def _check_task(task: str) -> None:
     if task not in ("classes", "labels", "number"):
         raise UsageError(f"The task must be classes, labels or number. Got {task!r}.")
-    if len(classes) != config.outputs:
-        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
-
-
-def _parse_descriptions(content: Mapping[str, Any], path: Path) -> tuple[ViTConfig, ImageSpec]:
-    """The architecture and the image spec in config.json; its other fields are checked too."""
-    kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
-    for name, kind in kinds.items():
-        if type(content.get(name)) is not kind:
-            raise DamagedFileError(f"{path} must hold {name} ({kind.__name__}). Got {content.get(name)!r}.")
-    if content["format"] > BUNDLE_FORMAT:
-        raise DamagedFileError(
-            f"{path} is of bundle format {content['format']}, expected at most {BUNDLE_FORMAT}. Install a newer "
-            f"vitrail."
-        )
-    try:
-        architecture = read_settings(ViTConfig, content["architecture"], f"{path}, architecture")
-        spec = read_settings(ImageSpec, content["image"], f"{path}, image")
-        _check_bundle_fits(architecture, spec, content["task"], tuple(content["classes"]))
-    except UsageError as error:
-        raise DamagedFileError(str(error)) from error
-    return architecture, spec
-
-
-def _find_differences(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in expected.items() if actual.get(name) != value]
 
 
 # -- Ensemble: a folder of several bundles whose predictions are averaged
@@ -252,14 +220,9 @@ def save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
         atomic.write_json(inside / ENSEMBLE_FILE, {"format": ENSEMBLE_FORMAT, "members": names})
 
 
-def is_ensemble(path: Path) -> bool:
-    """Whether a path is the folder of an ensemble."""
-    return (Path(path) / ENSEMBLE_FILE).is_file()
-
-
 def find_ensemble(path: Path) -> Path | None:
     """The ensemble of a folder: the folder itself, or the `model/` of a run of several folds."""
-    return next((folder for folder in (Path(path), Path(path) / "model") if is_ensemble(folder)), None)
+    return next((folder for folder in (Path(path), Path(path) / "model") if (folder / ENSEMBLE_FILE).is_file()), None)
 
 
 def list_members(folder: Path) -> tuple[Path, ...]:
@@ -278,8 +241,8 @@ def list_members(folder: Path) -> tuple[Path, ...]:
         )
     if content.get("format") != ENSEMBLE_FORMAT:
         raise DamagedFileError(
-            f"{folder / ENSEMBLE_FILE} is of format {content.get('format')!r}, expected {ENSEMBLE_FORMAT}. Install a "
-            f"newer vitrail."
+            f"{folder / ENSEMBLE_FILE} is of format {content.get('format')!r}, expected {ENSEMBLE_FORMAT}. "
+            "Install a newer vitrail."
         )
     return tuple(folder / str(name) for name in names)
 

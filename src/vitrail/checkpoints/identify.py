@@ -60,11 +60,7 @@ LAYOUTS: dict[str, Layout] = {layout.key: layout for family in FAMILIES for layo
 
 
 def identify_layout(names: Collection[str]) -> str:
-    """The name of the one layout that fits a file's tensor names, as a value of `layout=`.
-
-    Raises:
-        DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
-    """
+    """The name of the one layout that fits a file's tensor names, as a value of `layout=`; see `find_layout`."""
     return find_layout(names).name
 
 
@@ -98,11 +94,7 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
 
 
 def list_variants(name: str) -> tuple[Layout, ...]:
-    """Every layout of this name; `name:variant` means one of them.
-
-    Raises:
-        UsageError: there is none of that name.
-    """
+    """Every layout of this name; `name:variant` means one of them."""
     variants = tuple(layout for layout in LAYOUTS.values() if name in (layout.name, layout.key))
     if not variants:
         known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS.values()))
@@ -137,50 +129,45 @@ def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, 
 
 def _matches_layout(layout: Layout, names: Collection[str]) -> bool:
     forms = _name_forms(layout, names)
-    return all(_matches_any(want, forms) for want in layout.required_names) and not any(
-        _matches_any(n, forms) for n in layout.forbidden_names
-    )
+    complete = all(_matches_any(pattern, forms) for pattern in layout.required_names)
+    return complete and not any(_matches_any(pattern, forms) for pattern in layout.forbidden_names)
 
 
 def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
     """Why names are not of this layout, for a message, after "it"."""
     forms = _name_forms(layout, names)
-    lacking = [want for want in layout.required_names if not _matches_any(want, forms)]
-    if lacking:
-        return "lacks " + " and ".join(want + nearest_name_hint(want, forms) for want in lacking)
+    missing = [pattern for pattern in layout.required_names if not _matches_any(pattern, forms)]
+    if missing:
+        return "lacks " + " and ".join(pattern + nearest_name_hint(pattern, forms) for pattern in missing)
     unexpected = [name for pattern in layout.forbidden_names for name in forms if fnmatchcase(name, pattern)]
     return f"has {min(unexpected)}"
 
 
 def _name_forms(layout: Layout, names: Collection[str]) -> Collection[str]:
     """The names, with and without the layout's prefix."""
-    if not layout.prefix:
-        return set(names)
     return {*names, *(name.removeprefix(layout.prefix) for name in names)}
 
 
-def _matches_any(want: str, forms: Collection[str]) -> bool:
-    return any(fnmatchcase(form, want) for form in forms) if _GLOB.search(want) else want in forms
+def _matches_any(pattern: str, forms: Collection[str]) -> bool:
+    return any(fnmatchcase(form, pattern) for form in forms) if _GLOB.search(pattern) else pattern in forms
 
 
 def _describe_closest(candidates: Collection[Layout], names: Collection[str]) -> str:
     """For a message: the layout whose table has most of the names, and why the file is not of it."""
     if not names:
         return "It holds no tensors at all."
-    known = {candidate.key: _count_known_names(candidate, names) for candidate in candidates}
-    if not max(known.values()):
+    best = max(candidates, key=lambda candidate: _count_known_names(candidate, names))
+    if not _count_known_names(best, names):
         return f"Its first tensors are called {', '.join(list(names)[:4])}."
-    best = max(candidates, key=lambda candidate: known[candidate.key])
     return f"It comes near {best.key}, but {_explain_mismatch(best, names)}."
 
 
 def _count_known_names(layout: Layout, names: Collection[str]) -> int:
     """How many of the names the layout's table would load."""
-    loading = (rule for rule in layout.rules if isinstance(rule, NameRule | PartsRule))
-    wanted = [
-        compile_pattern(name)
-        for rule in loading
-        for name in ((rule.theirs,) if isinstance(rule, NameRule) else rule.theirs)
-    ]
+    known: list[str] = []
+    for rule in layout.rules:
+        if isinstance(rule, NameRule | PartsRule):
+            known += [rule.theirs] if isinstance(rule, NameRule) else rule.theirs
+    patterns = [compile_pattern(name) for name in known]
     forms = [name.removeprefix(layout.prefix) for name in names]
-    return sum(any(pattern.fullmatch(form) for pattern in wanted) for form in forms)
+    return sum(any(pattern.fullmatch(form) for pattern in patterns) for form in forms)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import DamagedFileError
+from ..errors import DamagedFileError, UsageError
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .layouts import LayoutHints
@@ -18,15 +18,18 @@ from .weight_files import ForeignFolder
 
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
-_TASKS = {"multi_label_classification": "labels", "regression": "number"}
-"""transformers' problem types for tasks other than classes."""
-_TIMM_FITS = {"center": "crop", "squash": "squash", "border": "pad"}
+PROBLEM_TYPES = {
+    "classes": "single_label_classification",
+    "labels": "multi_label_classification",
+    "number": "regression",
+}
+"""Our words for tasks, and transformers'."""
+CROP_MODES = {"crop": "center", "squash": "squash", "pad": "border"}
+"""Our words for fitting an image into the model's size, and timm's."""
 _OPEN_CLIP_FITS = {"shortest": "crop", "squash": "squash", "longest": "pad"}
 _INTERPOLATIONS = {number: word for word, number in PILLOW_RESAMPLE.items()}
 _SHORT_SIDE_PROCESSORS = ("CLIP", "Bit")
 """Prefixes of the names of transformers' processors for which a single size means the short side."""
-TIMM_CROP = 0.875
-"""timm's default of crop_pct."""
 _SpecFields = tuple[dict[str, Any], tuple[str, ...]]
 """Fields of ImageSpec, None for those that are not given; and notes."""
 
@@ -40,7 +43,6 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
     It rescales decoded values, 0..255. Another stored range (16-bit films) is converted to 0..255 first; `config.json`
     of the bundle has it.
     """
-    size = {"height": spec.height, "width": spec.width}
     whole = {"height": spec.resize_size[0], "width": spec.resize_size[1]}
     return {
         "image_processor_type": "ViTImageProcessor",
@@ -48,7 +50,7 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
         "size": {"shortest_edge": min(spec.resize_size)} if spec.fit == "crop" else whole,
         "resample": PILLOW_RESAMPLE[spec.interpolation],
         "do_center_crop": spec.fit == "crop" or spec.crop_fraction < 1,
-        "crop_size": size,
+        "crop_size": {"height": spec.height, "width": spec.width},
         "do_pad": spec.fit == "pad",
         "do_rescale": True,
         "rescale_factor": 1 / 255,
@@ -61,6 +63,17 @@ def make_preprocessor_config(spec: ImageSpec) -> dict[str, Any]:
 def repeat_per_channel(values: tuple[float, ...], channels: int) -> list[float]:
     """Mean or deviation with a value for each channel; a single value holds for all."""
     return list(values * channels if len(values) == 1 else values)
+
+
+def check_model_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...] | None) -> None:
+    """Refuse an image spec or class names that do not fit the model; None for a model without class names."""
+    if (spec.size, spec.channels) != (config.image_size, config.channels):
+        raise UsageError(
+            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
+            f"Got {spec.size} and {spec.channels}."
+        )
+    if classes is not None and len(classes) != config.outputs:
+        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
 
 
 # -- Reading
@@ -78,27 +91,21 @@ def make_image_spec(
         DamagedFileError: the folder's description is invalid.
     """
     try:
-        return _combine_spec(config, card, hints, folder)
+        from_folder, notes = _fields_from_folder(folder, hints)
+        fields = {name: value for name, value in from_folder.items() if value is not None}
+        if not fields and card is not None:
+            fields = card.preprocessing(hints.match)
+            if fields.get("fit") != "pad":
+                fields["crop_fraction"] = card.crop(hints.match, config.image_size)
+        elif not fields:
+            notes = (*notes, "how its pictures are prepared is not known: mean and deviation 0.5 are assumed")
+        elif hints.image_size is None:
+            notes = (*notes, *_note_other_size(folder, hints, config))
+        height, width = config.image_size
+        base = ImageSpec(height=height, width=width, channels=config.channels)
+        return replace(base, **_fit_channels(fields, config.channels)), notes
     except (ValueError, TypeError, ZeroDivisionError) as error:  # UsageError among them
         raise DamagedFileError(f"{folder.path}: the description of its pictures makes no sense: {error}") from error
-
-
-def _combine_spec(
-    config: ViTConfig, card: NumericsCard | None, hints: LayoutHints, folder: ForeignFolder
-) -> tuple[ImageSpec, tuple[str, ...]]:
-    from_folder, notes = _fields_from_folder(folder, hints)
-    fields = {name: value for name, value in from_folder.items() if value is not None}
-    if not fields and card is not None:
-        fields = card.preprocessing(hints.match)
-        if fields.get("fit") != "pad":
-            fields["crop_fraction"] = card.crop(hints.match, config.image_size)
-    elif not fields:
-        notes = (*notes, "nobody says how its pictures are prepared: mean and deviation 0.5 are assumed")
-    elif hints.image_size is None:
-        notes = (*notes, *_note_other_size(folder, hints, config))
-    height, width = config.image_size
-    base = ImageSpec(height=height, width=width, channels=config.channels)
-    return replace(base, **_fit_channels(fields, config.channels)), notes
 
 
 def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:
@@ -110,7 +117,8 @@ def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:
 
 def read_task_and_classes(config: ViTConfig, foreign: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """The task and the class names; no names if the folder has another number of them, or only LABEL_0, LABEL_1 ..."""
-    task = _TASKS.get(str(foreign.get("problem_type")), "classes")
+    tasks = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+    task = tasks.get(str(foreign.get("problem_type")), "classes")
     by_index = foreign.get("id2label")
     names = _as_mapping(foreign.get("pretrained_cfg")).get("label_names", foreign.get("label_names"))
     if isinstance(by_index, Mapping):
@@ -125,11 +133,13 @@ def _fields_from_folder(folder: ForeignFolder, hints: LayoutHints) -> _SpecField
     """The fields that the folder gives."""
     if folder.preprocessor and hints.match in (None, "transformers"):
         return _fields_from_transformers(folder.preprocessor)
-    beside = _as_mapping(folder.config.get("pretrained_cfg"))
-    if beside and hints.match in (None, "timm"):
-        return _fields_from_timm(beside)
-    beside = _as_mapping(folder.config.get("preprocess_cfg"))
-    return _fields_from_open_clip(beside) if beside and hints.match in (None, "original") else ({}, ())
+    described = _as_mapping(folder.config.get("pretrained_cfg"))
+    if described and hints.match in (None, "timm"):
+        return _fields_from_timm(described)
+    described = _as_mapping(folder.config.get("preprocess_cfg"))
+    if described and hints.match in (None, "original"):
+        return _read_fields(described, _OPEN_CLIP_FITS.get(str(described.get("resize_mode", "shortest"))))
+    return {}, ()
 
 
 def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
@@ -138,9 +148,8 @@ def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
     outer = (short, short) if short else _parse_sides(config.get("size"))
     cut = bool(config.get("do_center_crop", short is not None)) and "max_height" not in size
     resample = config.get("resample")
-    interpolation, notes = _check_interpolation(
-        _INTERPOLATIONS.get(2 if resample is None else resample), f"resample={resample!r}"
-    )
+    word = _INTERPOLATIONS.get(2 if resample is None else resample)
+    interpolation, notes = _check_interpolation(word, f"resample={resample!r}")
     fields = {
         "mean": config.get("image_mean") if config.get("do_normalize", True) else [0.0],
         "std": config.get("image_std") if config.get("do_normalize", True) else [1.0],
@@ -155,23 +164,19 @@ def _fields_from_transformers(config: Mapping[str, Any]) -> _SpecFields:
 
 
 def _fields_from_timm(config: Mapping[str, Any]) -> _SpecFields:
-    interpolation, notes = _check_interpolation(
-        config.get("interpolation", "bicubic"), f"interpolation={config.get('interpolation')!r}"
-    )
-    fit = _TIMM_FITS.get(str(config.get("crop_mode")), "crop")
-    crop = config.get("crop_pct") or TIMM_CROP
-    fields = {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}
+    fit = {theirs: ours for ours, theirs in CROP_MODES.items()}.get(str(config.get("crop_mode")), "crop")
+    crop = config.get("crop_pct") or 0.875  # timm's default
+    fields, notes = _read_fields(config, fit)
     if fit == "pad":
         cut = f" and cuts {crop} out of it" if crop != 1 else ""
         return fields, (*notes, f"timm fills the border with the mean colour{cut}; here it is black and nothing is cut")
     return {**fields, "crop_fraction": float(crop)}, notes
 
 
-def _fields_from_open_clip(config: Mapping[str, Any]) -> _SpecFields:
-    interpolation, notes = _check_interpolation(
-        config.get("interpolation", "bicubic"), f"interpolation={config.get('interpolation')!r}"
-    )
-    fit = _OPEN_CLIP_FITS.get(str(config.get("resize_mode", "shortest")))
+def _read_fields(config: Mapping[str, Any], fit: str | None) -> _SpecFields:
+    """The fields that timm and OpenCLIP call by the same names."""
+    word = config.get("interpolation", "bicubic")
+    interpolation, notes = _check_interpolation(word, f"interpolation={word!r}")
     return {"mean": config.get("mean"), "std": config.get("std"), "interpolation": interpolation, "fit": fit}, notes
 
 
@@ -185,14 +190,10 @@ def _check_interpolation(interpolation: object, label: str) -> tuple[object, tup
 def _short_side(config: Mapping[str, Any]) -> int | None:
     """The length of the short side after a resize that keeps the aspect ratio; None for other resizes."""
     size = config.get("size")
-    of_clip = str(config.get("image_processor_type", config.get("feature_extractor_type"))).startswith(
-        _SHORT_SIDE_PROCESSORS
-    )
-    return (
-        _positive_int(size)
-        if of_clip and _positive_int(size)
-        else _positive_int(_as_mapping(size).get("shortest_edge"))
-    )
+    processor = str(config.get("image_processor_type", config.get("feature_extractor_type")))
+    if processor.startswith(_SHORT_SIDE_PROCESSORS) and _positive_int(size):
+        return _positive_int(size)
+    return _positive_int(_as_mapping(size).get("shortest_edge"))
 
 
 def _processor_output_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -216,12 +217,12 @@ def _note_other_size(folder: ForeignFolder, hints: LayoutHints, config: ViTConfi
     if not folder.preprocessor or hints.match not in (None, "transformers"):
         return ()
     inner = _processor_output_size(folder.preprocessor)
-    if inner in (None, config.image_size):
+    if inner is None or inner == config.image_size:
         return ()
     (height, width), (rows, columns) = inner, config.image_size
-    wanted = f"{height}" if height == width else f"({height}, {width})"
+    size = f"{height}" if height == width else f"({height}, {width})"
     prepares = f"its processor prepares pictures of {height}x{width} pixels, the model was loaded for {rows}x{columns}"
-    return (f"{prepares}; image_size={wanted} does as the processor",)
+    return (f"{prepares}; image_size={size} does as the processor",)
 
 
 def _positive_int(value: object) -> int | None:

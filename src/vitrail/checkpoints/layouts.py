@@ -59,29 +59,21 @@ def invert_write(
     return torch.empty_like(theirs).flatten().index_copy(0, index, theirs.flatten()).reshape(like.shape)
 
 
-def _write_kernel(ours: Tensor, config: ViTConfig) -> Tensor:
-    return ours.reshape(len(ours), config.channels, *config.patch)
-
-
 def _write_channels_last(ours: Tensor, config: ViTConfig) -> Tensor:
     return ours.reshape(-1, config.channels, *config.patch).permute(0, 2, 3, 1)  # [.., row, column, channel]
-
-
-def _write_grid(ours: Tensor, config: ViTConfig) -> Tensor:
-    return ours.reshape(*config.grid, -1)
 
 
 IDENTITY: StorageStep[Tensor] = StorageStep(lambda theirs, like: theirs, lambda ours, config: ours)
 """The same tensor under another name."""
 BATCHED: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours[None])
 """Theirs has a leading axis of length 1."""
-BATCHED2: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours[None, None])
-"""Theirs has two leading axes of length 1."""
 UNBATCHED: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours[0])
 """Ours has a leading axis of length 1 that theirs lacks."""
 FLAT: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours.reshape(-1))
 """Theirs is ours flattened."""
-KERNEL: StorageStep[Tensor] = StorageStep(_read_reshaped, _write_kernel)
+KERNEL: StorageStep[Tensor] = StorageStep(
+    _read_reshaped, lambda ours, config: ours.reshape(len(ours), config.channels, *config.patch)
+)
 """Their patch projection is a convolution kernel [D, C, p, p], ours that or its matrix."""
 MATRIX: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours.flatten(1))
 """Their patch projection is a matrix [D, C * p * p] over channel, row, column; ours that or a kernel."""
@@ -95,14 +87,8 @@ CHANNELS_LAST_VECTOR: StorageStep[Tensor] = StorageStep(
 """A vector over the numbers of a flat patch; theirs is in the order row, column, channel."""
 TRANSPOSED: StorageStep[Tensor] = StorageStep(lambda theirs, like: theirs.T, lambda ours, config: ours.T)
 """Their matrix is transposed."""
-GRID_TABLE: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: _write_grid(ours, config)[None])
+GRID_TABLE: StorageStep[Tensor] = StorageStep(_read_reshaped, lambda ours, config: ours.reshape(1, *config.grid, -1))
 """Their position table is [1, rows, columns, D], ours [rows * columns, D]."""
-GRID_TABLE_BARE: StorageStep[Tensor] = StorageStep(_read_reshaped, _write_grid)
-"""Their position table is [rows, columns, D], ours [rows * columns, D]."""
-
-
-def _read_split(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
-    return list(theirs[0].split([len(like) for like in likes]))
 
 
 def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
@@ -118,7 +104,10 @@ def concat_rows(tensors: Sequence[Tensor]) -> Tensor:
 
 STACK: StorageStep[list[Tensor]] = StorageStep(lambda theirs, likes: [concat_rows(theirs)], lambda ours, config: ours)
 """Several of theirs, of equal length, are the rows of one of ours (written by `split_equally`)."""
-SPLIT: StorageStep[list[Tensor]] = StorageStep(_read_split, lambda ours, config: [concat_rows(ours)])
+SPLIT: StorageStep[list[Tensor]] = StorageStep(
+    lambda theirs, likes: list(theirs[0].split([len(like) for like in likes])),
+    lambda ours, config: [concat_rows(ours)],
+)
 """One of theirs is the concatenation of several of ours."""
 
 
@@ -226,7 +215,9 @@ class Layout:
     rules: tuple[Rule, ...]
     """The table; exactly one rule applies to every tensor of a file."""
     describe: Callable[[TensorDict, LayoutHints], ViTConfig]
-    """The architecture, from shapes (names come without the prefix), hints and the numerics card."""
+    """The architecture, from shapes (names come without the prefix), hints and the numerics card. It raises
+    DamagedFileError where a tensor that it reads is missing, has other axes or disagrees with others or with the
+    config.json, and UsageError where an option is missing, contradicts the file, or the design is not Vitrail's."""
     card: str | Callable[[ViTConfig, LayoutHints], str] = ""
     """Name of the numerics card in checkpoints/cards (numerics, preprocessing, licence), or how to choose it."""
     match: Match | None = None
@@ -241,7 +232,8 @@ class Layout:
     names_without_prefix: tuple[str, ...] = ()
     """Names, as in the rules, that never get the prefix."""
     clean: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
-    """Converts a file's tensors before the rules apply: unstacks, renumbers, adds what old files lack."""
+    """Converts a file's tensors before the rules apply: unstacks, renumbers, adds what old files lack. It raises
+    DamagedFileError where two tensors would get one name."""
     clean_with_hints: Callable[[dict[str, Tensor], LayoutHints], dict[str, Tensor]] | None = None
     """The same, after `clean`, where the hints decide what the tensors mean."""
     prepare_export: Callable[[ViTConfig, dict[str, Tensor]], tuple[ViTConfig, dict[str, Tensor]]] | None = None
@@ -340,12 +332,8 @@ def writes_prefix(layout: Layout, state: TensorDict, config: ViTConfig) -> bool:
     if not layout.names_without_prefix:
         return bool(layout.prefix)
     bare = expand_rules(layout, state, config, prefixed=False)
-    return any(
-        name == filled
-        for name in bare
-        for pattern in layout.names_without_prefix
-        for filled, *_ in _fill_placeholders(config.depth, pattern)
-    )
+    filled = (_fill_placeholders(config.depth, pattern) for pattern in layout.names_without_prefix)
+    return any(name in bare for names in filled for (name,) in names)
 
 
 def map_unprefixed_names(layout: Layout, names: Collection[str]) -> dict[str, str]:
@@ -355,39 +343,33 @@ def map_unprefixed_names(layout: Layout, names: Collection[str]) -> dict[str, st
 
 def find_ignore_rule(layout: Layout, name: str) -> IgnoreRule | None:
     """The rule by which a tensor without a claim is ignored, if there is one."""
-    for rule in layout.rules:
-        if isinstance(rule, IgnoreRule) and any(
-            fnmatchcase(form, rule.theirs) for form in (name, name.removeprefix(layout.prefix))
-        ):
-            return rule
-    return None
+    forms = (name, name.removeprefix(layout.prefix))
+    ignoring = (rule for rule in layout.rules if isinstance(rule, IgnoreRule))
+    return next((rule for rule in ignoring if any(fnmatchcase(form, rule.theirs) for form in forms)), None)
 
 
 def _make_claims(rule: Rule, layout: Layout, depth: int, prefixed: bool) -> Iterator[TensorClaim]:
     if isinstance(rule, IgnoreRule):
         return
-    theirs, ours = _rule_names(rule)
-    inside = [layout.prefix if prefixed and name not in layout.names_without_prefix else "" for name in theirs]
-    if isinstance(rule, CopyRule):
-        ours = (layout.prefix + ours[0] if prefixed and ours[0] not in layout.names_without_prefix else ours[0],)
-    for filled in _fill_placeholders(
-        depth, *(prefix + name for prefix, name in zip(inside, theirs, strict=True)), *ours
-    ):
-        yield TensorClaim(rule, filled[: len(theirs)], filled[len(theirs) :])
 
+    def in_file(name: str) -> str:
+        return layout.prefix + name if prefixed and name not in layout.names_without_prefix else name
 
-def _rule_names(rule: Rule) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    theirs = tuple(map(in_file, rule.theirs if isinstance(rule, PartsRule) else (rule.theirs,)))
+    ours: tuple[str, ...]
     match rule:
         case NameRule():
-            return (rule.theirs,), (rule.ours,)
+            ours = (rule.ours,)
         case PartsRule():
-            return rule.theirs, rule.ours
+            ours = rule.ours
         case CopyRule():
-            return (rule.theirs,), (rule.original,)
+            ours = (in_file(rule.original),)
         case DropRule():
-            return (rule.theirs,), (rule.like,)
-        case ZeroRule() | CheckRule() | IgnoreRule():
-            return (rule.theirs,), ()
+            ours = (rule.like,)
+        case ZeroRule() | CheckRule():
+            ours = ()
+    for filled in _fill_placeholders(depth, *theirs, *ours):
+        yield TensorClaim(rule, filled[: len(theirs)], filled[len(theirs) :])
 
 
 def _fill_placeholders(depth: int, *patterns: str) -> Iterator[tuple[str, ...]]:

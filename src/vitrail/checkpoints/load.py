@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ..config import read_some
 from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
@@ -32,7 +30,7 @@ from .adapt import (
 )
 from .identify import find_layout
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
-from .numerics import NumericsCard, find_card_for_file, load_card
+from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
@@ -124,41 +122,34 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
     return _load_content(content, str(path), options, weight_files.read_folder_of_file(path))
 
 
-def load_from_tensors(
-    tensors: dict[str, Tensor], where: str, layout: str | None = None, hints: LayoutHints | None = None
-) -> LoadedModel:
-    """Load a model from tensors in memory, by the rules for a file that holds them; `tensors` is emptied."""
-    hints = hints or LayoutHints()
-    options = LoadOptions(
-        layout=layout,
-        heads=hints.heads,
-        image_size=hints.image_size,
-        channels=hints.channels,
-        pool=hints.pool,
-        match=hints.match,
-        settings=hints.settings,
-    )
-    folder = weight_files.ForeignFolder(path=Path(where), config=dict(hints.foreign_config), preprocessor={})
-    return _load_content(WeightsContent(tensors=tensors), where, options, folder)
-
-
 def _load_content(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
     try:
         family = find_layout(content.tensors, options.layout, folder.config)
-        hints = _make_hints(options, family, folder)
+        hints = LayoutHints(
+            heads=options.heads,
+            image_size=options.size,
+            channels=None if options.policy is not None else options.channels,
+            pool=options.pool,
+            match=options.match or family.match,
+            settings=options.settings,
+            foreign_config=folder.config,
+        )
         if family.clean is not None:
             content.tensors = family.clean(content.tensors)
         if family.clean_with_hints is not None:
             content.tensors = family.clean_with_hints(content.tensors, hints)
-        config = _describe_config(content.tensors, family, hints)
-        card = find_card_for_file(_choose_card(family, config, hints), Path(where).name)
+        names = map_unprefixed_names(family, content.tensors)
+        config = family.describe({name: content.tensors[full] for name, full in names.items()}, hints)
+        config = replace(config, **hints.settings)
+        card_name = family.card if isinstance(family.card, str) else family.card(config, hints)
+        card = find_card_for_file(load_card(card_name), Path(where).name) if card_name else None
         reconcile(options.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DamagedFileError(
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."
@@ -174,31 +165,22 @@ def _load_content(
     spec, spec_notes = image_spec.make_image_spec(replace(draft.config, channels=config.channels), card, hints, folder)
     spec = image_spec.resize_spec(reorder_spec_channels(spec, options.policy), draft.config)
     task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
-    return _make_loaded_model(
-        draft, spec, task, classes, *_find_origin(card, folder), (*spec_notes, *_card_notes(card, folder))
+    licence, repository, about = "", "", ""  # as written by Vitrail, else those of the family's published weights
+    if weight_files.is_written_by_vitrail(folder.config):
+        licence, repository = (str(folder.config.get(name, "")) for name in ("licence", "repository"))
+    elif card is not None:
+        licence, repository, about = card.licence, card.repository, card.about
+    return LoadedModel(
+        model=build_model(draft.config, draft.values),
+        config=draft.config,
+        audit=draft.audit,
+        spec=spec,
+        task=task,
+        classes=classes,
+        licence=licence,
+        repository=repository,
+        notes=(*draft.notes, *spec_notes, *filter(None, [about])),
     )
-
-
-def _make_hints(options: LoadOptions, family: Layout, folder: weight_files.ForeignFolder) -> LayoutHints:
-    return LayoutHints(
-        heads=options.heads,
-        image_size=options.size,
-        channels=None if options.policy is not None else options.channels,
-        pool=options.pool,
-        match=options.match or family.match,
-        settings=options.settings,
-        foreign_config=folder.config,
-    )
-
-
-def _describe_config(tensors: Mapping[str, Tensor], family: Layout, hints: LayoutHints) -> ViTConfig:
-    bare = {name: tensors[full] for name, full in map_unprefixed_names(family, tensors).items()}
-    return replace(family.describe(bare, hints), **hints.settings)
-
-
-def _choose_card(family: Layout, config: ViTConfig, hints: LayoutHints) -> NumericsCard | None:
-    name = family.card if isinstance(family.card, str) else family.card(config, hints)
-    return load_card(name) if name else None
 
 
 def _shape_warnings(config: ViTConfig, options: LoadOptions) -> tuple[str, ...]:
@@ -223,27 +205,14 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
     return (*notes, f"{guess}; the file does not say it: heads= changes it")
 
 
-def _find_origin(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, str]:
-    """Licence and repository: as written by Vitrail, else those of the family's published weights."""
-    if weight_files.is_written_by_vitrail(folder.config):
-        return str(folder.config.get("licence", "")), str(folder.config.get("repository", ""))
-    return (card.licence, card.repository) if card is not None else ("", "")
-
-
-def _card_notes(card: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, ...]:
-    """The card's note on the family's published weights, unless Vitrail wrote the file."""
-    ours = weight_files.is_written_by_vitrail(folder.config)
-    return () if card is None or ours or not card.about else (card.about,)
-
-
 def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
     if options.layout not in (None, "bundle"):
         raise UsageError(
             f"{path} is a folder, which can only be a bundle: no config.json of another library is in it. "
             f"Got layout={options.layout!r}; leave it out, or give the weights file inside."
         )
-    ignored = {"match": options.match, "network": options.network}
-    if unused := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
+    given = {"match": options.match, "network": options.network}
+    if unused := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(unused)} out."
         )
@@ -254,33 +223,19 @@ def _load_bundle(path: Path, options: LoadOptions) -> LoadedModel:
         reconcile(value, getattr(config, name), name, source)
     draft = _adapt_draft(ModelDraft(config=config, values=opened.model.state_dict(), audit=opened.audit), options)
     spec = image_spec.resize_spec(reorder_spec_channels(opened.spec, options.policy), draft.config)
-    licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
-    classes = opened.classes if draft.config.outputs == config.outputs else ()
-    return _make_loaded_model(draft, spec, opened.task, classes, licence, repository, opened.audit.warnings)
-
-
-def _adapt_draft(draft: ModelDraft, options: LoadOptions) -> ModelDraft:
-    draft = adapt_channels(adapt_image_size(draft, options.size), options.channels, options.policy)
-    return adapt_outputs(adapt_pool(draft, options.pool, options.outputs), options.outputs)
-
-
-def _make_loaded_model(
-    draft: ModelDraft,
-    spec: ImageSpec,
-    task: str,
-    classes: tuple[str, ...],
-    licence: str,
-    repository: str,
-    notes: tuple[str, ...],
-) -> LoadedModel:
     return LoadedModel(
         model=build_model(draft.config, draft.values),
         config=draft.config,
         audit=draft.audit,
         spec=spec,
-        task=task,
-        classes=classes,
-        licence=licence,
-        repository=repository,
-        notes=(*draft.notes, *notes),
+        task=opened.task,
+        classes=opened.classes if draft.config.outputs == config.outputs else (),
+        licence=str(opened.info.get("licence", "")),
+        repository=str(opened.info.get("repository", "")),
+        notes=(*draft.notes, *opened.audit.warnings),
     )
+
+
+def _adapt_draft(draft: ModelDraft, options: LoadOptions) -> ModelDraft:
+    draft = adapt_channels(adapt_image_size(draft, options.size), options.channels, options.policy)
+    return adapt_outputs(adapt_pool(draft, options.pool, options.outputs), options.outputs)

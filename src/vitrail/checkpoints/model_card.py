@@ -14,11 +14,8 @@ TASK_DESCRIPTIONS = {
     "labels": "any of {n} labels, each with its own probability",
     "number": "{n} measured numbers",
 }
-PIPELINE_TAGS = {
-    "classes": "image-classification",
-    "labels": "image-classification",
-    "number": "image-feature-extraction",
-}
+PIPELINE_TAGS = {"classes": "image-classification", "labels": "image-classification"}
+"""Pipeline tags of the Hub by task; every other task is image-feature-extraction."""
 
 
 def format_model_card(
@@ -42,7 +39,11 @@ def format_model_card(
         title = f"that has seen no label yet, to learn to answer with {answer}"
         train, embed = "vitrail train SOURCE --weights", "vitrail embed"
         use = f"{train} PATH-OF-THIS-FOLDER\n{embed} PATH-OF-THIS-FOLDER pictures/ --to features.npy"
+    more_classes = f", and {len(classes) - 50} more in `config.json`" if len(classes) > 50 else ""
+    names = ", ".join(f"`{name}`" for name in classes[:50]) + more_classes
     evaluation_section = f"\n## What it is worth\n\n{evaluation}\n" if evaluation else ""
+    scalars = {name: value for name, value in info.items() if isinstance(value, str | int | float | bool)}
+    training = "\n".join(f"- {name}: {value}" for name, value in scalars.items())  # nested values stay in config.json
     return f"""---
 library_name: vitrail
 pipeline_tag: {PIPELINE_TAGS.get(task, "image-feature-extraction")}
@@ -76,19 +77,12 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 
 ## Answers
 
-{_list_classes(classes)}
+{names or "The outputs have no names."}
 {_explain_outputs(task, classes, info)}{evaluation_section}
 ## From its training
 
-{_list_training_info(info)}
+{training or "Nothing was noted."}
 """
-
-
-def _list_classes(classes: tuple[str, ...]) -> str:
-    if not classes:
-        return "The outputs have no names."
-    more = f", and {len(classes) - 50} more in `config.json`" if len(classes) > 50 else ""
-    return ", ".join(f"`{name}`" for name in classes[:50]) + more
 
 
 def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, object]) -> str:
@@ -98,11 +92,9 @@ def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, obj
     temperatures = list(decisions.get("temperature", ()))
     thresholds = list(decisions.get("thresholds", ()))
     if task == "classes":
-        words = (
-            [f"The softmax is of the outputs divided by {temperatures[0]:.6g}, the temperature."]
-            if temperatures
-            else []
-        )
+        words = []
+        if temperatures:
+            words.append(f"The softmax is of the outputs divided by {temperatures[0]:.6g}, the temperature.")
         if thresholds and decisions.get("positive"):
             words.append(f"`{decisions['positive']}` is answered from a probability of {thresholds[0]:.6g} on.")
         return f"\n{' '.join(words)}\n" if words else ""
@@ -124,9 +116,3 @@ def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, obj
 def _format_named_values(names: tuple[str, ...], values: list[float]) -> str:
     more = ", ..." if len(names) > 50 else ""
     return ", ".join(f"`{name}` {value:.6g}" for name, value in zip(names[:50], values[:50], strict=True)) + more
-
-
-def _list_training_info(info: Mapping[str, object]) -> str:
-    """Scalar values as a Markdown list; nested ones stay in config.json."""
-    plain = {name: value for name, value in info.items() if isinstance(value, str | int | float | bool)}
-    return "\n".join(f"- {name}: {value}" for name, value in plain.items()) or "Nothing was noted."

@@ -55,14 +55,11 @@ class NumericsCard:
 
     def preprocessing(self, match: str | None = None) -> dict[str, Any]:
         """Fields of ImageSpec: mean, std, interpolation, fit."""
-        return {name: _as_tuple(value) for name, value in self._merge_tables(match).items() if name in _IMAGE_FIELDS}
+        fields = {name: value for name, value in self._merge_tables(match).items() if name in _IMAGE_FIELDS}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
     def crop(self, match: str | None = None, size: tuple[int, int] | None = None) -> float:
-        """The side of the centre crop, as a fraction of the resized side.
-
-        Args:
-            size: image size of the model.
-        """
+        """The side of the centre crop, as a fraction of the resized side, for a model of this image size."""
         table = self._merge_tables(match)
         usual = table.get("crop", 1.0)
         return float(table.get("crop_384", usual) if size == (384, 384) else usual)
@@ -79,10 +76,10 @@ class NumericsCard:
 def load_card(name: str) -> NumericsCard:
     """The card of that name. A missing card or an unknown field is a bug, not a user's error."""
     content = tomllib.loads((CARDS_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-    tables = {whose: content[whose] for whose in CARD_TABLES if whose in content}
+    tables = {table: content[table] for table in CARD_TABLES if table in content}
     unknown = set(content) - set(CARD_TABLES) - {*_TEXT_FIELDS, "files"}
     unknown |= {word for table in tables.values() for word in table} - _MODEL_FIELDS - _IMAGE_FIELDS - _CROP_FIELDS
-    assert not unknown and tables, f"cards/{name}.toml: nobody reads {sorted(unknown)}, or it has no table"
+    assert not unknown and tables, f"cards/{name}.toml has unknown fields {sorted(unknown)}, or no table"
     texts = {text: content.get(text, "") for text in _TEXT_FIELDS}
     return NumericsCard(name=name, files=tuple(content.get("files", ())), tables=tables, **texts)
 
@@ -103,7 +100,3 @@ def find_card_for_file(default_card: NumericsCard | None, name: str) -> Numerics
 def list_cards() -> tuple[str, ...]:
     """The names of all cards."""
     return tuple(sorted(path.stem for path in CARDS_FOLDER.glob("*.toml")))
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -37,9 +37,9 @@ from .layouts import (
     split_equally,
     writes_prefix,
 )
-from .validate import Audit, AuditRow, check_complete, check_finite
+from .validate import Audit, AuditRow, TensorAction, check_complete, check_finite
 
-# What no file of any family holds, and outputs in evaluation mode at the model's own size do not depend on.
+# Settings that no file of any family holds; outputs in evaluation mode at the model's own size do not depend on them.
 _NOT_IN_FILES = (
     "dropout", "attention_dropout", "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention", "resample",
 )  # fmt: skip
@@ -90,10 +90,7 @@ def load_with_layout(
     warnings = check_finite(used, where, allow_nonfinite)
     for name in used:
         _check_claim(name, claims[name], used, config, where)
-    rows = tuple(
-        _make_audit_row(name, tensor, ignored[name] if name in ignored else claims[name])
-        for name, tensor in tensors.items()
-    )
+    rows = tuple(_make_audit_row(name, tensor, ignored.get(name) or claims[name]) for name, tensor in tensors.items())
     used.clear()
     values: dict[str, Tensor] = {}
     for claim in _unique_claims(claims):
@@ -144,12 +141,9 @@ def _check_round_trip(
     )
     read_back = layout.describe(bare, hints)
     placed = {name for claim in claims.values() if claim.fills_model for name in claim.ours}
-    for setting in fields(config):
-        name = setting.name
+    for name in (field.name for field in fields(config) if field.name not in _NOT_IN_FILES):
         theirs, ours = settings.get(name, getattr(read_back, name)), getattr(config, name)
-        if name not in _NOT_IN_FILES and _normalize_setting(name, theirs, placed) != _normalize_setting(
-            name, ours, placed
-        ):
+        if _normalize_setting(name, theirs, placed) != _normalize_setting(name, ours, placed):
             raise UsageError(
                 f"The layout {layout.key} cannot hold this model: it means {name}={theirs!r}, "
                 f"the model has {name}={ours!r}. Save it as a bundle instead."
@@ -161,7 +155,7 @@ def _normalize_setting(name: str, value: object, placed: set[str]) -> object:
     if name == "patches":
         return "conv" if value == "linear" else value
     if name == "layer_scale":
-        return value is not None  # its initial value stands in no file
+        return value is not None  # its initial value is in no file
     if name == "positions" and "positions.table" in placed and value in ("indexed", *FIXED_POSITIONS):
         return "learned"  # the file holds the table itself
     return value
@@ -190,7 +184,7 @@ def _write_claim(claim: TensorClaim, tensors: TensorDict, state: TensorDict, con
         case CheckRule(table=table):
             return [table(config)]
         case IgnoreRule():
-            raise AssertionError("what is ignored claims no name")
+            raise AssertionError("an ignored tensor has no claim")
 
 
 def _expected_shapes(
@@ -212,8 +206,11 @@ def _expected_shapes(
 def _check_claim(name: str, claim: TensorClaim, tensors: TensorDict, config: ViTConfig, where: str) -> None:
     """Refuse a copy that differs from its original, or a fixed table that is not ours."""
     match claim.rule:
-        case CopyRule() if not _are_equal(tensors[name], tensors[claim.ours[0]]):
-            gap = (tensors[name].double() - tensors[claim.ours[0]].double()).abs().max().item()
+        case CopyRule():
+            copy, original = tensors[name], tensors[claim.ours[0]]
+            if copy.shape == original.shape and torch.allclose(copy, original, rtol=0, atol=0, equal_nan=True):
+                return
+            gap = (copy.double() - original.double()).abs().max().item()
             raise DamagedFileError(
                 f"{where}: {name} and {claim.ours[0]} are one tensor under two names and must be equal. "
                 f"They differ by up to {gap:.3g}; delete the one that was not trained."
@@ -223,48 +220,40 @@ def _check_claim(name: str, claim: TensorClaim, tensors: TensorDict, config: ViT
                 raise DamagedFileError(f"{where}: {name} {wrong}")
 
 
-def _are_equal(first: Tensor, second: Tensor) -> bool:
-    """Equal in shape and value; NaN equals NaN."""
-    return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
-
-
 def _read_claim(theirs: list[Tensor], claim: TensorClaim, state: TensorDict, config: ViTConfig) -> list[Tensor]:
     """Their tensors in our shapes and dtypes, each in its own storage."""
     likes = [state[name] for name in claim.ours]
     match claim.rule:
+        case NameRule(step=step) if step.read is None:
+            ours = [invert_write(step.write, theirs[0], likes[0], config)]
         case NameRule(step=step):
-            ours = [
-                invert_write(step.write, theirs[0], likes[0], config)
-                if step.read is None
-                else step.read(theirs[0], likes[0])
-            ]
+            assert step.read is not None
+            ours = [step.read(theirs[0], likes[0])]
         case PartsRule(step=parts):
             assert parts.read is not None
             ours = parts.read(theirs, likes)
         case _:
-            raise AssertionError("no parameter of ours comes from this rule")
+            raise AssertionError("this rule fills no parameter")
     taken = {tensor.untyped_storage().data_ptr() for tensor in theirs}
-    return [_own_storage(tensor, like.dtype, taken) for tensor, like in zip(ours, likes, strict=True)]
-
-
-def _own_storage(tensor: Tensor, dtype: torch.dtype, taken: set[int]) -> Tensor:
-    """The tensor in this dtype, contiguous and in a storage that no other shares; that storage is added to `taken`."""
-    own = tensor.to(dtype).contiguous()
-    own = own.clone() if own.untyped_storage().data_ptr() in taken else own
-    taken.add(own.untyped_storage().data_ptr())
-    return own
+    separate = []
+    for tensor, like in zip(ours, likes, strict=True):
+        own = tensor.to(like.dtype).contiguous()
+        own = own.clone() if own.untyped_storage().data_ptr() in taken else own
+        taken.add(own.untyped_storage().data_ptr())
+        separate.append(own)
+    return separate
 
 
 def _make_audit_row(name: str, tensor: Tensor, claim: TensorClaim | IgnoreRule) -> AuditRow:
-    shape = tuple(tensor.shape)
-    rule = claim if isinstance(claim, IgnoreRule) else claim.rule
-    ours = () if isinstance(claim, IgnoreRule) else claim.ours
+    rule, ours = (claim, ()) if isinstance(claim, IgnoreRule) else (claim.rule, claim.ours)
+    action: TensorAction
     match rule:
         case NameRule() | PartsRule():
-            return AuditRow(theirs=name, shape=shape, action="loaded", ours=", ".join(ours))
+            action, text = "loaded", ", ".join(ours)
         case CopyRule():
-            return AuditRow(theirs=name, shape=shape, action="equal", ours=f"a second name of {ours[0]}")
+            action, text = "equal", f"a second name of {ours[0]}"
         case CheckRule(reason=reason):
-            return AuditRow(theirs=name, shape=shape, action="checked", ours=reason)
+            action, text = "checked", reason
         case DropRule(reason=reason) | ZeroRule(reason=reason) | IgnoreRule(reason=reason):
-            return AuditRow(theirs=name, shape=shape, action="dropped", ours=reason)
+            action, text = "dropped", reason
+    return AuditRow(theirs=name, shape=tuple(tensor.shape), action=action, ours=text)

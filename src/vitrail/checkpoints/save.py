@@ -36,7 +36,8 @@ def save_model(
         feature_stats: statistics of the training images' features; only a bundle keeps them.
 
     Raises:
-        UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
+        UsageError: there is no such target, the path exists or has the wrong ending, the image spec or the class names
+            do not fit the model, or the target cannot hold a part of them (named).
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     path = Path(path)
@@ -45,12 +46,12 @@ def save_model(
     if layout == "bundle":
         bundle.save_bundle(path, model, spec, task, classes, info or {}, feature_stats)
     elif layout == "timm":
-        to_timm.write_timm_folder(path, model, spec, task, classes, info or {})
+        to_timm.write_timm_folder(path, model, spec, classes, info or {})
     elif layout == "transformers":
         to_transformers.write_transformers_folder(path, model, spec, task, classes, info or {})
     elif layout == "torchvision":
-        torchvision.write_torchvision(path, model, spec, task, classes)
+        torchvision.write_torchvision(path, model)
     elif layout == "google-npz":
-        flax.write_google_npz(path, model, spec, task, classes)
+        flax.write_google_npz(path, model)
     else:
         raise UsageError(f"A model can be written as {', '.join(SAVE_TARGETS)}. Got {layout!r}.")

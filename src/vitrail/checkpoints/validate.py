@@ -54,16 +54,12 @@ def compile_pattern(name: str) -> re.Pattern[str]:
 
 def has_tensor(tensors: Collection[str], *patterns: str) -> bool:
     """Whether a name matches one of the patterns: `{i}` matches any block, `{p}` weight or bias."""
-    wanted = [compile_pattern(pattern) for pattern in patterns]
-    return any(pattern.fullmatch(name) for name in tensors for pattern in wanted)
+    compiled = [compile_pattern(pattern) for pattern in patterns]
+    return any(pattern.fullmatch(name) for name in tensors for pattern in compiled)
 
 
 def count_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """The number of blocks: one more than the highest number after `prefix`.
-
-    Raises:
-        DamagedFileError: a number is above MAX_BLOCKS.
-    """
+    """The number of blocks: one more than the highest number after `prefix`, at most MAX_BLOCKS."""
     matches = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
     numbers = [match[1] for match in matches if match]
     for number in numbers:
@@ -91,7 +87,7 @@ def majority_length(tensors: Mapping[str, Tensor], what: str, *sources: tuple[st
                 lengths[name] = tensor.shape[axis]
     counts = Counter(lengths.values()).most_common(2)
     if not counts:
-        first = sources[0][0].format(i=0)
+        first = sources[0][0].format(i=0, p="weight")
         raise DamagedFileError(
             f"The file has no tensor {first}{nearest_name_hint(first, tensors)}, which tells the {what}."
         )
@@ -101,23 +97,36 @@ def majority_length(tensors: Mapping[str, Tensor], what: str, *sources: tuple[st
     return counts[0][0]
 
 
-def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
-    """The value of an argument that the file cannot give.
+def count_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
+    """Rows of the head under these names; 0 if the file has none."""
+    if not has_tensor(tensors, *patterns):
+        return 0
+    return majority_length(tensors, "number of outputs", *((pattern, 0) for pattern in patterns))
 
-    Raises:
-        UsageError: it was not given.
-    """
+
+def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
+    """The value of an argument that the file cannot give; UsageError where it was not given."""
     if value is None:
         raise UsageError(f"A file of the layout {layout} does not say {name}. Pass {name}=; {hint}.")
     return value
 
 
-def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str, source: str) -> ArgumentValue:
-    """The file's value, if the caller gives none or the same.
+def choose_heads(hints: LayoutHints, width: int, published: Mapping[int, int], layout: str) -> int:
+    """Heads from the caller, else those of the published size of that width.
+
+    Args:
+        published: heads by width.
 
     Raises:
-        UsageError: the caller's value and the file's differ.
+        UsageError: neither gives them.
     """
+    heads = published.get(width) if hints.heads is None else hints.heads
+    sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
+    return require_argument(heads, "heads", layout, f"published sizes have: {sizes}")
+
+
+def reconcile(value: ArgumentValue | None, file_value: ArgumentValue, name: str, source: str) -> ArgumentValue:
+    """The file's value, if the caller gives none or the same; UsageError where they differ."""
     if value is not None and value != file_value:
         raise UsageError(f"{name}={value} contradicts the file: {source} says {file_value}. Leave {name}= out.")
     return file_value
@@ -134,9 +143,8 @@ def find_square_side(counts: tuple[int, ...], source: str) -> int:
     Raises:
         UsageError: none is a square number, so image_size must be given.
     """
-    for count in counts:
-        if is_square(count):
-            return isqrt(count)
+    if square := next(filter(is_square, counts), None):
+        return isqrt(square)
     raise UsageError(
         f"{source} has rows for {' or '.join(map(str, counts))} patches, which fill no square. "
         "Pass image_size=(height, width)."
@@ -187,24 +195,24 @@ def check_complete(
     Raises:
         DamagedFileError: lists every kind of difference, the first tensors of each, and the nearest known name.
     """
-    missing = [name for name in expected if name not in tensors]
     extra = [name for name in tensors if name not in expected]
-    reshaped = [
-        f"{name} is {_format_shape(tensors[name].shape)}, expected {_format_shape(shape)}"
-        for name, shape in expected.items()
-        if name in tensors and shape is not None and tuple(tensors[name].shape) != tuple(shape)
-    ]
-    near = {name: nearest_name_hint(name, extra) for name in missing[:MAX_SHOWN]}
-    faults = [
-        _format_fault(
-            "missing", [f"{name} {_format_shape(expected[name])}".strip() + near.get(name, "") for name in missing]
-        ),
-        _format_fault("without a rule", [f"{name} {_format_shape(tensors[name].shape)}" for name in extra]),
-        _format_fault("of another shape", reshaped),
-    ]
-    if missing or extra or reshaped:
+    missing: list[str] = []
+    reshaped: list[str] = []
+    for name, shape in expected.items():
+        if name not in tensors:
+            near = nearest_name_hint(name, extra) if len(missing) < MAX_SHOWN else ""
+            missing.append(name + ("" if shape is None else f" {list(shape)}") + near)
+        elif shape is not None and tuple(tensors[name].shape) != tuple(shape):
+            reshaped.append(f"{name} is {list(tensors[name].shape)}, expected {list(shape)}")
+    unknown = [f"{name} {list(tensors[name].shape)}" for name in extra]
+    faults = []
+    for kind, names in (("missing", missing), ("without a rule", unknown), ("of another shape", reshaped)):
+        more = f", and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
+        if names:
+            faults.append(f"{len(names)} {kind}: {', '.join(names[:MAX_SHOWN])}{more}")
+    if faults:
         raise DamagedFileError(
-            f"{where} does not fit the layout {layout}: {'; '.join(filter(None, faults))}. "
+            f"{where} does not fit the layout {layout}: {'; '.join(faults)}. "
             "Give the tensors their names and shapes back, or name another layout."
         )
 
@@ -221,7 +229,8 @@ def check_finite(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: boo
     notes = []
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
-            raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {_format_dtype(tensor)}.")
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {dtype}.")
         known = tensor if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor.float()
         if bad := int((~torch.isfinite(known)).sum()):  # float64 is checked as float32, as it will be used
             finding = f"{bad} of the {tensor.numel()} in {name} are NaN or infinite"
@@ -230,7 +239,7 @@ def check_finite(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: boo
                     f"{where}: every weight must be a finite number, but {finding}. The training that wrote it had "
                     "diverged; take an earlier checkpoint. vitrail inspect --allow-nonfinite shows this one."
                 )
-            notes.append(f"{finding}, so no answer of this model means anything")
+            notes.append(f"{finding}, so no prediction of this model means anything")
     return tuple(notes)
 
 
@@ -239,21 +248,6 @@ def nearest_name_hint(name: str, known: Collection[str]) -> str:
     short = [other for other in islice(known, MAX_COMPARED) if len(other) <= MAX_COMPARED_LETTERS]
     close = difflib.get_close_matches(name, short, n=1, cutoff=0.6) if len(name) <= MAX_COMPARED_LETTERS else []
     return f" (nearest name in the file: {close[0]})" if close else ""
-
-
-def _format_fault(kind: str, words: list[str]) -> str:
-    if not words:
-        return ""
-    more = f", and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
-    return f"{len(words)} {kind}: {', '.join(words[:MAX_SHOWN])}{more}"
-
-
-def _format_shape(shape: Sequence[int] | None) -> str:
-    return "" if shape is None else str(list(shape))
-
-
-def _format_dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 # -- Limits of a described model, checked before any memory is allocated for it
@@ -288,8 +282,7 @@ def check_model_size(config: ViTConfig, where: str) -> None:
     if (count := _estimate_parameters(config)) > MAX_PARAMETERS:
         raise DamagedFileError(
             f"{where}: a model may have at most {MAX_PARAMETERS:,} parameters. Width, depth, mlp_width and outputs "
-            f"make "
-            f"{count:,}. {_ADVICE}"
+            f"make {count:,}. {_ADVICE}"
         )
 
 

@@ -79,10 +79,9 @@ def open_weights_file(path: Path, match: str | None = None, network: str | None 
     content.tensors = unwrap_state_dict(stored, str(path), order, content.notes)
     del stored
     if memory is not None:
-        storages = {
-            tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in content.tensors.values()
-        }
-        _check_memory(path, sum(storage.nbytes() for storage in storages.values()))
+        storages = [tensor.untyped_storage() for tensor in content.tensors.values()]
+        sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+        _check_memory(path, sum(sizes.values()))
         content.tensors = copy_mapped_tensors(content.tensors, memory)
     if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
         raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
@@ -181,15 +180,11 @@ def _strip_prefixes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _take_backbone(network: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
     """The encoder of a network that also holds the heads of its training."""
-    inside = {
-        name.removeprefix(BACKBONE_PREFIX): tensor
-        for name, tensor in network.items()
-        if name.startswith(BACKBONE_PREFIX)
-    }
+    inside = {name: tensor for name, tensor in network.items() if name.startswith(BACKBONE_PREFIX)}
     if inside and len(inside) < len(network):
-        heads = sorted({name.partition(".")[0] for name in network if not name.startswith(BACKBONE_PREFIX)})
+        heads = sorted({name.partition(".")[0] for name in network.keys() - inside.keys()})
         notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads[:8])}")
-    return inside or network
+    return {name.removeprefix(BACKBONE_PREFIX): tensor for name, tensor in inside.items()} or network
 
 
 # -- Folders of other libraries: config.json, and the weights in one file or in several
@@ -223,11 +218,8 @@ def is_foreign_folder(path: Path) -> bool:
         if (path / MANIFEST).is_file():
             return False
         raise
-    return (
-        isinstance(content.get("model_type"), str)
-        or isinstance(content.get("architecture"), str)
-        or "model_cfg" in content
-    )
+    named = isinstance(content.get("model_type"), str) or isinstance(content.get("architecture"), str)
+    return named or "model_cfg" in content
 
 
 def make_origin_fields(info: Mapping[str, object]) -> dict[str, str]:
@@ -251,9 +243,8 @@ def read_foreign_folder(path: Path) -> ForeignFolder:
     Raises:
         DamagedFileError: config.json is missing or not JSON text.
     """
-    beside = path / PREPROCESSOR_FILE
-    config = _read_config(path)
-    preprocessor = strict_json.read_json(beside) if beside.is_file() else {}
+    config, processor_path = _read_config(path), path / PREPROCESSOR_FILE
+    preprocessor = strict_json.read_json(processor_path) if processor_path.is_file() else {}
     return ForeignFolder(path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes)
 
 

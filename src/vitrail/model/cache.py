@@ -1,4 +1,4 @@
-"""Tensors that follow from settings alone, as tables for a grid of patches do: made once, kept for the next forward."""
+"""Caches of tensors that follow from settings, such as tables for a grid of patches, across forward passes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 
 CachedValue = TypeVar("CachedValue")
 MAX_CACHED = 64
-"""Choices of settings that are kept for each function, and tables for each module."""
+"""Entries that are kept for each function and for each module."""
 
 
 def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue]:
-    """The same function, computed once for each choice of its arguments, which must be hashable and no tensors.
+    """The same function, computed once for each set of arguments, which must be hashable and no tensors.
 
     A cached tensor must not be written to. A traced model computes it inside its graph.
     """
 
     @lru_cache(maxsize=MAX_CACHED)
     def once(*settings: Hashable) -> CachedValue:
-        with torch.inference_mode(False):  # or what was first made for a prediction could not serve a training
+        with torch.inference_mode(False):  # an inference tensor could not be used in training later
             return make(*settings)
 
     @wraps(make)
@@ -33,14 +33,14 @@ def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue
 
 
 class TensorCache:
-    """What a module makes of a tensor of its own: made again when that tensor is another one or was written to."""
+    """Results that a module computes from one of its tensors, until that tensor is replaced or written to."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[object, ...], object] = {}
 
     def __call__(self, source: Tensor, settings: tuple[object, ...], make: Callable[[], CachedValue]) -> CachedValue:
-        """What `make` gives, from an earlier call with the same settings if there was one. Nothing of a traced model,
-        and nothing that gradients flow through, is kept.
+        """The result of `make`, or of an earlier call with the same settings. Nothing of a traced model, and nothing
+        that gradients flow through, is kept.
         """
         traced = torch.compiler.is_compiling() or source.is_inference()
         if traced or (source.requires_grad and torch.is_grad_enabled()):

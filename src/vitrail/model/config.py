@@ -45,7 +45,7 @@ class ViTConfig:
     patch: tuple[int, int] = (16, 16)
     """Height and width of one patch."""
     channels: int = 3
-    """Channels of a picture."""
+    """Channels of an image."""
     width: int = 768
     """Numbers per token."""
     depth: int = 12
@@ -57,7 +57,7 @@ class ViTConfig:
     mlp_width: int = 3072
     """Hidden width of the MLP."""
     outputs: int = 1000
-    """Numbers that the head gives per picture; 0 gives the pooled features."""
+    """Outputs of the head per image; 0 gives the pooled features."""
     patches: Patches = "conv"
     """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the soft
     splits of Tokens-to-Token ViT, between them transformer or performer blocks (always with LayerNorm and GELU)."""
@@ -66,7 +66,7 @@ class ViTConfig:
     patch_norms: bool = False
     """Normalise every flattened patch before the projection and every token after it (vit-pytorch)."""
     pad: bool = False
-    """Pad pictures with zeros at the right and the bottom to whole patches, instead of refusing them."""
+    """Pad images with zeros at the right and the bottom to whole patches, instead of refusing them."""
     class_token: bool = True
     """Put a learned class token before the patches."""
     distillation_token: bool = False
@@ -79,7 +79,7 @@ class ViTConfig:
     class_position: bool = True
     """The position table has first rows for the class and the distillation token."""
     resample: Resample = "bicubic-antialias"
-    """How a learned table stretches to another grid, see model/positions.py."""
+    """How a learned table is resampled to another grid, see model/positions.py."""
     rotary: RotaryKind = "none"
     """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224."""
     relative: int = 0
@@ -116,13 +116,13 @@ class ViTConfig:
     pooled_norm: bool = False
     """Normalise the pooled vector."""
     pool: Pool = "class"
-    """What goes to the head: the class token, the mean of the patch tokens, both side by side, or what a learned probe
-    sees of all tokens (attention); its layers are plain, with biases and without dropout, whatever the blocks have."""
+    """Input of the head: the class token, the mean of the patch tokens, both side by side, or attention of a learned
+    probe to all tokens (attention); its layers are plain, with biases and without dropout, whatever the blocks have."""
     pool_blocks: int = 1
-    """The pooling reads the tokens after each of so many of the last blocks side by side, all through the final norm
-    (Oquab et al. 2023, DINOv2's linear evaluation, reads 4)."""
+    """How many of the last blocks the pooling reads, side by side, each through the final norm (DINOv2's linear
+    evaluation, Oquab et al. 2023, reads 4)."""
     pool_every: int = 1
-    """Of the last blocks each so-many-th is one of them: 4 blocks, every 2nd, are blocks 6, 8, 10 and 12 of 12."""
+    """Distance between these blocks: pool_blocks=4 and pool_every=2 read blocks 6, 8, 10 and 12 of 12."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
     head_bias: bool = True
@@ -136,13 +136,13 @@ class ViTConfig:
     mlp_dropout: float = 0.0
     """Dropout after the activation and after the second matrix of the MLP."""
     drop_path: float = 0.0
-    """Stochastic depth: chance that a picture skips a branch, rising linearly from 0 to this at the last block."""
+    """Stochastic depth: chance that an image skips a branch, rising linearly from 0 to this at the last block."""
     grad_checkpointing: bool = False
-    """Compute every block a second time in the backward pass instead of keeping its numbers: slower, less memory."""
+    """Compute every block again in the backward pass instead of storing its activations: slower, less memory."""
     init: Init = "truncated"
     """Initial values, see model/init.py."""
     attention: AttentionChoice = "auto"
-    """auto asks the measured table of model/attention.py; fused and open force one of the two equal paths."""
+    """auto uses the measured table of model/attention.py; fused and open force one of the two equal paths."""
 
     def __post_init__(self) -> None:
         self._check_choices()
@@ -267,7 +267,7 @@ class ViTConfig:
 
     @property
     def grid(self) -> Grid:
-        """Rows and columns of patches of a picture of `image_size`."""
+        """Rows and columns of patches of an image of `image_size`."""
         return Grid(*(math.ceil(pixels / patch) for pixels, patch in zip(self.image_size, self.patch, strict=True)))
 
     @property
@@ -284,7 +284,7 @@ class ViTConfig:
 
     @property
     def describe_prefix(self) -> str:
-        """The tokens before the patches, for people: such as "the class token, 4 registers"."""
+        """The tokens before the patches, for messages: such as "the class token, 4 registers"."""
         words = ("the class token" * self.class_token, "the distillation token" * self.distillation_token)
         return ", ".join(word for word in (*words, f"{self.registers} registers" * bool(self.registers)) if word)
 
@@ -320,7 +320,7 @@ class ViTConfig:
 
     @property
     def pool_span(self) -> int:
-        """How many of the last blocks lie from the first one that the pooling reads to the last."""
+        """Number of blocks from the first one that the pooling reads to the last block."""
         return (self.pool_blocks - 1) * self.pool_every + 1
 
     def is_pooled_block(self, block: int) -> bool:
@@ -330,5 +330,5 @@ class ViTConfig:
 
     @property
     def pooled_width(self) -> int:
-        """Numbers that one head reads per picture."""
+        """Numbers that one head reads per image."""
         return self.width * self.pool_blocks * (2 if self.pool == "class+mean" else 1)

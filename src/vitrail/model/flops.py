@@ -1,4 +1,4 @@
-"""What a shape costs: the matrix products of its forward pass, and their operations, two a multiply-add."""
+"""Operations of a model's forward pass and training step, counted from its matrix products, two per multiply-add."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .soft_split import RANDOM_FEATURES, TOKEN_WIDTH
 ModelPart = Literal["patches", "projections", "attention", "mlp", "head"]
 MODEL_PARTS: tuple[ModelPart, ...] = ("patches", "projections", "attention", "mlp", "head")
 TRAINING_FORWARD_MULTIPLE = 3
-"""Forward passes that a training step is worth: the backward pass has two products for each of the forward pass."""
+"""Forward passes that a training step equals: the backward pass has two products for each of the forward pass."""
 
 
 class MatrixProduct(NamedTuple):
-    """So many `times`, for each picture, `stack` products of [rows, inner] with [inner, columns]."""
+    """`times` * `stack` products of [rows, inner] with [inner, columns] for each image."""
 
     part: ModelPart
     rows: int
@@ -24,18 +24,18 @@ class MatrixProduct(NamedTuple):
     times: int = 1
     stack: int = 1
     shared: bool = True
-    """The second matrix is the same for all pictures, so that the rows of a whole batch make one product."""
+    """The second matrix is the same for all images, so that the rows of a whole batch make one product."""
 
     @property
     def flops(self) -> int:
-        """Operations for one picture, two a multiply-add."""
+        """Operations for one image, two per multiply-add."""
         return 2 * self.times * self.stack * self.rows * self.inner * self.columns
 
 
 def list_matrix_products(
     config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False
 ) -> list[MatrixProduct]:
-    """Every matrix product of one picture's forward pass at the configuration's own size.
+    """Every matrix product of one image's forward pass at the configuration's own size.
 
     Args:
         visible_patches: patches that the encoder sees, where some are dropped; None is all.
@@ -44,50 +44,48 @@ def list_matrix_products(
     """
     patches = config.grid.patches if visible_patches is None else visible_patches
     tokens = config.prefix + patches
-    reads = None if all_tokens or config.pool_blocks > 1 or not config.depth else config.pool_tokens
-    blocks = [*_block_products(config, tokens, config.depth if reads is None else config.depth - 1)]
-    last = [] if reads is None else [*_block_products(config, tokens, 1, reads)]
-    return [*_patch_products(config, patches), *blocks, *last, *_head_products(config, tokens)]
+    if all_tokens or config.pool_blocks > 1 or not config.depth or config.pool_tokens is None:
+        blocks = [*_block_products(config, tokens, tokens, config.depth)]
+    else:
+        blocks = [*_block_products(config, tokens, tokens, config.depth - 1)]
+        blocks += _block_products(config, tokens, config.pool_tokens, 1)
+    return [*_patch_products(config, patches), *blocks, *_head_products(config, tokens)]
 
 
 def flops_by_part(
     config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False
 ) -> dict[ModelPart, int]:
-    """Operations of one picture's forward pass by part of the model; sums of bias, norms and softmax are left out."""
-    found = list_matrix_products(config, visible_patches, all_tokens)
-    return {part: sum(product.flops for product in found if product.part == part) for part in MODEL_PARTS}
+    """Operations of one image's forward pass by part of the model; sums of bias, norms and softmax are left out."""
+    products = list_matrix_products(config, visible_patches, all_tokens)
+    return {part: sum(product.flops for product in products if product.part == part) for part in MODEL_PARTS}
 
 
 def forward_flops(config: ViTConfig, visible_patches: int | None = None, all_tokens: bool = False) -> int:
-    """Operations of one picture's forward pass."""
+    """Operations of one image's forward pass."""
     return sum(flops_by_part(config, visible_patches, all_tokens).values())
 
 
 def training_flops(config: ViTConfig, visible_patches: int | None = None) -> int:
-    """Operations of one picture's share of a training step.
+    """Operations of one image's share of a training step.
 
-    Blocks that are computed twice count once more, but for their last product, which only a layer scale asks for again.
+    With checkpointing, blocks count once more, but for their last product, which only a layer scale needs again.
     """
-    found = flops_by_part(config, visible_patches)
+    parts = flops_by_part(config, visible_patches)
     again = 0
     if config.grad_checkpointing and config.depth:
-        mlp = [product.flops for product in list_matrix_products(config, visible_patches) if product.part == "mlp"]
-        last = sum(mlp[1::2])  # in, out, in, out
-        again = sum(found[part] for part in ("projections", "attention", "mlp"))
-        again -= 0 if config.layer_scale is not None else last
-    return TRAINING_FORWARD_MULTIPLE * sum(found.values()) + again
+        again = sum(parts[part] for part in ("projections", "attention", "mlp"))
+        if config.layer_scale is None:
+            mlp = [product.flops for product in list_matrix_products(config, visible_patches) if product.part == "mlp"]
+            again -= sum(mlp[1::2])  # in, out, in, out
+    return TRAINING_FORWARD_MULTIPLE * sum(parts.values()) + again
 
 
 def _patch_products(config: ViTConfig, patches: int) -> Iterator[MatrixProduct]:
-    if config.patches in T2T_PATCHES:
-        yield from _soft_split_products(config, patches)
+    """The projection of patches, or a soft split: two blocks between three cuts."""
+    if config.patches not in T2T_PATCHES:
+        rows = config.grid.patches if config.patches == "conv" else patches  # a convolution leaves none out
+        yield MatrixProduct("patches", rows, config.patch_dim, config.width)
         return
-    seen = config.grid.patches if config.patches == "conv" else patches  # a convolution leaves none out
-    yield MatrixProduct("patches", seen, config.patch_dim, config.width)
-
-
-def _soft_split_products(config: ViTConfig, patches: int) -> Iterator[MatrixProduct]:
-    """Two blocks between three cuts; see model/soft_split.py."""
     height, width = config.image_size
     W = TOKEN_WIDTH
     for step, numbers in ((4, 49 * config.channels), (8, 9 * W)):
@@ -103,30 +101,21 @@ def _soft_split_products(config: ViTConfig, patches: int) -> Iterator[MatrixProd
     yield MatrixProduct("patches", patches, 9 * W, config.width)
 
 
-def _block_products(
-    config: ViTConfig, tokens: int, count: int, num_queries: int | None = None
-) -> Iterator[MatrixProduct]:
-    """So many blocks alike, for all tokens, or for the first ones that are read and look at all."""
+def _block_products(config: ViTConfig, tokens: int, rows: int, count: int) -> Iterator[MatrixProduct]:
+    """`count` equal blocks, in which the first `rows` tokens attend to all."""
     D, inner, M = config.width, config.attention_width, config.mlp_width
-    rows = tokens if num_queries is None else num_queries
-    looking = tokens if config.relative else rows  # relative positions are computed for all
+    queries = tokens if config.relative else rows  # relative positions are computed for all
     yield MatrixProduct("projections", tokens, D, 3 * inner, count)
-    yield MatrixProduct("attention", looking, config.head_dim, tokens, count, config.heads, shared=False)
-    yield MatrixProduct("attention", looking, tokens, config.head_dim, count, config.heads, shared=False)
-    if config.relative:
-        yield from _relative_position_products(config, tokens, count)
+    yield MatrixProduct("attention", queries, config.head_dim, tokens, count, config.heads, shared=False)
+    yield MatrixProduct("attention", queries, tokens, config.head_dim, count, config.heads, shared=False)
+    if config.relative:  # tables, offsets and lines for the scores, and the same back from the weights to the values
+        offsets, lines = 4 * config.relative + 4, config.grid.rows + config.grid.columns + 2
+        yield MatrixProduct("attention", config.heads * tokens, config.head_dim, offsets, 2 * count)
+        yield MatrixProduct("attention", config.heads, offsets, lines, 2 * count, stack=tokens, shared=False)
+        yield MatrixProduct("attention", config.heads * tokens, lines, tokens, 2 * count)
     yield MatrixProduct("projections", rows, inner, D, count)
     yield MatrixProduct("mlp", rows, D, M, count * (1 if config.mlp == "plain" else 2))
     yield MatrixProduct("mlp", rows, M, D, count)
-
-
-def _relative_position_products(config: ViTConfig, tokens: int, count: int) -> Iterator[MatrixProduct]:
-    """Tables, offsets and lines on the way to the scores, and the same way back from the weights to the values."""
-    offsets, lines = 4 * config.relative + 4, config.grid.rows + config.grid.columns + 2
-    twice, rows = 2 * count, config.heads * tokens
-    yield MatrixProduct("attention", rows, config.head_dim, offsets, twice)
-    yield MatrixProduct("attention", config.heads, offsets, lines, twice, stack=tokens, shared=False)
-    yield MatrixProduct("attention", rows, lines, tokens, twice)
 
 
 def _head_products(config: ViTConfig, tokens: int) -> Iterator[MatrixProduct]:

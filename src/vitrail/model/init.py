@@ -1,6 +1,4 @@
-"""All initial values, in one place. The configuration names a scheme of model/schemes.py; norms, tokens, tables and
-what is computed and not drawn are filled here.
-"""
+"""All initial values: matrices by the scheme that the configuration names, then norms, tokens, tables and buffers."""
 
 from __future__ import annotations
 
@@ -21,29 +19,33 @@ from .soft_split import fill_random_features
 def initialise(model: nn.Module, config: ViTConfig, generator: Generator) -> None:
     """Give every parameter and buffer of a ViT its initial value, drawn from `generator` in a fixed order.
 
-    Matrices come first, in the order of the modules, then what stands alone, then buffers: a new part that draws
-    last changes nothing in the models that lack it.
+    Matrices come first, in the order of the modules, then other parameters, then buffers, so that a new part that
+    draws last changes nothing in models without it.
     """
     scheme = INIT_SCHEMES[config.init]
     for name, module in model.named_modules():
         weight = module._parameters.get("weight")
         if weight is None:
             continue
-        if weight.ndim == 1:
-            _fill_norm(module)
+        if weight.ndim == 1:  # a norm
+            for part, tensor in module.named_parameters(recurse=False):
+                tensor.fill_(1.0 if part == "weight" else 0.0)
         else:
             scheme.init_layer(name, weight, module._parameters.get("bias"), generator)
     for name, parameter in model.named_parameters():
         _fill_parameter(name, parameter, config, scheme, generator)
     for name, buffer in model.named_buffers():
-        _fill_buffer(name, buffer, config, generator)
+        match name.rpartition(".")[2]:
+            case "table":
+                buffer.copy_(fixed_table(config.positions, config.grid, config.width, config.table_prefix))
+            case "periods":
+                buffer.copy_(dinov3_periods(config.head_dim))
+            case "features":
+                fill_random_features(buffer, generator)
+            case _:
+                raise AssertionError(f"{name} has no initial value.")
     if config.init == "mimetic":
         apply_mimetic_init(model, config, generator)
-
-
-def _fill_norm(module: nn.Module) -> None:
-    for name, tensor in module.named_parameters(recurse=False):
-        tensor.fill_(1.0 if name == "weight" else 0.0)
 
 
 def _fill_parameter(name: str, parameter: Tensor, config: ViTConfig, scheme: InitScheme, generator: Generator) -> None:
@@ -57,25 +59,16 @@ def _fill_parameter(name: str, parameter: Tensor, config: ViTConfig, scheme: Ini
             _fill_normal(parameter, scheme.registers, generator)
         case "table" | "distillation" | "key_rows" | "key_columns" | "value_rows" | "value_columns":
             _fill_normal(parameter, scheme.table, generator)
-        case "probe":
-            _fill_probe(parameter, config, generator)
+        case "probe" if config.init == "jax":  # Xavier-uniform, as big_vision draws a matrix of one row
+            bound = (6 / (1 + config.width)) ** 0.5
+            parameter.uniform_(-bound, bound, generator=generator)
+        case "probe":  # as timm
+            _fill_normal(parameter, config.width**-0.5, generator)
         case "scale1" | "scale2":
             assert config.layer_scale is not None
             parameter.fill_(config.layer_scale)
         case "qv_bias":
             parameter.zero_()
-        case _:
-            raise AssertionError(f"{name} has no initial value.")
-
-
-def _fill_buffer(name: str, buffer: Tensor, config: ViTConfig, generator: Generator) -> None:
-    match name.rpartition(".")[2]:
-        case "table":
-            buffer.copy_(fixed_table(config.positions, config.grid, config.width, config.table_prefix))
-        case "periods":
-            buffer.copy_(dinov3_periods(config.head_dim))
-        case "features":
-            fill_random_features(buffer, generator)
         case _:
             raise AssertionError(f"{name} has no initial value.")
 
@@ -87,29 +80,20 @@ def _fill_normal(parameter: Tensor, std: float, generator: Generator) -> None:
         nn.init.trunc_normal_(parameter, std=std, a=-100 * std, b=100 * std, generator=generator)
 
 
-def _fill_probe(parameter: Tensor, config: ViTConfig, generator: Generator) -> None:
-    """Xavier-uniform as big_vision draws it, a matrix of one row; deviation D^-0.5 elsewhere, as in timm."""
-    if config.init == "jax":
-        bound = (6 / (1 + config.width)) ** 0.5
-        parameter.uniform_(-bound, bound, generator=generator)
-    else:
-        _fill_normal(parameter, config.width**-0.5, generator)
-
-
-# How matrices start: one function for each scheme of initial values, and the deviations of what stands alone.
+# Initial values of matrices: one function for each scheme, and the standard deviations of tokens and tables.
 #
 # `truncated` normal of deviation 0.02 (cut at +-2), biases 0: ViT in torch, DeiT, and the explained design. `torch`
 # what torch's own layers start with (uniform within fan_in^-0.5), the joint qkv matrix Xavier-uniform with zero
 # biases as in torch's multi-head attention; class token and positions normal(0, 1): the blog's, the CIFAR and the
 # X-ray designs. `vitrail` ours for training from scratch: normal with deviation fan_in^-0.5, and zeros in the last
-# matrix of every branch and in the head, so that a fresh model passes its tokens through and answers evenly. `jax`
+# matrix of every branch and in the head, so that a new model passes its tokens through and gives equal outputs. `jax`
 # the ViT paper's code: Xavier-uniform, q, k and v each for itself; biases of the MLP normal(0, 1e-6), the patches and
 # the hidden layer of the head LeCun-normal, the head and the class token zeros. `mae` Xavier-uniform throughout, the
 # patches as a matrix and qkv as one. `dinov2` truncated, but the patches as torch's convolution starts; class token
 # and registers normal(0, 1e-6). `timm` the same matrices and tokens as dinov2. `ijepa` truncated, the last matrix of
 # each branch of block i (from 1) divided by sqrt(2 i). `torchvision` the patches truncated normal with deviation
 # fan_in^-0.5, attention as torch's own, the MLP as in jax, the head and the class token zeros. `mimetic` truncated,
-# but attention and learned positions as model/mimetic.py says.
+# but attention and learned positions as `apply_mimetic_init` says.
 #
 # Sources: google-research/vision_transformer `models_vit.py`, facebookresearch/mae `models_mae.py`, and
 # `vision_transformer.py` of facebookresearch/dinov2, facebookresearch/ijepa, timm and torchvision.
@@ -119,7 +103,7 @@ LayerInit = Callable[[str, Tensor, Tensor | None, Generator], None]
 
 @dataclass(frozen=True)
 class InitScheme:
-    """One scheme: how a layer's weight and bias start, and the normal deviations of tokens and tables."""
+    """One scheme: initial values of layers, and the standard deviations of tokens and tables."""
 
     init_layer: LayerInit
     """Fills weight and bias of the layer of that name, in place."""
@@ -128,7 +112,7 @@ class InitScheme:
     cls: float = 0.02
     """The class token; 0 for zeros."""
     registers: float = 0.02
-    """Never 0: equal registers would stay equal."""
+    """Above 0: equal registers would stay equal."""
 
 
 def _init_truncated(name: str, weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
@@ -158,11 +142,14 @@ def _init_vitrail(name: str, weight: Tensor, bias: Tensor | None, generator: Gen
 
 def _init_jax(name: str, weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
     if _is_patch_projection(name) or name == "head.hidden":
-        _fill_lecun_normal(weight, generator)
+        std = _fan_in(weight) ** -0.5 / 0.87962566103423978  # that of a normal variable cut at two deviations
+        nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
     elif _is_head(name):
         weight.zero_()
-    else:
-        _fill_xavier_by_part(name, weight, generator)
+    else:  # Xavier-uniform for each of the matrices that are stored as one
+        parts = 3 if name.endswith(".qkv") else 2 if name.endswith(".kv") else 1
+        bound = (6 / (_fan_in(weight) + len(weight) // parts)) ** 0.5
+        weight.uniform_(-bound, bound, generator=generator)
     _init_mlp_bias(name, bias, generator)
 
 
@@ -216,7 +203,6 @@ INIT_SCHEMES: dict[str, InitScheme] = {
 
 
 def _is_patch_projection(name: str) -> bool:
-    """The projection of patches, in whichever way it is stored."""
     return name in ("tokens.patches", "tokens.patches.project")
 
 
@@ -242,22 +228,9 @@ def _init_mlp_bias(name: str, bias: Tensor | None, generator: Generator) -> None
 
 
 def _fill_uniform(tensor: Tensor, weight: Tensor, generator: Generator) -> None:
-    """What torch's linear and convolution layers start with, in the weight and in its bias."""
+    """The initial values of torch's linear and convolution layers, for the weight and for its bias."""
     bound = _fan_in(weight) ** -0.5
     tensor.uniform_(-bound, bound, generator=generator)
-
-
-def _fill_lecun_normal(weight: Tensor, generator: Generator) -> None:
-    """Deviation fan_in^-0.5 after the cut at two deviations, which alone would make it 0.87962566 of that."""
-    std = _fan_in(weight) ** -0.5 / 0.87962566103423978
-    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
-
-
-def _fill_xavier_by_part(name: str, weight: Tensor, generator: Generator) -> None:
-    """Xavier-uniform for each of the matrices that are stored as one."""
-    parts = 3 if name.endswith(".qkv") else 2 if name.endswith(".kv") else 1
-    bound = (6 / (_fan_in(weight) + len(weight) // parts)) ** 0.5
-    weight.uniform_(-bound, bound, generator=generator)
 
 
 # Mimetic initial values: attention that starts as in trained vision transformers, without training one.
@@ -298,9 +271,8 @@ def apply_mimetic_init(model: nn.Module, config: ViTConfig, generator: Generator
     if "positions.table" in state:
         if config.width % 4 or config.width < 8:
             raise UsageError(f'init="mimetic" needs a width of 8 or more, a multiple of 4. Got {config.width}.')
-        state["positions.table"].copy_(
-            fixed_table("sincos2d-moco", config.grid, config.width, prefix_rows=config.table_prefix)
-        )
+        waves = fixed_table("sincos2d-moco", config.grid, config.width, prefix_rows=config.table_prefix)
+        state["positions.table"].copy_(waves)
 
 
 def _fill_attention(qkv: Tensor, out: Tensor, config: ViTConfig, generator: Generator) -> None:

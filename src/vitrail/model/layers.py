@@ -1,4 +1,4 @@
-"""The MLP of a block: plain, or gated (SwiGLU) with the gate as a matrix of its own or packed with the first one."""
+"""MLPs of a block (plain, gated, packed), activations, norms, and the dtype of linear layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .config import ViTConfig
 
 
 def make_mlp(config: ViTConfig) -> nn.Module:
-    """The MLP that a configuration asks for."""
+    """The MLP of a configuration."""
     return {"plain": MLP, "gated": GatedMLP, "gated-packed": PackedGatedMLP}[config.mlp](config)
 
 
@@ -91,19 +91,19 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 
 
-# Number formats inside a model: products that keep float32, and matrices that are cast once for many passes.
+# Precision inside a model: products in float32, and matrices that are cast once for many passes.
 
 
 def disable_autocast(device: str) -> torch.autocast | nullcontext[None]:
-    """A context in which autocast is off on a device of this type; nothing to enter where it is off already."""
+    """A context in which autocast is off on a device of this type."""
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """The model with its linear layers and convolutions in a number format, for inference under autocast.
+    """The model with its linear layers and convolutions in a dtype, for inference under autocast.
 
-    Autocast makes the same cast anew on every pass; the answers have the same bits. All other parameters and buffers
-    are shared with `model`, which stays as it is.
+    Autocast would repeat the same cast on every pass; the outputs are equal to the bit. All other parameters and
+    buffers are shared with `model`, which is not changed.
     """
     shared = {id(each): each for each in (*model.parameters(), *model.buffers())}
     cast = copy.deepcopy(model, shared)
@@ -121,5 +121,5 @@ NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"LayerNorm": nn.Layer
 
 
 def make_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
-    """A norm of the configured class over so many numbers; over the width of a token by default."""
+    """A norm of the configured class over `width` numbers, by default the width of a token."""
     return NORMS[config.norm](config.width if width is None else width, eps=config.norm_eps)

@@ -1,4 +1,4 @@
-"""Low-rank adapters: a matrix is held still, a product of two thin ones beside it learns, and both become one again."""
+"""Low-rank adapters (LoRA): frozen matrices with trainable low-rank updates that can be merged into them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .vit import ViT
 
 
 class LoRALinear(nn.Module):
-    """A linear layer that is held still, and `up @ down` of rank r added to its matrix (Hu et al. 2021).
+    """A frozen linear layer, with `up @ down` of rank r added to its matrix (Hu et al. 2021).
 
-    `up` begins as zeros, so that at first nothing changes. Weight and bias keep the names of `nn.Linear`.
+    `up` is initialised to zeros, so that the outputs are unchanged at first. Weight and bias keep the names of
+    `nn.Linear`.
     """
 
     def __init__(self, linear: nn.Linear, rank: int, generator: Generator):
@@ -32,7 +33,7 @@ class LoRALinear(nn.Module):
         return F.linear(x, self.weight, self.bias) + F.linear(F.linear(x, self.down), self.up)
 
     def to_linear(self) -> nn.Linear:
-        """One plain layer with the same answers, free to learn."""
+        """One plain trainable layer with the same outputs."""
         linear = nn.Linear(self.weight.shape[1], self.weight.shape[0], bias=self.bias is not None, device="meta")
         linear.weight = nn.Parameter(self.weight.detach() + self.up.detach() @ self.down.detach())
         if self.bias is not None:
@@ -41,10 +42,10 @@ class LoRALinear(nn.Module):
 
 
 def add_adapters(model: ViT, rank: int, generator: Generator, mlp: bool = False) -> None:
-    """Put adapters on the joint query, key and value matrix of every block, and hold all else but the head still.
+    """Add adapters to the joint query, key and value matrix of every block, and freeze everything else but the head.
 
     Args:
-        mlp: on both matrices of every MLP too.
+        mlp: also on both matrices of every MLP.
 
     Raises:
         UsageError: a rank below 1, or a model without blocks.
@@ -62,7 +63,7 @@ def add_adapters(model: ViT, rank: int, generator: Generator, mlp: bool = False)
 
 
 def merge_adapters(model: ViT) -> None:
-    """Make every adapter part of its matrix: a plain model with the same answers, all of it free to learn."""
+    """Merge every adapter into its matrix: a plain model with the same outputs, with all parameters trainable."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, LoRALinear):

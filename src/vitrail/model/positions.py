@@ -19,8 +19,8 @@ from .tokens import gather_tokens
 
 
 class Positions(nn.Module):
-    """Adds one table to the tokens. Its first rows belong to the class and the distillation token where
-    `class_position` says so; registers get nothing.
+    """Adds one table to the tokens. With `class_position` its first rows belong to the class and the distillation
+    token; registers get nothing.
 
     `learned` and `indexed` are parameters [rows, D] (an embedding looked up in order is its table); the fixed kinds
     are buffers. For another grid a learned table is resampled by the rule `resample`, and a fixed one computed anew.
@@ -58,13 +58,11 @@ class Positions(nn.Module):
     def table_for_grid(self, grid: Grid) -> Float[Tensor, "rows D"]:
         """The table for a grid of patches, the rows of the class and the distillation token (if any) first."""
         assert self.table is not None
-        if grid == self.grid:
-            return self.table
-        if self.kind in FIXED_POSITIONS:
-            return _cached_fixed_table(
-                self.kind, grid, self.table.shape[1], self.table_prefix, self.table.device, self.table.dtype
-            )
         table = self.table
+        if grid == self.grid:
+            return table
+        if self.kind in FIXED_POSITIONS:
+            return _cached_fixed_table(self.kind, grid, table.shape[1], self.table_prefix, table.device, table.dtype)
         return self.cache(table, (grid,), lambda: self._resample(table, grid))
 
     def _resample(self, table: Float[Tensor, "rows D"], grid: Grid) -> Float[Tensor, "new D"]:
@@ -130,11 +128,11 @@ def sincos2d_table(grid: Grid, width: int, kind: str = "sincos2d") -> Float[Tens
     return torch.cat(parts, dim=1).float()
 
 
-# Rotary positions: queries and keys are turned by their row and column, so that products see only differences.
+# Rotary positions: queries and keys are rotated by their row and column, so that products depend on differences alone.
 
 
 class RotaryTables(NamedTuple):
-    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and which numbers form pairs."""
+    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and whether neighbours form pairs."""
 
     cos: Tensor
     sin: Tensor
@@ -142,16 +140,16 @@ class RotaryTables(NamedTuple):
 
 
 class Rotary(nn.Module):
-    """Makes the tables for a grid. It has no parameters; prefix tokens stand at angle 0 and are not turned.
+    """Makes the tables for a grid. It has no parameters; prefix tokens have angle 0.
 
     `axial` (ours): the first half of the pairs follows rows, the second columns, places count from 0, frequencies
     100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
     `from-one` (xray_vit_patch16_224): the first half of a head follows columns, the second rows, places count from 1,
     frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
-    `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole picture as -1 .. 1
-    on both axes. The periods [d/4] belong to the state, because published files hold them rounded.
+    `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole image as -1 .. 1
+    on both axes. The periods [d/4] are a buffer, because published files hold them rounded.
 
-    Angles are computed in float32; the tables have the number format of what they turn.
+    Angles are computed in float32; the tables have the dtype of the queries and keys.
 
     Source: Su et al. 2021 (RoFormer); Heo et al. 2024 for the axial form and its base of 100; Siméoni et al. 2025
     (DINOv3), section 3.2.
@@ -169,54 +167,43 @@ class Rotary(nn.Module):
             self.register_buffer("periods", torch.empty(self.head_dim // 4))
 
     def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
+        device, dtype = like.device, like.dtype
         if self.kind == "none":
             return None
-        tables = self._full_tables(grid, like)  # [T, d]
+        if self.kind == "dinov3":
+            make = partial(self._dinov3_tables, grid, device, dtype)
+            tables = self.cache(self.periods, (grid, device, dtype), make)  # [T, d]
+        else:
+            tables = _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, device, dtype)  # [T, d]
         if visible is None:
             return tables
         prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
         rows = torch.cat([prefix, visible + self.prefix], dim=1)
         return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
 
-    def _full_tables(self, grid: Grid, like: Tensor) -> RotaryTables:
-        """The tables of all tokens of a grid, the same from one forward to the next."""
-        if self.kind != "dinov3":
-            return _cached_rotary_tables(self.kind, grid, self.head_dim, self.prefix, like.device, like.dtype)
-        device, dtype = like.device, like.dtype
-        make = partial(self._make_dinov3_tables, grid, device, dtype)
-        return self.cache(self.periods, (grid, device, dtype), make)
-
-    def _make_dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
-        return _tables_with_prefix(self.angles(grid, device), self.prefix, dtype)
+    def _dinov3_tables(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
+        return _make_rotary_tables(self.angles(grid, device), self.prefix, dtype)
 
     def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
         """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
         if self.kind == "dinov3":
             return dinov3_angles(grid, self.periods.to(device))
-        return _rotary_angles(self.kind, grid, self.head_dim, device)
+        return FIXED_ANGLES[self.kind](grid, self.head_dim, device)
 
 
 @cache_results
 def _cached_rotary_tables(
     kind: str, grid: Grid, head: int, prefix: int, device: torch.device, dtype: torch.dtype
 ) -> RotaryTables:
-    return _tables_with_prefix(_rotary_angles(kind, grid, head, device), prefix, dtype, interleaved=kind == "from-one")
+    angles = FIXED_ANGLES[kind](grid, head, device)
+    return _make_rotary_tables(angles, prefix, dtype, interleaved=kind == "from-one")
 
 
-def _rotary_angles(kind: str, grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
-    return (axial_angles if kind == "axial" else from_one_angles)(grid, head, device)
-
-
-def _tables_with_prefix(
+def _make_rotary_tables(
     angles: Float[Tensor, "N half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
 ) -> RotaryTables:
-    """The tables of the patches, after those of prefix tokens at angle 0."""
-    zeros = angles.new_zeros(prefix, angles.shape[-1])
-    return make_rotary_tables(torch.cat([zeros, angles]), dtype, interleaved)  # [T, d]
-
-
-def make_rotary_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:
-    """Spread the angle of each pair over its two numbers; the first one's sine is negative."""
+    """The angle of each pair spread over its two numbers, the first one's sine negative; prefix tokens have angle 0."""
+    angles = torch.cat([angles.new_zeros(prefix, angles.shape[-1]), angles])  # [T, d / 2]
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     if interleaved:
         signed = torch.stack([-sin, sin], dim=-1).flatten(-2)
@@ -237,9 +224,12 @@ def from_one_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor
     return _outer_by_axis(grid, 1, frequency, columns_first=True)
 
 
-def dinov3_periods(head: int, base: float = 100.0) -> Float[Tensor, " quarter"]:
-    """Periods of DINOv3's angles: base^(4i/d), i = 0 .. d/4-1, in float32."""
-    return base ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
+FIXED_ANGLES = {"axial": axial_angles, "from-one": from_one_angles}
+
+
+def dinov3_periods(head: int) -> Float[Tensor, " quarter"]:
+    """Periods of DINOv3's angles: 100^(4i/d), i = 0 .. d/4-1, in float32."""
+    return 100.0 ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
 
 
 def dinov3_angles(grid: Grid, periods: Float[Tensor, " quarter"]) -> Float[Tensor, "N half"]:
@@ -258,26 +248,26 @@ def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: boo
 
 
 def apply_rotary(x: Float[Tensor, "B T G A d"], tables: RotaryTables) -> Float[Tensor, "B T G A d"]:
-    """Turn every pair of numbers of a head by its token's angle. G counts what is turned together: queries and keys.
+    """Rotate every pair of numbers of a head by its token's angle. G counts what is rotated together: queries and keys.
 
     A pair (a, b) becomes (a cos - b sin, b cos + a sin): each number times its cosine, plus its partner times a signed
-    sine. Written so, it takes three passes over the numbers.
+    sine, which takes three passes over the numbers.
     """
     partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if tables.interleaved else x.roll(x.shape[-1] // 2, -1)
     cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d] or [B, T, 1, 1, d]
     return torch.addcmul(x * cos, partner, sin)
 
 
-# How a table of positions stretches from one grid of patches to another: two small matrices, A_rows P A_columns^T.
+# Resampling of a position table to another grid of patches: two small matrices, A_rows P A_columns^T.
 
 
 def resample_table(
     table: Float[Tensor, "N D"], old: Grid, new: Grid, rule: Resample = "bicubic-antialias"
 ) -> Float[Tensor, "M D"]:
-    """Stretch learned positions from one patch grid to another.
+    """Resample learned positions from one patch grid to another.
 
-    Computed in float32, whatever the number format; an equal grid returns `table` untouched. Rows run left to right,
-    then down, and hold patches only: class and register rows are the caller's business.
+    Computed in float32, whatever the dtype; an equal grid returns `table` untouched. Rows run left to right,
+    then down, and hold patches only, without class and register rows.
 
     Args:
         old, new: (rows, columns), counted in patches, not pixels.
@@ -305,9 +295,9 @@ def resample_table(
 
 
 def resample_matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new old"]:
-    """The matrix that stretches one axis of `old` places to `new` ones; its rows sum to 1. Float32, on the CPU.
+    """The matrix that resamples one axis of `old` places to `new` ones; its rows sum to 1. Float32, on the CPU.
 
-    Where old and new have centres, (i + 0.5) / new answers to (j + 0.5) / old:
+    With centres aligned, (i + 0.5) / new at (j + 0.5) / old:
 
     `bicubic`            four neighbours, cubic with a = -0.75, places beyond the border repeat it (torch's bicubic).
     `bilinear`           two neighbours (torch's bilinear).
@@ -316,7 +306,7 @@ def resample_matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new ol
                          what lies beyond the border is left out, not repeated (torch's antialias=True).
     `bilinear-antialias` the same with a triangle.
 
-    Where the first and last places of both stand on each other (torch's align_corners=True):
+    With the first and last places aligned (torch's align_corners=True):
 
     `bicubic-corners`    four neighbours, a = -0.75 (torchvision's helper).
     `bilinear-corners`   two neighbours (scipy's zoom of order 1, so Google's checkpoints).

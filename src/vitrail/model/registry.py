@@ -1,4 +1,4 @@
-"""The table of named sizes: timm's names, sizes for small pictures, and the four teaching designs as presets."""
+"""The table of named models: timm's names, sizes for small images, and the designs of published tutorials."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from ..errors import UsageError
 from .config import MLPKind, ViTConfig
 
-# What each published family changes in the plain design: one configuration each, whose sizes a name fills in.
-
 
 @dataclass(frozen=True)
 class ModelSize:
-    """One row of a table of sizes: what a size's name stands for."""
+    """One row of a table of sizes."""
 
     width: int
     depth: int
@@ -26,7 +24,7 @@ class ModelSize:
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """A family of models."""
+    """What a published family changes in the plain design."""
 
     config: ViTConfig
     """Everything but the sizes."""
@@ -35,9 +33,9 @@ class ModelFamily:
     sizes: Mapping[str, ModelSize] = field(default_factory=dict)
     """Sizes that only this family has, or that mean something else in it."""
     outputs: Mapping[str, int] | None = None
-    """Outputs by size, and with them the only sizes there are."""
+    """Outputs by size; where given, the family has no other sizes."""
     excluded_sizes: tuple[str, ...] = ()
-    """Sizes whose models of this name have other parts."""
+    """Sizes that timm's models of this name build from other parts."""
 
 
 _GAP = ViTConfig(class_token=False, pool="mean")
@@ -110,7 +108,7 @@ T2T_MODELS = {f"t2t_vit_{depth}": apply_size(_T2T, size) for depth, size in _T2T
 """The nine published Tokens-to-Token architectures, performer and (t) transformer."""
 
 
-# Sources: the ViT paper's table 1 and big_vision's decode_variant; femto to micro are ours, for small pictures.
+# Sources: the ViT paper's table 1 and big_vision's decode_variant; femto to micro are ours, for small images.
 # fmt: off
 SIZES = {
     "femto":   ModelSize(64, 4, 128, 2),
@@ -163,17 +161,14 @@ PRESETS = {
 def config_from_name(name: str) -> ViTConfig:
     """The configuration behind a name such as vit_tiny_patch16_224, vit_base_patch14_reg4_dinov2 or t2t_vit_14.
 
-    Names are timm's. The small-picture sizes (femto, pico, nano, micro) pool over patches and turn queries and keys
-    besides adding a learned table; a plain vit_SIZE_patchP_PIXELS is the paper's design with a class token and a
-    learned table; what other parts of a name change stands in model/registry.py. `regR` adds R registers and leaves the
-    class token without a position, as timm does.
+    Names are timm's. A plain vit_SIZE_patchP_PIXELS is the paper's design with a class token and a learned table; the
+    sizes for small images (femto, pico, nano, micro) pool over patches and add rotary positions. `regR` adds R
+    registers and leaves the class token without a position, as timm does. Other parts of a name: see `DESIGNS`.
 
     Raises:
         UsageError: no such name; the nearest ones are listed.
     """
-    if name in PRESETS or name in T2T_MODELS:
-        return PRESETS[name] if name in PRESETS else T2T_MODELS[name]
-    config = _config_from_parts(name)
+    config = PRESETS.get(name) or T2T_MODELS.get(name) or _config_from_parts(name)
     if config is None:
         near = difflib.get_close_matches(name, example_names(), n=3, cutoff=0.3)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -186,15 +181,17 @@ def config_from_name(name: str) -> ViTConfig:
 
 
 def _config_from_parts(name: str) -> ViTConfig | None:
-    """The configuration that the parts of a name add up to, if they do."""
+    """The configuration of a name by its parts; None if one of them is unknown."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
     key = "_".join(filter(None, (match["family"], match["distilled"], match["design"])))
     design = DESIGNS.get(key)
-    size = None if design is None else _find_size(match["size"], design)
-    pixels = match["height"] or (design.pixels if design else None)
-    if design is None or size is None or pixels is None:
+    if design is None or match["size"] in design.excluded_sizes:
+        return None
+    size = design.sizes.get(match["size"]) or SIZES.get(match["size"])
+    pixels = match["height"] or design.pixels
+    if size is None or pixels is None or (design.outputs is not None and match["size"] not in design.outputs):
         return None
     config = replace(
         apply_size(design.config, size),
@@ -206,22 +203,15 @@ def _config_from_parts(name: str) -> ViTConfig | None:
     return apply_small_image_defaults(config) if key == "vit" and match["size"] in SMALL_IMAGE_SIZES else config
 
 
-def _find_size(name: str, design: ModelFamily) -> ModelSize | None:
-    """A size by its name in a family."""
-    if name in design.excluded_sizes or (design.outputs is not None and name not in design.outputs):
-        return None
-    return design.sizes.get(name) or SIZES.get(name)
-
-
 def apply_small_image_defaults(config: ViTConfig) -> ViTConfig:
-    """The parts that learn fastest from few small pictures, on a given shape (EXPERIMENTS.md has the trials)."""
+    """The parts that learn fastest from few small images, for a given shape (trials: EXPERIMENTS.md)."""
     return replace(
         config, patches="linear", class_token=False, positions="learned", rotary="axial", pool="mean", init="vitrail",
     )  # fmt: skip
 
 
 def example_names() -> tuple[str, ...]:
-    """Names worth showing to a person: the usual sizes and every preset."""
+    """Names for help texts and suggestions: the usual sizes and every preset."""
     usual = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224", "vit_base_patch32_224")
     large = ("vit_large_patch16_224", "vit_huge_patch14_224", "vit_giant_patch14_224", "vit_gigantic_patch14_224")
     small = (
@@ -231,14 +221,7 @@ def example_names() -> tuple[str, ...]:
         "vit_nano_patch4_32",
         "vit_micro_patch4_32",
     )
-    families = (
-        "deit_base_distilled_patch16_224",
-        "deit3_base_patch16_224",
-        "vit_small_patch14_dinov2",
-        "vit_base_patch14_reg4_dinov2",
-        "vit_small_patch16_dinov3_qkvb",
-        "vit_base_patch16_siglip_224",
-        "vit_base_patch16_clip_224",
-        "t2t_vit_14",
-    )
-    return usual + large + small + families + tuple(PRESETS)
+    deit = ("deit_base_distilled_patch16_224", "deit3_base_patch16_224")
+    dino = ("vit_small_patch14_dinov2", "vit_base_patch14_reg4_dinov2", "vit_small_patch16_dinov3_qkvb")
+    other = ("vit_base_patch16_siglip_224", "vit_base_patch16_clip_224", "t2t_vit_14")
+    return usual + large + small + deit + dino + other + tuple(PRESETS)

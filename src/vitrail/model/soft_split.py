@@ -1,9 +1,9 @@
 """Tokens-to-Token: three overlapping cuts with a small attention block between them, instead of one cut into patches.
 
-The picture is cut into 7x7 windows every 4 pixels, the tokens are laid out as a picture again and cut into 3x3 windows
-every 2, and once more: a patch in the end stands for 16x16 pixels and has seen its neighbours. Between the cuts a block
-with one head of 64 numbers mixes the tokens of the whole picture, by usual attention (t2t-transformer) or in linear
-time by random features (t2t-performer).
+The image is cut into 7x7 windows every 4 pixels, the tokens are laid out as an image again and cut into 3x3 windows
+every 2, and once more: a token in the end has 16x16 pixels and overlaps its neighbours. Between the cuts a block with
+one head of 64 numbers attends to all tokens of the image, by usual attention (t2t-transformer) or in linear time by
+random features (t2t-performer).
 
 Source: Yuan et al. 2021, "Tokens-to-Token ViT", sections 3.1 and 3.2.
 """
@@ -38,7 +38,7 @@ class SoftSplit(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B n D"]:
-        """The tokens of all patches, or of the visible ones: those are taken at the end, the others were looked at.
+        """The tokens of all patches, or of the visible ones, which are selected after all were computed.
 
         Raises:
             UsageError: a side of the images is not a multiple of 16.
@@ -56,7 +56,7 @@ class SoftSplit(nn.Module):
 
 
 def _unfold_windows(image: Float[Tensor, "B C H W"], side: int, step: int) -> Float[Tensor, "B n c"]:
-    """Overlapping square windows as tokens, zeros around the picture; channel, row, column inside a window."""
+    """Overlapping square windows as tokens, zeros around the image; channel, row, column inside a window."""
     return F.unfold(image, kernel_size=side, stride=step, padding=(side - step + 1) // 2).transpose(1, 2)
 
 
@@ -68,8 +68,8 @@ def _tokens_to_image(x: Float[Tensor, "B T D"], rows: int, columns: int) -> Floa
 class TransformerBlock(nn.Module):
     """One-headed attention from any width to 64 numbers, then an MLP.
 
-    The tokens become narrower, so the values take the place of the residual stream. Products are scaled by the width
-    that comes in, not by that of the head: the published weights were trained so.
+    The tokens become narrower, so the values replace the residual stream. As in the published weights, products are
+    scaled by the input width, not by that of the head.
     """
 
     def __init__(self, config: ViTConfig, width: int):
@@ -91,8 +91,8 @@ class TransformerBlock(nn.Module):
 class PerformerBlock(nn.Module):
     """The same with attention in linear time: exp(q . k) is estimated by frozen random features.
 
-    The features are part of the function that was trained, and therefore of the state dict. In training the
-    embedding's dropout works here too.
+    The features are part of the trained function, and therefore of the state dict. The embedding's dropout is applied
+    here too.
 
     Source: Choromanski et al. 2020, "Rethinking Attention with Performers", positive orthogonal random features.
     """
@@ -111,7 +111,7 @@ class PerformerBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T c"]) -> Float[Tensor, "B T 64"]:
         q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)  # 3 x [B, T, 64]
-        with disable_autocast(x.device.type):  # exponents of some tens have no exact place in bfloat16
+        with disable_autocast(x.device.type):  # bfloat16 is too coarse for exponents of some tens
             y = linear_attention(positive_features(q, self.features), positive_features(k, self.features), v)
         x = v + self.dropout(self.out(y.to(v.dtype)))
         return x + self.mlp(self.norm2(x))
@@ -148,5 +148,5 @@ class T2TMLP(nn.Module):
 
 @torch.no_grad()
 def fill_random_features(features: Float[Tensor, "m c"], generator: Generator) -> None:
-    """Initial values of a performer's frozen directions, in place: orthogonal rows, each sqrt(m) long."""
+    """Initial values of a performer's frozen features, in place: orthogonal rows, each sqrt(m) long."""
     nn.init.orthogonal_(features, gain=len(features) ** 0.5, generator=generator)

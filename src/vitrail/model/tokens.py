@@ -1,4 +1,4 @@
-"""Image to tokens: cut a picture into patches, project each, and put the prefix tokens before them."""
+"""Image to tokens: cut an image into patches, project each, and put the prefix tokens before them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
-from .config import T2T_PATCHES, ViTConfig
+from .config import ViTConfig
 from .layers import make_norm
 from .soft_split import SoftSplit
 
@@ -19,7 +19,7 @@ from .soft_split import SoftSplit
 class TokenEmbedding(nn.Module):
     """Patches -> linear projection -> [class, distillation, registers, patch 1 .. N] (Dosovitskiy et al. 2020, eq. 1).
 
-    Registers stand here and not behind the positions, as some designs have it: they get no position, so it is the same.
+    Some designs add registers after the positions, which is the same function: registers get no position.
     """
 
     def __init__(self, config: ViTConfig):
@@ -27,10 +27,11 @@ class TokenEmbedding(nn.Module):
         self.pad = config.pad
         self.channels = config.channels
         self.patch = config.patch
-        self.patches = make_patch_projection(config)
-        self.cls = _make_token(1, config.width) if config.class_token else None
-        self.distillation = _make_token(1, config.width) if config.distillation_token else None
-        self.registers = _make_token(config.registers, config.width) if config.registers else None
+        kinds: dict[str, type[nn.Module]] = {"conv": ConvPatches, "linear": LinearPatches}
+        self.patches = kinds.get(config.patches, SoftSplit)(config)
+        self.cls = nn.Parameter(torch.empty(1, 1, config.width)) if config.class_token else None
+        self.distillation = nn.Parameter(torch.empty(1, 1, config.width)) if config.distillation_token else None
+        self.registers = nn.Parameter(torch.empty(1, config.registers, config.width)) if config.registers else None
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
@@ -46,13 +47,6 @@ class TokenEmbedding(nn.Module):
         if prefix:
             x = torch.cat([*(token.expand(x.shape[0], -1, -1) for token in prefix), x], dim=1)  # [B, R + n, D]
         return x.contiguous(), grid  # a convolution leaves channels first in memory, and every block would keep it so
-
-
-def make_patch_projection(config: ViTConfig) -> nn.Module:
-    """The projection of patches that a configuration asks for."""
-    if config.patches in T2T_PATCHES:
-        return SoftSplit(config)
-    return ConvPatches(config) if config.patches == "conv" else LinearPatches(config)
 
 
 class ConvPatches(nn.Module):
@@ -96,10 +90,6 @@ class LinearPatches(nn.Module):
         return x if self.norm_out is None else self.norm_out(x)
 
 
-def _make_token(count: int, width: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(1, count, width))
-
-
 def patchify(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N P"]:
     """Cut images into flat patches: rows of patches first, and channel, row, column inside a patch (torch's Unfold).
 
@@ -122,7 +112,7 @@ def unpatchify(
 
 
 def patch_grid(size: torch.Size | tuple[int, int], patch: tuple[int, int]) -> Grid:
-    """Rows and columns of whole patches in a picture of `size` (height, width).
+    """Rows and columns of whole patches in an image of `size` (height, width).
 
     Raises:
         UsageError: a side is not a multiple of the patch.
@@ -144,5 +134,5 @@ def pad_to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> 
 
 
 def gather_tokens(x: Float[Tensor, "B N D"], rows: Int[Tensor, "B n"]) -> Float[Tensor, "B n D"]:
-    """The tokens of the given rows, picture by picture."""
+    """The tokens of the given rows, which may differ from image to image."""
     return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

@@ -118,6 +118,9 @@ def test_other_channels_without_a_policy_or_with_a_wrong_one_are_refused() -> No
     normed = replace(CONFIG, patches="linear", patch_norms=True)
     with pytest.raises(UsageError, match=r"this model has norms around it\. Give it pictures of 3 channels"):
         adapt_channels(draft(normed), 1, "sum")
+    split = replace(CONFIG, image_size=(32, 32), patch=(16, 16), patches="t2t-transformer")
+    with pytest.raises(UsageError, match=r"this model has t2t-transformer\. Give it pictures of 3 channels"):
+        adapt_channels(draft(split), 1, "sum")
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""A description of a model that nobody meant is refused before anything is built from it."""
+"""An implausibly large model is refused before anything is built from its description."""
 
 from __future__ import annotations
 

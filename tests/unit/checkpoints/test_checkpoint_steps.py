@@ -13,7 +13,6 @@ TINY = ViTConfig(image_size=(4, 6), patch=(2, 3), channels=2, width=8, depth=2, 
 SHAPES = {  # step: (ours, theirs)
     "IDENTITY": ((8, 3), (8, 3)),
     "BATCHED": ((5, 8), (1, 5, 8)),
-    "BATCHED2": ((8,), (1, 1, 8)),
     "UNBATCHED": ((1, 1, 8), (1, 8)),
     "FLAT": ((1, 1, 8), (8,)),
     "KERNEL": ((8, 12), (8, 2, 2, 3)),
@@ -22,7 +21,6 @@ SHAPES = {  # step: (ours, theirs)
     "CHANNELS_LAST_VECTOR": ((12,), (12,)),
     "TRANSPOSED": ((8, 3), (3, 8)),
     "GRID_TABLE": ((4, 8), (1, 2, 2, 8)),
-    "GRID_TABLE_BARE": ((4, 8), (2, 2, 8)),
 }
 STEPS: dict[str, StorageStep[torch.Tensor]] = {name: vars(layouts)[name] for name in SHAPES}
 

@@ -74,13 +74,13 @@ def test_a_processor_for_another_size_is_said() -> None:
     (note,) = notes
     assert note.startswith("its processor prepares pictures of 28x28 pixels, the model was loaded for 32x32; ")
     assert note.endswith("image_size=28 does as the processor")
-    asked = make_image_spec(
+    again = make_image_spec(
         CONFIG,
         None,
         LayoutHints(image_size=(32, 32)),
         ForeignFolder(path=Path("folder"), config={}, preprocessor=beside),
     )
-    assert asked == (found, ())
+    assert again == (found, ())
 
 
 def test_a_centre_of_another_shape_than_the_whole_is_said() -> None:
@@ -91,17 +91,17 @@ def test_a_centre_of_another_shape_than_the_whole_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "beside", "said"),
+    ("config", "beside", "text"),
     [
         ({}, {"size": 32, "resample": 1}, "resample=1"),
         ({"pretrained_cfg": {"crop_pct": 1.0, "interpolation": "random"}}, {}, "interpolation='random'"),
         ({"preprocess_cfg": {"mean": MEAN, "interpolation": "nearest"}}, {}, "interpolation='nearest'"),
     ],
 )
-def test_a_way_of_resizing_that_is_not_here_is_said(config: Any, beside: Any, said: str) -> None:
+def test_a_way_of_resizing_that_is_not_here_is_said(config: Any, beside: Any, text: str) -> None:
     found, notes = read(config, beside)
     assert found.interpolation == "bicubic"
-    assert notes == (f"its pictures are resized with {said}, which is not here: bicubic was taken",)
+    assert notes == (f"its pictures are resized with {text}, which is not here: bicubic was taken",)
 
 
 def test_timms_fraction_also_holds_for_a_squash_and_is_0_875_unless_said() -> None:
@@ -111,8 +111,8 @@ def test_timms_fraction_also_holds_for_a_squash_and_is_0_875_unless_said() -> No
     assert read({"pretrained_cfg": {"mean": MEAN}}, {})[0].crop_fraction == 0.875
     found, notes = read({"pretrained_cfg": {"crop_mode": "border", "crop_pct": 0.9}}, {})
     assert (found.fit, found.crop_fraction) == ("pad", 1.0)
-    said = "timm fills the border with the mean colour and cuts 0.9 out of it; here it is black and nothing is cut"
-    assert notes == (said,)
+    text = "timm fills the border with the mean colour and cuts 0.9 out of it; here it is black and nothing is cut"
+    assert notes == (text,)
 
 
 def test_timms_and_open_clips_words() -> None:
@@ -128,7 +128,7 @@ def test_timms_and_open_clips_words() -> None:
 def test_when_nobody_says_it_is_said_that_nobody_does() -> None:
     assert read({}, {}) == (
         ImageSpec(height=32, width=32),
-        ("nobody says how its pictures are prepared: mean and deviation 0.5 are assumed",),
+        ("how its pictures are prepared is not known: mean and deviation 0.5 are assumed",),
     )
 
 

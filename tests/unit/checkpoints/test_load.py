@@ -1,4 +1,4 @@
-"""Files and folders of a made-up family: what is told beside the tensors, what is changed, and what is noted."""
+"""Files and folders of a made-up family: options, adaptations, and notes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from in_memory import load_from_tensors
 from vitrail.checkpoints import identify, numerics, weight_files
 from vitrail.checkpoints.layouts import LayoutHints
-from vitrail.checkpoints.load import LoadOptions, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.load import LoadOptions, load_checkpoint
 from vitrail.checkpoints.rules import write_with_layout
 from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
@@ -113,9 +114,9 @@ def test_everything_asked_for_is_done_and_noted(tmp_path: Path) -> None:
     assert loaded.model(torch.zeros(2, 1, 8, 16)).shape == (2, 8)
     assert loaded.config.image_size == loaded.spec.size == (8, 16) and loaded.spec.channels == 1
     assert loaded.spec.mean == (pytest.approx(0.2),)
-    said = " | ".join(loaded.notes)
+    text = " | ".join(loaded.notes)
     for words in ("resampled from 4x4 to 4x8", "from 3 to 1 channels: sum", "attention in the file, now mean"):
-        assert words in said
+        assert words in text
     with pytest.raises(UsageError, match=r"channels=1 contradicts the file"):
         load_checkpoint(file(tmp_path), LoadOptions(channels=1))
     with pytest.raises(UsageError, match=r"heads=4 contradicts the file: .* says 2"):
@@ -155,6 +156,9 @@ def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
     broken = tensors() | {"toy.extra": torch.zeros(2)}
     with pytest.raises(DamagedFileError, match=r"memory does not fit the layout toy: 1 without a rule: toy\.extra"):
         load_from_tensors(broken, "memory")
+    empty = tensors() | {"stem.weight": torch.zeros(8, 3, 0, 0)}
+    with pytest.raises(DamagedFileError, match=r"memory: .* describe no model \(ZeroDivisionError"):
+        load_from_tensors(empty, "memory", hints=LayoutHints(image_size=(8, 8)))
 
 
 def test_channels_in_another_order_take_mean_and_deviation_along(tmp_path: Path) -> None:
@@ -179,10 +183,10 @@ def test_a_folder_that_vitrail_wrote_does_not_have_the_licence_of_the_familys_we
 
 
 def test_heads_that_were_guessed_for_another_depth_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def notes(published: frozenset[tuple[int, int]] | None, **said: Any) -> str:
+    def notes(published: frozenset[tuple[int, int]] | None, **options: Any) -> str:
         layout = replace(TOY, card="unit_test_toy", published=published)
         monkeypatch.setattr(identify, "LAYOUTS", {"toy": layout})
-        return " | ".join(load_checkpoint(file(tmp_path), LoadOptions(**said)).notes)
+        return " | ".join(load_checkpoint(file(tmp_path), LoadOptions(**options)).notes)
 
     guess = "heads=2 is that of the published model of this width; the file does not say it: heads= changes it"
     assert guess in notes(frozenset({(8, 12)}))

@@ -47,8 +47,8 @@ def test_another_library_changes_what_its_table_says_and_keeps_the_rest(written)
     assert own.preprocessing("timm") == {"mean": (0.5, 0.5, 0.5), "fit": "crop"}
     assert (own.crop(), own.crop("timm")) == (0.875, 0.9)
     assert (own.licence, own.repository) == ("Apache-2.0", "somebody/something")
-    told = LayoutHints(match="timm", settings={"norm_eps": 1e-5})
-    assert told.numerics("own") == {"norm_eps": 1e-5, "activation": "GELU"}
+    hints = LayoutHints(match="timm", settings={"norm_eps": 1e-5})
+    assert hints.numerics("own") == {"norm_eps": 1e-5, "activation": "GELU"}
 
 
 def test_a_library_that_is_not_on_the_card_is_an_error_that_lists_those_that_are(written) -> None:

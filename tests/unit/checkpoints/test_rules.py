@@ -25,7 +25,7 @@ BLOG = replace(TINY, norm_eps=1e-5, dropout=0.1, mlp_dropout=0.1, init="torch")
 def own_layout(config: ViTConfig) -> Layout:
     table = {name: f"model/{name}" for name in build_on_meta(config).state_dict()}
     rules = make_name_rules({theirs: ours for ours, theirs in table.items()})
-    return Layout(name="own", required_names=(), rules=rules, describe=lambda tensors, told: config)
+    return Layout(name="own", required_names=(), rules=rules, describe=lambda tensors, hints: config)
 
 
 @pytest.mark.parametrize("step", [IDENTITY, BATCHED, KERNEL, MATRIX])

@@ -31,6 +31,8 @@ def test_a_missing_tensor_is_named_with_the_nearest_one() -> None:
     tensors = {"norm.weigth": torch.zeros(8)}
     with pytest.raises(DamagedFileError, match=r"no tensor norm\.weight \(nearest name in the file: norm\.weigth\)"):
         majority_length(tensors, "width", ("norm.weight", 0))
+    with pytest.raises(DamagedFileError, match=r"no tensor blocks\.0\.norm\.weight, which tells the width"):
+        majority_length({}, "width", ("blocks.{i}.norm.{p}", 0))
     with pytest.raises(DamagedFileError, match=r"no tensor norm\.weight \(nearest name in the file: norm\.weigth\)"):
         require_tensor(tensors, "norm.weight", axes=1)
     with pytest.raises(DamagedFileError, match=r"norm\.weigth must have 2 axes\. Got the shape \[8\]"):

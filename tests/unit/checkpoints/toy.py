@@ -63,13 +63,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def describe(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+def describe(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     kernel = tensors["stem.weight"]
     return replace(
         CONFIG,
         patch=(kernel.shape[2], kernel.shape[3]),
         channels=kernel.shape[1],
-        image_size=infer_image_size(tensors["table"].shape[0] - 1, (kernel.shape[2], kernel.shape[3]), told, "table"),
+        image_size=infer_image_size(tensors["table"].shape[0] - 1, (kernel.shape[2], kernel.shape[3]), hints, "table"),
         depth=count_blocks(tensors, "layer"),
         outputs=tensors["classifier.weight"].shape[0] if has_tensor(tensors, "classifier.weight") else 0,
         pool="attention" if has_tensor(tensors, "map.probe") else "class",

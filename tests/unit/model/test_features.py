@@ -68,7 +68,7 @@ def test_dropped_patches_leave_fewer_tokens():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("arguments", "message"),
     [
         (
             {"keep": ("blocks.2",)},
@@ -81,9 +81,9 @@ def test_dropped_patches_leave_fewer_tokens():
         ({"keep": ("tokens",), "heads": [1]}, r"heads chooses among attention weights, and keep asks for none"),
     ],
 )
-def test_a_name_head_or_row_that_is_not_there_is_named(asked, message):
+def test_a_name_head_or_row_that_is_not_there_is_named(arguments, message):
     with pytest.raises(UsageError, match=message):
-        create_model(TINY).features(images_for(TINY), **asked)
+        create_model(TINY).features(images_for(TINY), **arguments)
 
 
 @every_kind

@@ -197,11 +197,11 @@ def test_pictures_of_another_number_of_channels_are_refused(patches):
 
 @pytest.mark.parametrize("name", [name for name, config in KINDS.items() if not config.relative])
 def test_queries_and_keys_keep_the_number_format_that_autocast_gave_them(name, monkeypatch):
-    model, asked = create_model(KINDS[name], seed=1).eval(), []
-    monkeypatch.setattr(attention, "choose_path", lambda *words: asked.append(words[2]) or "fused")
+    model, dtypes = create_model(KINDS[name], seed=1).eval(), []
+    monkeypatch.setattr(attention, "choose_path", lambda *words: dtypes.append(words[2]) or "fused")
     with torch.autocast("cpu", torch.bfloat16):
         model(images_for(KINDS[name]))
-    assert set(asked) == {"bfloat16"}
+    assert set(dtypes) == {"bfloat16"}
 
 
 @pytest.mark.parametrize(("name", "word"), [("pool", "avg"), ("activation", "gelu"), ("rotary", "dino"), ("init", "x")])

@@ -21,6 +21,7 @@ from ...errors import DamagedFileError, UsageError
 from ...model.config import Activation, Pool, ViTConfig
 from ..layouts import FLAT, KERNEL, PUBLISHED_SIZES, TRANSPOSED, IgnoreRule, Layout, LayoutHints, NameRule, Rule
 from ..validate import (
+    choose_heads,
     count_blocks,
     has_tensor,
     infer_image_size,
@@ -36,30 +37,34 @@ from . import timm
 VISUAL_PREFIX = "visual."
 """Prefix of every name of the image tower in a whole model."""
 # fmt: off
-CLIP_NAMES = {  # theirs                                       ours
-    "positional_embedding":                               "positions.table",
-    "ln_pre.{p}":                                         "encoder.pre_norm.{p}",
-    "transformer.resblocks.{i}.ln_1.{p}":                 "encoder.blocks.{i}.norm1.{p}",
-    "transformer.resblocks.{i}.attn.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
-    "transformer.resblocks.{i}.attn.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
-    "transformer.resblocks.{i}.attn.out_proj.{p}":        "encoder.blocks.{i}.attention.out.{p}",
-    "transformer.resblocks.{i}.ls_1.gamma":               "encoder.blocks.{i}.scale1",
-    "transformer.resblocks.{i}.ln_2.{p}":                 "encoder.blocks.{i}.norm2.{p}",
-    "transformer.resblocks.{i}.mlp.c_fc.{p}":             "encoder.blocks.{i}.mlp.fc1.{p}",
-    "transformer.resblocks.{i}.mlp.c_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
-    "transformer.resblocks.{i}.ls_2.gamma":               "encoder.blocks.{i}.scale2",
-    "ln_post.{p}":                                        "encoder.norm.{p}",
+CLIP_NAMES = {  # theirs                              ours
+    "positional_embedding":                           "positions.table",
+    "ln_pre.{p}":                                     "encoder.pre_norm.{p}",
+    "transformer.resblocks.{i}.ln_1.{p}":             "encoder.blocks.{i}.norm1.{p}",
+    "transformer.resblocks.{i}.attn.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
+    "transformer.resblocks.{i}.attn.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
+    "transformer.resblocks.{i}.attn.out_proj.{p}":    "encoder.blocks.{i}.attention.out.{p}",
+    "transformer.resblocks.{i}.ls_1.gamma":           "encoder.blocks.{i}.scale1",
+    "transformer.resblocks.{i}.ln_2.{p}":             "encoder.blocks.{i}.norm2.{p}",
+    "transformer.resblocks.{i}.mlp.c_fc.{p}":         "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer.resblocks.{i}.mlp.c_proj.{p}":       "encoder.blocks.{i}.mlp.fc2.{p}",
+    "transformer.resblocks.{i}.ls_2.gamma":           "encoder.blocks.{i}.scale2",
+    "ln_post.{p}":                                    "encoder.norm.{p}",
 }
 # fmt: on
 CLIP_REQUIRED_NAMES = ("conv1.weight", "class_embedding", "positional_embedding", "ln_post.weight")
-TEXT_TOWER = "the tower of words"
+TEXT_TOWER_NAMES = (
+    "transformer.*",
+    "token_embedding.weight",
+    "positional_embedding",
+    "ln_final.*",
+    "text_projection*",
+    "attn_mask",
+    "text.*",
+)
 TEXT_TOWER_RULES: tuple[Rule, ...] = (
-    *(
-        IgnoreRule(name, reason=TEXT_TOWER)
-        for name in ("transformer.*", "token_embedding.weight", "positional_embedding")
-    ),
-    *(IgnoreRule(name, reason=TEXT_TOWER) for name in ("ln_final.*", "text_projection*", "attn_mask", "text.*")),
-    IgnoreRule("logit_*", reason="temperature and bias of the comparison of pictures and words"),
+    *(IgnoreRule(name, reason="the text tower") for name in TEXT_TOWER_NAMES),
+    IgnoreRule("logit_*", reason="temperature and bias of the comparison of images and texts"),
     *(IgnoreRule(name, reason="a size of the model") for name in ("input_resolution", "context_length", "vocab_size")),
 )
 """Rules for what a whole model holds beside the image tower."""
@@ -78,21 +83,12 @@ def make_clip_rules(prefix: str) -> tuple[Rule, ...]:
 
 
 def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> dict[str, Any]:
-    """Settings from the shapes of a tower: everything but heads, activation, epsilon and pooling.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: the position table fills no square and no size was given, or an argument contradicts the file.
-    """
+    """Settings from the shapes of a tower: everything but heads, activation, epsilon and pooling."""
     block, table = f"{prefix}transformer.resblocks", f"{prefix}positional_embedding"
     kernel = require_tensor(tensors, f"{prefix}conv1.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    hidden = (
-        (f"{block}.{{i}}.mlp.c_fc.weight", 0),
-        (f"{block}.{{i}}.mlp.c_fc.bias", 0),
-        (f"{block}.{{i}}.mlp.c_proj.weight", 1),
-    )
-    norms = [(f"{block}.{{i}}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
+    hidden = (f"{block}.{{i}}.mlp.c_fc.{{p}}", 0), (f"{block}.{{i}}.mlp.c_proj.weight", 1)
+    norms = (f"{block}.{{i}}.ln_1.{{p}}", 0), (f"{block}.{{i}}.ln_2.{{p}}", 0)
     return {
         "image_size": infer_image_size(require_tensor(tensors, table, axes=2).shape[0] - 1, patch, hints, table),
         "patch": patch,
@@ -108,11 +104,7 @@ def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], hints: Layou
 
 
 def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
-    """Compare the number of outputs with `embed_dim` of open_clip_config.json, where it is given.
-
-    Raises:
-        DamagedFileError: they differ.
-    """
+    """Compare the number of outputs with `embed_dim` of open_clip_config.json, where it is given."""
     model = hints.foreign_config.get("model_cfg")
     expected = model.get("embed_dim") if isinstance(model, Mapping) else None
     if expected is not None and expected != outputs:
@@ -127,20 +119,15 @@ def check_outputs(hints: LayoutHints, outputs: int, name: str) -> None:
 
 TRUNK_PREFIX = "visual.trunk."
 PROJECTION_NAMES = ("visual.head.proj.weight", "visual.head.proj.bias")
-TIMM_TOWER_REQUIRED_NAMES = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight")
-TRUNK_RULES: tuple[Rule, ...] = tuple(
-    rule for rule in timm.TIMM_RULES if not (isinstance(rule, NameRule) and rule.theirs == "head.{p}")
+TRUNK_RULES: tuple[Rule, ...] = (
+    *(rule for rule in timm.TIMM_RULES if rule.theirs != "head.{p}"),
+    NameRule("visual.head.proj.{p}", "head.linear.{p}"),
 )
-"""timm's table without its head, which the projection replaces."""
+"""timm's table with the projection in place of its head."""
 
 
 def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the image embedding.
-
-    Raises:
-        DamagedFileError: as timm's own files.
-        UsageError: open_clip_config.json is missing, and what it gives was not passed.
-    """
+    """The architecture of a file. The outputs are the image embedding."""
     config = timm.describe_timm(tensors, to_timm_hints(hints))
     if not has_tensor(tensors, *PROJECTION_NAMES):
         if hints.foreign_config and _read_vision_config(hints).get("timm_proj", "linear") == "linear":
@@ -154,12 +141,7 @@ def describe_open_clip_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -
 
 
 def to_timm_hints(hints: LayoutHints) -> LayoutHints:
-    """The hints, with open_clip_config.json translated to timm's config.json.
-
-    Raises:
-        DamagedFileError: open_clip_config.json names no architecture of timm.
-        UsageError: `match` asks for transformers, which has no such towers, or the tower has no pooling.
-    """
+    """The hints, with open_clip_config.json translated to timm's config.json."""
     if hints.match == "transformers":
         raise UsageError('match="transformers" is not known for OpenCLIP\'s towers of timm. Known: original, timm.')
     if not hints.foreign_config:
@@ -171,9 +153,8 @@ def to_timm_hints(hints: LayoutHints) -> LayoutHints:
     if not pool and vision.get("timm_proj", "linear") != "linear":
         raise UsageError("open_clip_config.json asks for no pooling at all (timm_pool), which no model here has.")
     arguments = {"img_size": size} if isinstance(size, int | list) else {}
-    return replace(
-        hints, match="timm", foreign_config={"architecture": name, "model_args": arguments, "global_pool": pool or None}
-    )
+    translated = {"architecture": name, "model_args": arguments, "global_pool": pool or None}
+    return replace(hints, match="timm", foreign_config=translated)
 
 
 def _read_vision_config(hints: LayoutHints) -> Mapping[str, object]:
@@ -183,32 +164,22 @@ def _read_vision_config(hints: LayoutHints) -> Mapping[str, object]:
     return vision if isinstance(vision, Mapping) else {}
 
 
-def choose_open_clip_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The numerics card of the timm model."""
-    return timm.choose_timm_card(config, to_timm_hints(hints))
-
-
 OPEN_CLIP_TIMM_LAYOUTS = tuple(
     Layout(
         name="open-clip",
         variant=variant,
-        required_names=(*TIMM_TOWER_REQUIRED_NAMES, *more),
+        required_names=("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight", *more),
         forbidden_names=(*timm.OTHER_FAMILIES, *absent),
         model_types=("open_clip",),
-        rules=(*table, *(rule for rule in TEXT_TOWER_RULES if isinstance(rule, IgnoreRule))),
+        rules=(*table, *TEXT_TOWER_RULES),
         describe=describe_open_clip_timm,
-        card=choose_open_clip_timm_card,
+        card=lambda config, hints: timm.choose_timm_card(config, to_timm_hints(hints)),
         prefix=TRUNK_PREFIX,
         names_without_prefix=("visual.head.proj.{p}",),
     )
     for variant, table, more, absent in (
         ("timm", timm.TIMM_RULES, (f"{TRUNK_PREFIX}patch_embed.proj.weight",), ("visual.head.*",)),
-        (
-            "timm-projection",
-            (*TRUNK_RULES, NameRule("visual.head.proj.{p}", "head.linear.{p}")),
-            PROJECTION_NAMES[:1],
-            (),
-        ),
+        ("timm-projection", TRUNK_RULES, PROJECTION_NAMES[:1], ()),
     )
 )
 
@@ -223,13 +194,7 @@ OpenClipConfig = Mapping[str, Any]
 
 
 def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the image embedding.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or it and the
-            configuration beside it disagree.
-        UsageError: activation, heads or a size must be given, or an argument contradicts the file.
-    """
+    """The architecture of a file. The outputs are the image embedding."""
     model, vision = _read_config(hints)
     settings = read_tower_settings(prefix, tensors, _add_image_size(hints, vision))
     check_outputs(hints, settings["outputs"], f"{prefix}proj")
@@ -239,9 +204,7 @@ def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], hints: Layout
         raise UsageError(f"open_clip_config.json says pool_type={pool!r}. Known: {', '.join(OPEN_CLIP_POOLS)}.")
     if any(vision.get(part) for part in ("attentional_pool", "block_type", "qk_norm", "scaled_cosine_attn")):
         raise UsageError("open_clip_config.json asks for a block or a pooling that a plain Vision Transformer has not.")
-    scaled = has_tensor(
-        tensors, f"{prefix}transformer.resblocks.{{i}}.ls_1.gamma", f"{prefix}transformer.resblocks.{{i}}.ls_2.gamma"
-    )
+    scaled = has_tensor(tensors, *(f"{prefix}transformer.resblocks.{{i}}.ls_{n}.gamma" for n in (1, 2)))
     config = ViTConfig(
         **settings,
         heads=_read_heads(hints, vision, settings["width"]),
@@ -284,9 +247,7 @@ def _read_heads(hints: LayoutHints, vision: OpenClipConfig, width: int) -> int:
                 f"open_clip_config.json: head_width must be a whole number that divides {width}. Got {per_head!r}."
             )
         return reconcile(hints.heads, width // per_head, "heads", "open_clip_config.json")
-    sizes = ", ".join(f"{width} wide {heads}" for width, heads in OPEN_CLIP_HEADS.items())
-    known = OPEN_CLIP_HEADS.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "open-clip without open_clip_config.json", f"published sizes have: {sizes}")
+    return choose_heads(hints, width, OPEN_CLIP_HEADS, "open-clip without open_clip_config.json")
 
 
 def _read_option(vision: OpenClipConfig, group: str, name: str) -> object:
@@ -341,12 +302,7 @@ OPENAI_HEAD_DIM = 64
 
 
 def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the image embedding.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads was not given for a width that 64 does not divide, or an argument contradicts the file.
-    """
+    """The architecture of a file. The outputs are the image embedding."""
     settings = read_tower_settings(prefix, tensors, hints)
     usual = None if settings["width"] % OPENAI_HEAD_DIM else settings["width"] // OPENAI_HEAD_DIM
     heads = require_argument(

@@ -30,18 +30,16 @@ from .originals import (
 from .timm import ATTENTION_NAMES, NORM_NAMES, has_matching
 
 # fmt: off
-DISTILLED_NAMES = {  # theirs                      ours
-    "dist_token":                            "tokens.distillation",
-    "head_dist.{p}":                         "head.distillation.{p}",
-}
-HEAD_NAMES = {
-    "head.{p}":                              "head.linear.{p}",
+HEAD_NAMES = {  # theirs  ours
+    "head.{p}":       "head.linear.{p}",
+    "dist_token":     "tokens.distillation",
+    "head_dist.{p}":  "head.distillation.{p}",
 }
 # fmt: on
 DEIT_RULES: tuple[Rule, ...] = (
     *STEM_RULES,
     TABLE_RULE,
-    *make_name_rules({**NORM_NAMES, **ATTENTION_NAMES, **PLAIN_MLP, **HEAD_NAMES, **DISTILLED_NAMES}),
+    *make_name_rules({**NORM_NAMES, **ATTENTION_NAMES, **PLAIN_MLP, **HEAD_NAMES}),
 )
 DEIT_HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
 """Heads by width."""
@@ -55,10 +53,6 @@ def describe_deit(
     Args:
         card: numerics card, deit or deit3.
         class_position: the table has rows for the class and the distillation token.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads or a size are needed and were not given.
     """
     if timm_config.read_architecture(hints) or "rotary" in hints.settings:
         return timm_eva_naflex.describe_eva(tensors, hints)

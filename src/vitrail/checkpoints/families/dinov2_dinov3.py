@@ -33,7 +33,7 @@ from ..layouts import (
     concat_rows,
     make_name_rules,
 )
-from ..validate import has_tensor, reconcile, require_tensor
+from ..validate import count_outputs, has_tensor, reconcile, require_tensor
 from .originals import (
     BLOCK_NAMES,
     ENCODER_RULES,
@@ -41,7 +41,6 @@ from .originals import (
     PLAIN_MLP,
     POSITION_TABLE,
     STEM_RULES,
-    count_outputs,
     read_common_fields,
     read_heads,
     read_image_size,
@@ -53,13 +52,16 @@ from .originals import (
 DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
 """Heads by width."""
 # fmt: off
-DINOV2_GATED_MLP = {  # theirs                           ours
-    "blocks.{i}.mlp.w12.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+DINOV2_GATED_MLP = {  # theirs ours
+    "blocks.{i}.mlp.w12.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":   "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
+MASK_TOKEN = ZeroRule(
+    "mask_token", lambda config: (1, config.width), reason="stands for hidden patches in its training"
+)
 DINOV2_COMMON_RULES: tuple[Rule, ...] = (
-    ZeroRule("mask_token", lambda config: (1, config.width), reason="stands for hidden patches in its training"),
+    MASK_TOKEN,
     IgnoreRule("dino_head.*", reason="a projection head of its training"),
     IgnoreRule("ibot_head.*", reason="a projection head of its training"),
     NameRule("register_tokens", "tokens.registers"),
@@ -74,12 +76,7 @@ DINOV2_GATED_RULES: tuple[Rule, ...] = (
 
 
 def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads are needed and were not given, or the head reads four layers, which no model here does.
-    """
+    """The architecture of a file of DINOv2. A head that reads the last four layers is refused."""
     fields = read_common_fields(tensors, hints, card)
     gated = has_tensor(tensors, "blocks.{i}.mlp.w12.{p}")
     head = tensors.get("linear_head.weight")
@@ -92,25 +89,18 @@ def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints
         "registers": registers.shape[1] if registers is not None and registers.ndim == 3 else 0,
         "mlp": "gated-packed" if gated else "plain",
         "mlp_width": read_mlp_width(tensors, "w12") // 2 if gated else read_mlp_width(tensors, "fc1"),
-        "outputs": count_outputs(tensors, "linear_head"),
+        "outputs": count_outputs(tensors, "linear_head.{p}"),
     }
     fields |= {"activation": "SiLU"} if gated else {}
     fields |= {"pool": "class+mean"} if fields["outputs"] else {}
     return ViTConfig(**fields)
 
 
-_CHUNK_PATTERN = re.compile(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.")
-
-
 def clean_dinov2(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks.
-
-    Raises:
-        DamagedFileError: two tensors would have one name.
-    """
+    """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks."""
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        plain = _CHUNK_PATTERN.sub(r"\1.\2.", name)
+        plain = re.sub(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.", r"\1.\2.", name)
         if plain in renamed:
             raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")
         renamed[plain] = tensor
@@ -146,10 +136,10 @@ DINOV2_LAYOUTS = tuple(
 
 PERIODS, REGISTERS = "rope_embed.periods", "storage_tokens"
 # fmt: off
-DINOV3_GATED_MLP = {  # theirs                       ours
-    "blocks.{i}.mlp.w1.{p}":                  "encoder.blocks.{i}.mlp.gate.{p}",
-    "blocks.{i}.mlp.w2.{p}":                  "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+DINOV3_GATED_MLP = {  # theirs  ours
+    "blocks.{i}.mlp.w1.{p}":  "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.w2.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
 
@@ -187,18 +177,13 @@ DINOV3_COMMON_RULES: tuple[Rule, ...] = (
         ("encoder.blocks.{i}.attention.qv_bias",),
         StorageStep(_read_qv_bias, _write_masked_bias),
     ),
-    ZeroRule("mask_token", lambda config: (1, config.width), reason="stands for hidden patches in its training"),
+    MASK_TOKEN,
     IgnoreRule("local_cls_norm.*", reason="normalises the class token of small crops, in its training only"),
 )
 
 
 def describe_dinov3(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; the image size is 224, or 14 x 14 patches that do not divide it.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads= contradicts the periods of the rotation, a quarter of a head.
-    """
+    """The architecture of a file of DINOv3; the image size is 224, or 14 x 14 patches that do not divide it."""
     quarter = len(require_tensor(tensors, PERIODS, axes=1))
     fields = read_common_fields(tensors, hints, "dinov3")
     if not quarter or fields["width"] % (4 * quarter):

@@ -26,7 +26,6 @@ from ...errors import DamagedFileError, UsageError
 from ...files import atomic
 from ...model.config import ViTConfig
 from ...model.vit import ViT
-from ...spec import ImageSpec
 from ..layouts import (
     BATCHED,
     CHANNELS_LAST_VECTOR,
@@ -41,6 +40,7 @@ from ..layouts import (
 )
 from ..rules import write_with_layout
 from ..validate import (
+    count_patches,
     has_tensor,
     infer_image_size,
     is_square,
@@ -60,32 +60,23 @@ FLAX_BLOCK = "Transformer/encoderblock_{i}"
 OUR_BLOCK = "encoder.blocks.{i}"
 
 
-def _write_conv(ours: Tensor, config: ViTConfig) -> Tensor:
-    return ours.reshape(len(ours), config.channels, *config.patch).permute(2, 3, 1, 0)
-
-
-def _read_head_kernels(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
-    return [torch.cat([kernel.flatten(1).T for kernel in theirs])]
-
-
 def _write_head_kernels(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
     count = len(ours[0]) // config.attention_width
     return [part.T.reshape(-1, config.heads, config.head_dim) for part in ours[0].chunk(count)]
 
 
-def _read_head_biases(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
-    return [torch.cat([bias.flatten() for bias in theirs])]
-
-
-def _write_head_biases(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
-    return list(ours[0].reshape(-1, config.heads, config.head_dim))
-
-
-CONV: StorageStep[Tensor] = StorageStep(None, _write_conv)
+CONV: StorageStep[Tensor] = StorageStep(
+    None, lambda ours, config: ours.reshape(len(ours), config.channels, *config.patch).permute(2, 3, 1, 0)
+)
 """Their patch projection is a convolution kernel [p, p, C, D]."""
-KERNELS: StorageStep[list[Tensor]] = StorageStep(_read_head_kernels, _write_head_kernels)
+KERNELS: StorageStep[list[Tensor]] = StorageStep(
+    lambda theirs, likes: [torch.cat([kernel.flatten(1).T for kernel in theirs])], _write_head_kernels
+)
 """Their projections to one, two or three of queries, keys and values, each [D, A, d], are the rows of our matrix."""
-BIASES: StorageStep[list[Tensor]] = StorageStep(_read_head_biases, _write_head_biases)
+BIASES: StorageStep[list[Tensor]] = StorageStep(
+    lambda theirs, likes: [torch.cat([bias.flatten() for bias in theirs])],
+    lambda ours, config: list(ours[0].reshape(-1, config.heads, config.head_dim)),
+)
 """Their biases, each [A, d]."""
 WRITE_OUT: StorageStep[Tensor] = StorageStep(
     lambda theirs, like: theirs.flatten(0, 1).T,
@@ -97,6 +88,11 @@ WRITE_OUT: StorageStep[Tensor] = StorageStep(
 def dense_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
     """Rules for one dense layer."""
     return NameRule(f"{theirs}/kernel", f"{ours}.weight", TRANSPOSED), NameRule(f"{theirs}/bias", f"{ours}.bias")
+
+
+def mlp_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """Rules for the two dense layers of an MLP."""
+    return *dense_rules(f"{theirs}/Dense_0", f"{ours}.fc1"), *dense_rules(f"{theirs}/Dense_1", f"{ours}.fc2")
 
 
 def norm_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
@@ -124,8 +120,7 @@ def flax_block_rules(attention: str, second_norm: str, mlp: str) -> tuple[Rule, 
         *projection_rules(f"{FLAX_BLOCK}/{attention}", ("query", "key", "value"), f"{OUR_BLOCK}.attention.qkv"),
         *out_rules(f"{FLAX_BLOCK}/{attention}", f"{OUR_BLOCK}.attention.out"),
         *norm_rules(f"{FLAX_BLOCK}/{second_norm}", f"{OUR_BLOCK}.norm2"),
-        *dense_rules(f"{FLAX_BLOCK}/{mlp}/Dense_0", f"{OUR_BLOCK}.mlp.fc1"),
-        *dense_rules(f"{FLAX_BLOCK}/{mlp}/Dense_1", f"{OUR_BLOCK}.mlp.fc2"),
+        *mlp_rules(f"{FLAX_BLOCK}/{mlp}", f"{OUR_BLOCK}.mlp"),
     )
 
 
@@ -136,8 +131,8 @@ END_RULES: tuple[Rule, ...] = (
 )
 """Rules for final norm and head."""
 TRAINING_STATE_RULES: tuple[Rule, ...] = (
-    IgnoreRule("txt/*", reason="the tower of words"),
-    IgnoreRule("[tb]", reason="temperature and bias of the comparison of pictures and words"),
+    IgnoreRule("txt/*", reason="the text tower"),
+    IgnoreRule("[tb]", reason="temperature and bias of the comparison of images and texts"),
     IgnoreRule("opt/*", reason="the optimizer's state"),
     IgnoreRule("step", reason="the count of training steps"),
 )
@@ -148,9 +143,6 @@ def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove the prefix of the container that a file has, if it has one (see `CONTAINERS`).
 
     Beside `params/img/` the text tower loses its `params/` too, and falls under `TRAINING_STATE_RULES`.
-
-    Raises:
-        DamagedFileError: two tensors would get one name.
     """
     for container in CONTAINERS:
         if any(name.startswith(f"{container}embedding/") for name in tensors):
@@ -166,12 +158,7 @@ def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def read_encoder_settings(
     tensors: Mapping[str, Tensor], hints: LayoutHints, attention: str, mlp: str
 ) -> dict[str, Any]:
-    """Settings that the blocks and the head give: the number of heads is an axis of the kernels.
-
-    Raises:
-        DamagedFileError: tensors disagree, or the file is a hybrid with a ResNet before the blocks.
-        UsageError: `hints.heads` differs from the file's.
-    """
+    """Settings that the blocks and the head give: the number of heads is an axis of the kernels."""
     if has_tensor(tensors, "conv_root/kernel"):
         raise DamagedFileError(
             "The file has conv_root/kernel: a hybrid, whose patches come out of a ResNet. Only plain Vision "
@@ -179,17 +166,14 @@ def read_encoder_settings(
         )
     numbers = [re.match(r"Transformer/encoderblock_(\d+)/", name) for name in tensors]
     biases = [f"{FLAX_BLOCK}/{attention}/{part}/bias" for part in ("query", "key", "value")]
-    norms = [
-        f"{place}/{part}"
-        for place in ("Transformer/encoder_norm", f"{FLAX_BLOCK}/LayerNorm_0")
-        for part in ("scale", "bias")
-    ]
+    places = ("Transformer/encoder_norm", f"{FLAX_BLOCK}/LayerNorm_0")
+    norms = [(f"{place}/{part}", 0) for place in places for part in ("scale", "bias")]
     hidden = (
         (f"{FLAX_BLOCK}/{mlp}/Dense_0/bias", 0),
         (f"{FLAX_BLOCK}/{mlp}/Dense_0/kernel", 1),
         (f"{FLAX_BLOCK}/{mlp}/Dense_1/kernel", 0),
     )
-    width = majority_length(tensors, "width", *((name, 0) for name in norms))
+    width = majority_length(tensors, "width", *norms)
     heads = majority_length(tensors, "heads", *((name, 0) for name in biases))
     numbers_per_head = majority_length(tensors, "width of a head", *((name, 1) for name in biases))
     headed = has_tensor(tensors, "head/kernel", "head/bias")
@@ -206,11 +190,7 @@ def read_encoder_settings(
 
 
 def read_patch_size(kernel: Tensor, hints: LayoutHints) -> tuple[int, int]:
-    """Height and width of a patch, from the kernel [p, p, C, D].
-
-    Raises:
-        DamagedFileError: it is not square, and `patch` in `hints.settings` does not confirm it.
-    """
+    """Height and width of a patch, from the kernel [p, p, C, D]; `hints` must confirm one that is not square."""
     patch = (kernel.shape[0], kernel.shape[1])
     if patch[0] != patch[1] and hints.settings.get("patch") != patch:
         raise DamagedFileError(
@@ -242,13 +222,12 @@ def _write_patches(ours: Tensor, config: ViTConfig) -> Tensor:
     return kernel.flatten(0, 2) if ours.ndim == 2 else kernel
 
 
-def _write_table(ours: Tensor, config: ViTConfig) -> Tensor:
-    return ours.reshape(*config.grid, -1) if config.patches == "linear" else ours[None]
-
-
 WRITE_PATCHES: StorageStep[Tensor] = StorageStep(None, _write_patches)
 """Their patch projection: a kernel, or in NaFlex models (ours is then a matrix) a matrix [p * p * C, D]."""
-WRITE_TABLE: StorageStep[Tensor] = StorageStep(lambda theirs, like: theirs.reshape(like.shape), _write_table)
+WRITE_TABLE: StorageStep[Tensor] = StorageStep(
+    lambda theirs, like: theirs.reshape(like.shape),
+    lambda ours, config: ours.reshape(*config.grid, -1) if config.patches == "linear" else ours[None],
+)
 """Their position table [1, N, D], or in NaFlex models [rows, columns, D]."""
 BIG_VISION_RULES: tuple[Rule, ...] = (  # without the table of positions, which some models compute
     NameRule("embedding/kernel", "tokens.patches.weight", WRITE_PATCHES),
@@ -264,8 +243,7 @@ BIG_VISION_RULES: tuple[Rule, ...] = (  # without the table of positions, which 
     *projection_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[0]}", ("key", "value"), "pool.attention.kv"),
     *out_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[0]}", "pool.attention.out"),
     *norm_rules(f"{PROBE_MODULE}/LayerNorm_0", "pool.attention.norm"),
-    *dense_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[2]}/Dense_0", "pool.attention.mlp.fc1"),
-    *dense_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[2]}/Dense_1", "pool.attention.mlp.fc2"),
+    *mlp_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[2]}", "pool.attention.mlp"),
     *TRAINING_STATE_RULES,
 )
 
@@ -273,35 +251,25 @@ BIG_VISION_RULES: tuple[Rule, ...] = (  # without the table of positions, which 
 def clean_big_vision(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove the container's prefix, unstack scanned blocks, and rename what early files called differently."""
     tensors = strip_container(tensors)
-    renamed = {_modernize_name(name, tensors): tensor for name, tensor in tensors.items()}
-    unstacked: dict[str, Tensor] = {}
-    for name, tensor in renamed.items():
-        if name.startswith(SCAN_PREFIX) and tensor.ndim:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        if name == "Transformer/pos_embedding":
+            renamed["pos_embedding"] = tensor
+        elif "probe" in tensors and name.startswith(INLINED_PROBE_NAMES):
+            renamed[f"{PROBE_MODULE}/{name}"] = tensor
+        elif name.startswith(SCAN_PREFIX) and tensor.ndim:
             rest = name.removeprefix(SCAN_PREFIX)
-            unstacked.update({f"Transformer/encoderblock_{i}/{rest}": block for i, block in enumerate(tensor)})
+            renamed.update({f"Transformer/encoderblock_{i}/{rest}": block for i, block in enumerate(tensor)})
         else:
-            unstacked[name] = tensor
-    return unstacked
-
-
-def _modernize_name(name: str, tensors: Mapping[str, Tensor]) -> str:
-    if name == "Transformer/pos_embedding":
-        return "pos_embedding"
-    return f"{PROBE_MODULE}/{name}" if "probe" in tensors and name.startswith(INLINED_PROBE_NAMES) else name
+            renamed[name] = tensor
+    return renamed
 
 
 def describe_big_vision(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; a file without head gives features.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: image_size was not given for computed positions, or an argument contradicts the file.
-    """
+    """The architecture of a file; a file without head gives features."""
     settings = read_encoder_settings(tensors, hints, BIG_VISION_LAYERS[0], BIG_VISION_LAYERS[2])
-    probe, class_token = (
-        has_tensor(tensors, f"{PROBE_MODULE}/probe", f"{PROBE_MODULE}/LayerNorm_0/bias"),
-        "cls" in tensors,
-    )
+    probe = has_tensor(tensors, f"{PROBE_MODULE}/probe", f"{PROBE_MODULE}/LayerNorm_0/bias")
+    class_token = "cls" in tensors
     if probe and class_token:
         raise DamagedFileError(
             f"The file has cls and {PROBE_MODULE}, a class token and a probe; no model pools by both."
@@ -341,25 +309,20 @@ def _fixed_size_settings(
     """Patches, positions and image size of a model of fixed image size."""
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
     patch = read_patch_size(kernel, hints)
-    found = {"patch": patch, "channels": reconcile(hints.channels, kernel.shape[2], "channels", "embedding/kernel")}
+    fields = {"patch": patch, "channels": reconcile(hints.channels, kernel.shape[2], "channels", "embedding/kernel")}
     if "pos_embedding" not in tensors:
         if class_token or probe:
             raise missing_tensor_error(tensors, "pos_embedding", "which a model with a class token or a probe learns")
         kind = "big-vision without pos_embedding, whose positions are computed,"
         size = require_argument(hints.image_size, "image_size", kind, "big_vision's own has 224")
-        return {**found, "image_size": size, "positions": "sincos2d-moco", "class_position": False}
+        return {**fields, "image_size": size, "positions": "sincos2d-moco", "class_position": False}
     rows = require_tensor(tensors, "pos_embedding", axes=3).shape[1]
-    one_more = not _fits_grid(rows, patch, hints) and isqrt(rows - 1) ** 2 == rows - 1
+    fits = is_square(rows) or count_patches(hints.image_size or (0, 0), patch) == rows
+    one_more = not fits and is_square(rows - 1)
     if one_more and not class_token:
         raise missing_tensor_error(tensors, "cls", f"to which the first of the {rows} rows of pos_embedding belongs")
     size = infer_image_size(rows - one_more, patch, hints, "pos_embedding")
-    return {**found, "image_size": size, "class_position": one_more}
-
-
-def _fits_grid(patches: int, patch: tuple[int, int], hints: LayoutHints) -> bool:
-    """Whether this number of patches fills a square, or the caller's image size."""
-    height, width = hints.image_size or (0, 0)
-    return isqrt(patches) ** 2 == patches or (height // patch[0]) * (width // patch[1]) == patches
+    return {**fields, "image_size": size, "class_position": one_more}
 
 
 def _naflex_settings(
@@ -430,12 +393,7 @@ GOOGLE_STEM_RULES: tuple[Rule, ...] = (
 
 
 def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; a file without head gives features, one without `cls` takes the mean.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: an argument contradicts the file.
-    """
+    """The architecture of a file; a file without head gives features, one without `cls` takes the mean."""
     settings = read_encoder_settings(tensors, hints, layers[0], layers[2])
     kernel = require_tensor(tensors, "embedding/kernel", axes=4)
     patch, rows = read_patch_size(kernel, hints), require_tensor(tensors, POSITION_TABLE_NAME, axes=3).shape[1]
@@ -456,12 +414,9 @@ def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tens
 
 
 def export_google_npz(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that these files have.
-
-    Raises:
-        UsageError: they have no such part; the message names it.
-    """
-    refuse_parts("google-npz", {'pool="mean" with a class token': config.pool == "mean" and config.class_token})
+    """The same function in the parts that these files have."""
+    mean_beside_class = config.pool == "mean" and config.class_token
+    refuse_parts("The layout google-npz", {'pool="mean" with a class token': mean_beside_class})
     return export_plain(config, state, "google-npz")
 
 
@@ -480,29 +435,21 @@ GOOGLE_NPZ_LAYOUTS = tuple(
 )
 
 
-PUBLISHED_LAYOUT = GOOGLE_NPZ_LAYOUTS[0]
 MATCH_BY_ACTIVATION = {"GELUTanh": "original", "GELU": "timm"}
 """Activations that these files are run with -> the `match` that selects each."""
 
 
-def write_google_npz(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+def write_google_npz(path: Path, model: ViT) -> None:
     """Write one `.npz` file in float32 that vit_jax, big_vision and timm load, whole or not at all.
 
     The file holds weights alone, not the activation: see `MATCH_BY_ACTIVATION`.
-
-    Args:
-        spec, task, classes: unused; these files have no place for them.
-
-    Raises:
-        UsageError: these files have no place for a part of the model (named), or the ending is not .npz.
-        ResourceError: the disk is full or read-only, or permission is missing.
     """
     if path.suffix != ".npz":
         raise UsageError(f"A file of Google's layout ends in .npz. Got {path}.")
-    beside: dict[str, Any] = {"patch": model.config.patch}
+    settings: dict[str, Any] = {"patch": model.config.patch}
     if model.config.activation in MATCH_BY_ACTIVATION:
-        beside["activation"] = model.config.activation
-    weights = write_with_layout(model.state_dict(), model.config, PUBLISHED_LAYOUT, beside)
+        settings["activation"] = model.config.activation
+    weights = write_with_layout(model.state_dict(), model.config, GOOGLE_NPZ_LAYOUTS[0], settings)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, tensor in weights.items():

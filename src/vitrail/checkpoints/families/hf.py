@@ -34,14 +34,15 @@ from ..layouts import (
 )
 from ..numerics import load_card
 from ..validate import (
+    choose_heads,
     count_blocks,
+    count_outputs,
     count_patches,
     has_tensor,
     infer_image_size,
     is_square,
     majority_length,
     reconcile,
-    require_argument,
     require_tensor,
 )
 from .hf_export import export_vit
@@ -51,8 +52,8 @@ from .hf_export import export_vit
 ACTIVATIONS = {
     "gelu": "GELU",
     "gelu_python": "GELU",
-    "gelu_new": "GELUTanh",
     "gelu_pytorch_tanh": "GELUTanh",
+    "gelu_new": "GELUTanh",
     "gelu_python_tanh": "GELUTanh",
     "quick_gelu": "QuickGELU",
     "relu": "ReLU",
@@ -73,39 +74,30 @@ MEMORY_QKV = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
 
 @dataclass(frozen=True)
 class HFConfig:
-    """A config.json of transformers, with the defaults of its class for fields that it leaves out."""
+    """A config.json of transformers, with the defaults of its class for fields that it leaves out.
+
+    Every method raises DamagedFileError for a value of another kind.
+    """
 
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
 
     def positive_int(self, name: str) -> int:
-        """A whole number above 0.
-
-        Raises:
-            DamagedFileError: it is something else.
-        """
+        """A whole number above 0."""
         value = self._get(name)
         if type(value) is not int or value < 1:
             raise DamagedFileError(f"config.json must say {name} as a whole number above 0. Got {value!r}.")
         return value
 
     def positive_float(self, name: str) -> float:
-        """A number above 0.
-
-        Raises:
-            DamagedFileError: it is something else.
-        """
+        """A number above 0."""
         value = self._get(name)
         if type(value) not in (int, float) or not value > 0:
             raise DamagedFileError(f"config.json must say {name} as a number above 0. Got {value!r}.")
         return float(value)
 
     def int_pair(self, name: str) -> tuple[int, int]:
-        """(height, width); config.json may give one number for both.
-
-        Raises:
-            DamagedFileError: it is something else.
-        """
+        """(height, width); config.json may give one number for both."""
         value = self._get(name)
         both = [value, value] if type(value) is int else value
         if not isinstance(both, list | tuple) or len(both) != 2 or any(type(n) is not int or n < 1 for n in both):
@@ -113,11 +105,7 @@ class HFConfig:
         return both[0], both[1]
 
     def activation(self, name: str) -> str:
-        """An activation, by our word.
-
-        Raises:
-            DamagedFileError: it is not one of those known here.
-        """
+        """An activation, by our word."""
         value = self._get(name)
         if value not in ACTIVATIONS:
             raise DamagedFileError(
@@ -164,16 +152,10 @@ def read_hf_numerics(hints: LayoutHints, config: HFConfig, card_name: str, gated
 
 
 def read_hf_heads(hints: LayoutHints, config: HFConfig, width: int, published: Mapping[int, int]) -> int:
-    """Attention heads: from config.json, else from the caller, else those of the published size of that width.
-
-    Raises:
-        UsageError: none of these gives them, or the caller contradicts config.json.
-    """
+    """Attention heads: from config.json, else from the caller, else those of the published size of that width."""
     if hints.foreign_config:
         return reconcile(hints.heads, config.positive_int("num_attention_heads"), "heads", "config.json")
-    sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
-    known = published.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "transformers without its config.json", f"published sizes have: {sizes}")
+    return choose_heads(hints, width, published, "transformers without its config.json")
 
 
 def read_hf_image_size(
@@ -185,71 +167,55 @@ def read_hf_image_size(
         rows: of the table.
         prefix: how many of them belong to the class and distillation tokens.
         source: the table's name, for messages.
-
-    Raises:
-        DamagedFileError: config.json gives a size that does not fit the table.
-        UsageError: the rows fill neither a square nor the size that the caller gives.
     """
     patches = rows - prefix
     if hints.foreign_config and "image_size" in config.defaults:
         size = config.int_pair("image_size")
-        if count_patches(size, patch) != patches:
+        if (expected := count_patches(size, patch)) != patches:
             raise DamagedFileError(
-                f"config.json says image_size={size}, {count_patches(size, patch)} patches of "
-                f"{patch[0]}x{patch[1]}, but "
+                f"config.json says image_size={size}, {expected} patches of {patch[0]}x{patch[1]}, but "
                 f"{source} has {rows} rows, {patches} of them for patches. One of the two files is not this model's."
             )
         return size
     return infer_image_size(patches, patch, hints, source)
 
 
-def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
-    """Outputs of the classifiers among the patterns (`{p}` stands for weight and bias); 0 if there are none."""
-    classifiers = [name for name in patterns if "classifier" in name]
-    return (
-        majority_length(tensors, "number of outputs", *((name, 0) for name in classifiers))
-        if has_tensor(tensors, *classifiers)
-        else 0
-    )
-
-
 # -- ViT, DeiT, MAE, MSN and I-JEPA
 
 # fmt: off
-VIT_STEM = {  # theirs                                    ours
-    "embeddings.patch_embeddings.projection.bias":    "tokens.patches.bias",
-    "embeddings.cls_token":                           "tokens.cls",
-    "embeddings.distillation_token":                  "tokens.distillation",
-    "layernorm.{p}":                                  "encoder.norm.{p}",
+VIT_STEM = {  # theirs                              ours
+    "embeddings.patch_embeddings.projection.bias":  "tokens.patches.bias",
+    "embeddings.cls_token":                         "tokens.cls",
+    "embeddings.distillation_token":                "tokens.distillation",
+    "layernorm.{p}":                                "encoder.norm.{p}",
 }
 ONE_HEAD = {
-    "pooler.dense.{p}":                               "head.hidden.{p}",
-    "classifier.{p}":                                 "head.linear.{p}",
+    "pooler.dense.{p}":  "head.hidden.{p}",
+    "classifier.{p}":    "head.linear.{p}",
 }
 TWO_HEADS = {
-    "cls_classifier.{p}":                             "head.linear.{p}",
-    "distillation_classifier.{p}":                    "head.distillation.{p}",
+    "cls_classifier.{p}":           "head.linear.{p}",
+    "distillation_classifier.{p}":  "head.distillation.{p}",
 }
 FILE_BLOCK = {  # inside a block
-    "layernorm_before.{p}":                           "norm1.{p}",
-    "attention.output.dense.{p}":                     "attention.out.{p}",
-    "layernorm_after.{p}":                            "norm2.{p}",
-    "intermediate.dense.{p}":                         "mlp.fc1.{p}",
-    "output.dense.{p}":                               "mlp.fc2.{p}",
+    "layernorm_before.{p}":        "norm1.{p}",
+    "attention.output.dense.{p}":  "attention.out.{p}",
+    "layernorm_after.{p}":         "norm2.{p}",
+    "intermediate.dense.{p}":      "mlp.fc1.{p}",
+    "output.dense.{p}":            "mlp.fc2.{p}",
 }
 MEMORY_BLOCK = {
-    "layernorm_before.{p}":                           "norm1.{p}",
-    "attention.o_proj.{p}":                           "attention.out.{p}",
-    "layernorm_after.{p}":                            "norm2.{p}",
-    "mlp.fc1.{p}":                                    "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                                    "mlp.fc2.{p}",
+    "layernorm_before.{p}":  "norm1.{p}",
+    "attention.o_proj.{p}":  "attention.out.{p}",
+    "layernorm_after.{p}":   "norm2.{p}",
+    "mlp.fc1.{p}":           "mlp.fc1.{p}",
+    "mlp.fc2.{p}":           "mlp.fc2.{p}",
 }
 # fmt: on
 VIT_PATCH_WEIGHT, VIT_POSITION_TABLE = "embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings"
 CLASS_TOKEN, DISTILLATION_TOKEN = "embeddings.cls_token", "embeddings.distillation_token"
 VIT_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "image_size": 224}
 """Defaults of these classes, for fields that a config.json leaves out."""
-MSN_DEFAULTS = {**VIT_DEFAULTS, "layer_norm_eps": 1e-6}
 POOLER_REASON = "the tanh layer of a bare model; settings head=tanh keeps it"
 VIT_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 """Heads of the published sizes by their width."""
@@ -263,7 +229,7 @@ class HFNaming:
     blocks: str
     parts: Mapping[str, str]
     qkv: tuple[str, str, str]
-    hidden: str
+    hidden_matrix: str
     """The first matrix of the MLP."""
 
 
@@ -326,44 +292,41 @@ def make_hf_vit_rules(kind: HFViTVariant, naming: HFNaming) -> tuple[Rule, ...]:
 def describe_hf_vit(
     kind: HFViTVariant, naming: HFNaming, tensors: Mapping[str, Tensor], hints: LayoutHints
 ) -> ViTConfig:
-    """The architecture of a file.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
-        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
-    """
+    """The architecture of a file."""
     inside = f"{naming.blocks}.{{i}}."
-    beside = read_hf_config(
-        hints, MSN_DEFAULTS if hints.foreign_config.get("model_type") == "vit_msn" else VIT_DEFAULTS
-    )
+    is_msn = hints.foreign_config.get("model_type") == "vit_msn"
+    stored = read_hf_config(hints, VIT_DEFAULTS | ({"layer_norm_eps": 1e-6} if is_msn else {}))
     kernel = require_tensor(tensors, VIT_PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    width = majority_length(
-        tensors, "width", *((f"{inside}layernorm_{place}.weight", 0) for place in ("before", "after"))
-    )
+    norms = (f"{inside}layernorm_before.weight", 0), (f"{inside}layernorm_after.weight", 0)
+    width = majority_length(tensors, "width", *norms)
     prefix = (kind.pool == "class") + (DISTILLATION_TOKEN in tensors)
     rows = require_tensor(tensors, VIT_POSITION_TABLE, axes=3).shape[1]
     _check_tokens(rows - prefix, tensors, hints)
     return ViTConfig(
-        image_size=read_hf_image_size(rows, prefix, patch, hints, beside, VIT_POSITION_TABLE),
+        image_size=read_hf_image_size(rows, prefix, patch, hints, stored, VIT_POSITION_TABLE),
         patch=patch,
         channels=kernel.shape[1],
         width=width,
         depth=count_blocks(tensors, naming.blocks),
-        heads=read_hf_heads(hints, beside, width, VIT_HEADS),
-        mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden}.{{p}}", 0)),
-        outputs=count_hf_outputs(tensors, *kind.heads),
+        heads=read_hf_heads(hints, stored, width, VIT_HEADS),
+        mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden_matrix}.{{p}}", 0)),
+        outputs=count_outputs(tensors, *(name for name in kind.heads if "classifier" in name)),
         class_token=kind.pool == "class",
         distillation_token=DISTILLATION_TOKEN in tensors,
         distillation_head=kind.heads is TWO_HEADS,
         qkv_bias=has_tensor(tensors, *(f"{inside}{part}.bias" for part in naming.qkv)),
-        **{"pool": kind.pool, **read_hf_numerics(hints, beside, choose_vit_card(kind, hints))},
+        **{"pool": kind.pool, **read_hf_numerics(hints, stored, choose_vit_card(kind, hints))},
     )
 
 
 def choose_vit_card(kind: HFViTVariant, hints: LayoutHints) -> str:
     """The numerics card: config.json distinguishes MAE and MSN from ViT, their tensors do not."""
     return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(hints.foreign_config.get("model_type")), kind.card)
+
+
+def _card_for_layout(kind: HFViTVariant, config: ViTConfig, hints: LayoutHints) -> str:
+    return choose_vit_card(kind, hints)
 
 
 def warn_of_dino(kind: HFViTVariant, hints: LayoutHints) -> tuple[str, ...]:
@@ -373,16 +336,8 @@ def warn_of_dino(kind: HFViTVariant, hints: LayoutHints) -> tuple[str, ...]:
     return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
 
 
-def _card_for_layout(kind: HFViTVariant, config: ViTConfig, hints: LayoutHints) -> str:
-    return choose_vit_card(kind, hints)
-
-
 def _check_tokens(patches: int, tensors: Mapping[str, Tensor], hints: LayoutHints) -> None:
-    """Refuse a file whose table has one row more than its tokens, if images are square.
-
-    Raises:
-        DamagedFileError: names the missing token.
-    """
+    """Refuse a file whose table has one row more than its tokens, if images are square."""
     lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
     size_known = bool(hints.foreign_config) or hints.image_size is not None
     if lacking and not size_known and not is_square(patches) and is_square(patches - 1):

@@ -31,10 +31,9 @@ from ..layouts import (
     StorageStep,
     make_name_rules,
 )
-from ..validate import count_blocks, has_tensor, majority_length, require_tensor
+from ..validate import count_blocks, count_outputs, has_tensor, majority_length, require_tensor
 from .hf import (
     HFConfig,
-    count_hf_outputs,
     hf_block_rules,
     read_hf_config,
     read_hf_heads,
@@ -46,30 +45,30 @@ from .hf_export import export_clip, export_siglip
 # -- SigLIP, and what CLIP shares with it
 
 # fmt: off
-SIGLIP_STEM = {  # theirs                              ours
-    "embeddings.patch_embedding.bias":          "tokens.patches.bias",
-    "embeddings.position_embedding.weight":     "positions.table",
-    "post_layernorm.{p}":                       "encoder.norm.{p}",
-    "classifier.{p}":                           "head.linear.{p}",
+SIGLIP_STEM = {  # theirs                    ours
+    "embeddings.patch_embedding.bias":       "tokens.patches.bias",
+    "embeddings.position_embedding.weight":  "positions.table",
+    "post_layernorm.{p}":                    "encoder.norm.{p}",
+    "classifier.{p}":                        "head.linear.{p}",
 }
 SIGLIP_PROBE = {
-    "head.probe":                               "pool.attention.probe",
-    "head.attention.out_proj.{p}":              "pool.attention.out.{p}",
-    "head.layernorm.{p}":                       "pool.attention.norm.{p}",
-    "head.mlp.fc1.{p}":                         "pool.attention.mlp.fc1.{p}",
-    "head.mlp.fc2.{p}":                         "pool.attention.mlp.fc2.{p}",
+    "head.probe":                   "pool.attention.probe",
+    "head.attention.out_proj.{p}":  "pool.attention.out.{p}",
+    "head.layernorm.{p}":           "pool.attention.norm.{p}",
+    "head.mlp.fc1.{p}":             "pool.attention.mlp.fc1.{p}",
+    "head.mlp.fc2.{p}":             "pool.attention.mlp.fc2.{p}",
 }
 SIGLIP_BLOCK = {
-    "layer_norm1.{p}":                          "norm1.{p}",
-    "self_attn.out_proj.{p}":                   "attention.out.{p}",
-    "layer_norm2.{p}":                          "norm2.{p}",
-    "mlp.fc1.{p}":                              "mlp.fc1.{p}",
-    "mlp.fc2.{p}":                              "mlp.fc2.{p}",
+    "layer_norm1.{p}":         "norm1.{p}",
+    "self_attn.out_proj.{p}":  "attention.out.{p}",
+    "layer_norm2.{p}":         "norm2.{p}",
+    "mlp.fc1.{p}":             "mlp.fc1.{p}",
+    "mlp.fc2.{p}":             "mlp.fc2.{p}",
 }
 # fmt: on
 TOWER_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 PATCH_WEIGHT, POSITION_TABLE = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
-PATCH_BIAS, FIRST_BLOCK_NORM = "embeddings.patch_embedding.bias", "encoder.layers.0.layer_norm1.weight"
+FIRST_BLOCK_NORM = "encoder.layers.0.layer_norm1.weight"
 SIGLIP_DEFAULTS = {
     "num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "image_size": 224,
     "num_channels": 3,
@@ -78,11 +77,11 @@ SIGLIP_DEFAULTS = {
 NAFLEX_DEFAULTS = {name: value for name, value in SIGLIP_DEFAULTS.items() if name != "image_size"}
 SIGLIP_HEADS = {768: 12, 1024: 16, 1152: 16, 1536: 16}
 """Heads of the published sizes by their width."""
-UNUSED_PROBE = "the probe and its MLP, at which a classifier on the mean does not look"
+UNUSED_PROBE = "the probe and its MLP, which a classifier on the mean does not read"
 TEXT_TOWER_RULES: tuple[Rule, ...] = (
     IgnoreRule("text_model.*", reason="the text tower"),
-    IgnoreRule("logit_scale", reason="scales similarities of pictures and texts"),
-    IgnoreRule("logit_bias", reason="shifts similarities of pictures and texts"),
+    IgnoreRule("logit_scale", reason="scales similarities of images and texts"),
+    IgnoreRule("logit_bias", reason="shifts similarities of images and texts"),
     IgnoreRule("embeddings.position_ids", reason="a list of numbers from 0, which old versions saved"),
 )
 """Rules for what a model of images and texts holds beside the image tower."""
@@ -112,37 +111,32 @@ SIGLIP_RULES: tuple[Rule, ...] = (
 
 
 def describe_hf_siglip(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file: NaFlex if the projection is a matrix. Without a probe the tokens are averaged.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
-        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
-    """
+    """The architecture of a file: NaFlex if the projection is a matrix. Without a probe the tokens are averaged."""
     inside = "encoder.layers.{i}."
     naflex = PATCH_WEIGHT in tensors and tensors[PATCH_WEIGHT].ndim == 2
-    beside = read_hf_config(hints, NAFLEX_DEFAULTS if naflex else SIGLIP_DEFAULTS)
+    stored = read_hf_config(hints, NAFLEX_DEFAULTS if naflex else SIGLIP_DEFAULTS)
     weight = require_tensor(tensors, PATCH_WEIGHT, axes=2 if naflex else 4)
-    patch, channels = (
-        _read_flat_patch(weight, hints, beside) if naflex else ((weight.shape[2], weight.shape[3]), weight.shape[1])
-    )
+    if naflex:
+        patch, channels = _read_flat_patch(weight, hints, stored)
+    else:
+        patch, channels = (weight.shape[2], weight.shape[3]), weight.shape[1]
     width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
-    count = count_hf_outputs(tensors, *SIGLIP_STEM)
+    count = count_outputs(tensors, "classifier.{p}")
+    rows = require_tensor(tensors, POSITION_TABLE, axes=2).shape[0]
     return ViTConfig(
-        image_size=read_hf_image_size(
-            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 0, patch, hints, beside, POSITION_TABLE
-        ),
+        image_size=read_hf_image_size(rows, 0, patch, hints, stored, POSITION_TABLE),
         patch=patch,
         channels=channels,
         width=width,
         depth=count_blocks(tensors, "encoder.layers"),
-        heads=read_hf_heads(hints, beside, width, SIGLIP_HEADS),
+        heads=read_hf_heads(hints, stored, width, SIGLIP_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
         outputs=count,
         patches="linear" if naflex else "conv",
         class_token=False,
         **{
             "pool": "attention" if not count and has_tensor(tensors, *SIGLIP_PROBE) else "mean",
-            **read_hf_numerics(hints, beside, choose_siglip_card(naflex)),
+            **read_hf_numerics(hints, stored, choose_siglip_card(naflex)),
         },
     )
 
@@ -155,8 +149,7 @@ def _read_flat_patch(weight: Tensor, hints: LayoutHints, config: HFConfig) -> tu
     if side**2 * channels != numbers:
         raise UsageError(
             f"channels={channels} contradicts the file: {PATCH_WEIGHT} has {numbers} columns, not {channels} times "
-            f"a square. "
-            "Pass channels=, the count that the model was trained with."
+            "a square. Pass channels=, the count that the model was trained with."
         )
     return (side, side), channels
 
@@ -170,7 +163,7 @@ HF_SIGLIP_LAYOUTS = (
     Layout(
         name="transformers",
         variant="siglip",
-        required_names=(PATCH_WEIGHT, PATCH_BIAS, FIRST_BLOCK_NORM),
+        required_names=(PATCH_WEIGHT, "embeddings.patch_embedding.bias", FIRST_BLOCK_NORM),
         forbidden_names=("embeddings.class_embedding",),
         model_types=("siglip_vision_model", "siglip", "siglip2_vision_model", "siglip2"),
         rules=SIGLIP_RULES,
@@ -188,14 +181,14 @@ HF_SIGLIP_LAYOUTS = (
 # -- CLIP, alone, with its projection, in a whole CLIP, or under a classifier
 
 # fmt: off
-CLIP_STEM = {  # theirs                             ours
-    "embeddings.position_embedding.weight":    "positions.table",
-    "pre_layrnorm.{p}":                        "encoder.pre_norm.{p}",
+CLIP_STEM = {  # theirs                      ours
+    "embeddings.position_embedding.weight":  "positions.table",
+    "pre_layrnorm.{p}":                      "encoder.pre_norm.{p}",
 }
-CLIP_CLASSIFIER = {"classifier.{p}":               "head.linear.{p}"}
+CLIP_CLASSIFIER = {"classifier.{p}": "head.linear.{p}"}
 CLIP_PROJECTION = {
-    "post_layernorm.{p}":                      "pool.norm.{p}",
-    "visual_projection.weight":                "head.linear.weight",
+    "post_layernorm.{p}":        "pool.norm.{p}",
+    "visual_projection.weight":  "head.linear.weight",
 }
 # fmt: on
 CLIP_CLASS_TOKEN = "embeddings.class_embedding"
@@ -207,12 +200,13 @@ CLIP_HEADS = {768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
 
 def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
     """The whole table."""
-    unseen = DropRule(
-        "post_layernorm.{p}", "encoder.pre_norm.{p}", reason="a norm at which the classifier does not look"
-    )
+    unread = "a norm that the classifier does not read"
+    end: tuple[Rule, ...] = make_name_rules(CLIP_CLASSIFIER if classifier else CLIP_PROJECTION)
+    if classifier:
+        end = (*end, DropRule("post_layernorm.{p}", "encoder.pre_norm.{p}", reason=unread))
     return (
-        *make_name_rules({**CLIP_STEM, **(CLIP_CLASSIFIER if classifier else CLIP_PROJECTION)}),
-        *((unseen,) if classifier else ()),
+        *make_name_rules(CLIP_STEM),
+        *end,
         NameRule(PATCH_WEIGHT, "tokens.patches.weight", KERNEL),
         NameRule(CLIP_CLASS_TOKEN, "tokens.cls", FLAT),
         *hf_block_rules("encoder.layers", SIGLIP_BLOCK, TOWER_QKV),
@@ -222,36 +216,29 @@ def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
 
 
 def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. The outputs are the projected class token, or the normalised one.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes, or config.json disagrees.
-        UsageError: heads, the activation or a size that is needed was not given, or an argument contradicts the file.
-    """
+    """The architecture of a file. The outputs are the projected class token, or the normalised one."""
     inside = "encoder.layers.{i}."
     if not hints.foreign_config and "activation" not in hints.settings:
         raise UsageError(
             "A CLIP file without its config.json does not say its activation. Pass "
             'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
         )
-    beside = read_hf_config(hints, CLIP_DEFAULTS)
-    known = read_hf_numerics(hints, beside, "hf_clip")
+    stored = read_hf_config(hints, CLIP_DEFAULTS)
+    known = read_hf_numerics(hints, stored, "hf_clip")
     if hints.foreign_config:  # the one the tower was trained with, for every `match`
-        known["activation"] = beside.activation("hidden_act")
+        known["activation"] = stored.activation("hidden_act")
     kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
-    last = "classifier.{p}" if classifier else "visual_projection.weight"
-    count = majority_length(tensors, "number of outputs", (last, 0)) if has_tensor(tensors, last) else 0
+    count = count_outputs(tensors, "classifier.{p}" if classifier else "visual_projection.weight")
+    rows = require_tensor(tensors, POSITION_TABLE, axes=2).shape[0]
     return ViTConfig(
-        image_size=read_hf_image_size(
-            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 1, patch, hints, beside, POSITION_TABLE
-        ),
+        image_size=read_hf_image_size(rows, 1, patch, hints, stored, POSITION_TABLE),
         patch=patch,
         channels=kernel.shape[1],
         width=width,
         depth=count_blocks(tensors, "encoder.layers"),
-        heads=read_hf_heads(hints, beside, width, CLIP_HEADS),
+        heads=read_hf_heads(hints, stored, width, CLIP_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
         outputs=count,
         patch_bias=False,

@@ -8,37 +8,31 @@ which change no output.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 
 from ...model.config import ViTConfig
-from .plain_export import ConfigAndState, StateDict, add_key_bias, pack_gate, split_gate
-
-WEIGHTS_WITH_BIAS = {
-    "patch_bias": ("tokens.patches.weight",),
-    "qkv_bias": (".attention.qkv.weight",),
-    "out_bias": (".attention.out.weight",),
-    "mlp_bias": (".mlp.fc1.weight", ".mlp.gate.weight", ".mlp.fc2.weight"),
-    "head_bias": ("head.linear.weight", "head.distillation.weight"),
-}
-"""Settings of ViTConfig -> the weights that they give a bias."""
-BLOCK_BIASES = ("out_bias", "mlp_bias")
+from .plain_export import (
+    BLOCK_BIASES,
+    ConfigAndState,
+    StateDict,
+    add_key_bias,
+    add_prefix_rows,
+    add_zero_biases,
+    pack_gate,
+    split_gate,
+)
 
 
 def export_vit(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """For ViT, DeiT, MAE, MSN, I-JEPA: rows for every token, biases everywhere; those of qkv stay optional."""
-    return add_key_bias(
-        *add_zero_biases(
-            *add_prefix_rows(*drop_size_settings(config, state)), fields=("patch_bias", *BLOCK_BIASES, "head_bias")
-        )
-    )
+    config, state = add_prefix_rows(*drop_size_settings(config, state))
+    return add_key_bias(*add_zero_biases(config, state, fields=("patch_bias", *BLOCK_BIASES, "head_bias")))
 
 
 def export_siglip(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """For SigLIP: biases everywhere."""
-    config, state = export_vit(config, state)
-    return add_zero_biases(config, state, fields=("qkv_bias",))
+    return add_zero_biases(*export_vit(config, state), fields=("qkv_bias",))
 
 
 def export_clip(config: ViTConfig, state: StateDict) -> ConfigAndState:
@@ -49,7 +43,13 @@ def export_clip(config: ViTConfig, state: StateDict) -> ConfigAndState:
 
 def export_dinov2(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """For DINOv2 with or without registers: also LayerScale, a packed gate and a classifier on [class ; mean]."""
-    return widen_classifier(*pack_gate(*add_unit_scales(*export_vit(config, state))))
+    config, state = pack_gate(*add_unit_scales(*export_vit(config, state)))
+    if config.pool not in ("class", "mean") or not config.outputs or not config.class_token:
+        return config, state
+    weight = state["head.linear.weight"]  # zeros for the half of [class ; mean] that the model does not read
+    halves = [weight, torch.zeros_like(weight)]
+    wide = torch.cat(halves if config.pool == "class" else halves[::-1], dim=1)
+    return replace(config, pool="class+mean"), {**state, "head.linear.weight": wide}
 
 
 def export_dinov3(config: ViTConfig, state: StateDict) -> ConfigAndState:
@@ -66,41 +66,12 @@ def drop_size_settings(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return replace(config, pad=pad, head_width=None if usual else config.head_width, qk_scale=scale), state
 
 
-def add_prefix_rows(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Add zero rows for the class and the distillation token, where the table has none."""
-    if config.class_position or not config.class_token or "positions.table" not in state:
-        return replace(config, class_position=True), state
-    table = state["positions.table"]
-    first = table.new_zeros(config.class_token + config.distillation_token, config.width)
-    return replace(config, class_position=True), {**state, "positions.table": torch.cat([first, table])}
-
-
-def add_zero_biases(config: ViTConfig, state: StateDict, fields: tuple[str, ...]) -> ConfigAndState:
-    """Add zeros as the biases that these settings (keys of `WEIGHTS_WITH_BIAS`) turn on and the model lacks."""
-    wanted = tuple(end for field in fields for end in WEIGHTS_WITH_BIAS[field])
-    weights = {name: tensor for name, tensor in state.items() if name.endswith(wanted) and "pool." not in name}
-    zeros = {name.removesuffix("weight") + "bias": weight.new_zeros(len(weight)) for name, weight in weights.items()}
-    enabled: dict[str, Any] = dict.fromkeys(fields, True)
-    return replace(config, **enabled), {**zeros, **state}
-
-
 def add_unit_scales(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """Add a LayerScale of ones to every branch, where there is none."""
     if config.layer_scale is not None:
         return config, state
-    ones = {
-        f"encoder.blocks.{i}.scale{branch}": torch.ones_like(state[f"encoder.blocks.{i}.norm1.weight"])
-        for i in range(config.depth)
-        for branch in (1, 2)
-    }
-    return replace(config, layer_scale=1.0), {**state, **ones}
-
-
-def widen_classifier(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Widen the classifier to [class ; mean], with zeros for the half that the model does not read."""
-    if config.pool not in ("class", "mean") or not config.outputs or not config.class_token:
-        return config, state
-    weight = state["head.linear.weight"]
-    halves = [weight, torch.zeros_like(weight)]
-    wide = torch.cat(halves if config.pool == "class" else halves[::-1], dim=1)
-    return replace(config, pool="class+mean"), {**state, "head.linear.weight": wide}
+    state = dict(state)
+    for i in range(config.depth):
+        for branch in ("scale1", "scale2"):
+            state[f"encoder.blocks.{i}.{branch}"] = torch.ones_like(state[f"encoder.blocks.{i}.norm1.weight"])
+    return replace(config, layer_scale=1.0), state

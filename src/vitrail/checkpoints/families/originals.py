@@ -16,25 +16,33 @@ from torch import Tensor
 
 from ...model.config import ViTConfig
 from ..layouts import BATCHED, KERNEL, PUBLISHED_SIZES, IgnoreRule, Layout, LayoutHints, NameRule, Rule, make_name_rules
-from ..validate import count_blocks, has_tensor, infer_image_size, majority_length, require_argument, require_tensor
+from ..validate import (
+    choose_heads,
+    count_blocks,
+    count_outputs,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    require_tensor,
+)
 
 # fmt: off
-BLOCK_NAMES = {  # theirs                          ours
-    "blocks.{i}.norm1.{p}":                   "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.attn.qkv.{p}":                "encoder.blocks.{i}.attention.qkv.{p}",
-    "blocks.{i}.attn.proj.{p}":               "encoder.blocks.{i}.attention.out.{p}",
-    "blocks.{i}.ls1.gamma":                   "encoder.blocks.{i}.scale1",
-    "blocks.{i}.norm2.{p}":                   "encoder.blocks.{i}.norm2.{p}",
-    "blocks.{i}.ls2.gamma":                   "encoder.blocks.{i}.scale2",
+BLOCK_NAMES = {  # theirs        ours
+    "blocks.{i}.norm1.{p}":      "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.attn.qkv.{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "blocks.{i}.attn.proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.ls1.gamma":      "encoder.blocks.{i}.scale1",
+    "blocks.{i}.norm2.{p}":      "encoder.blocks.{i}.norm2.{p}",
+    "blocks.{i}.ls2.gamma":      "encoder.blocks.{i}.scale2",
 }
 PLAIN_MLP = {
-    "blocks.{i}.mlp.fc1.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                 "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 STEM_NAMES = {
-    "cls_token":                              "tokens.cls",
-    "patch_embed.proj.bias":                  "tokens.patches.bias",
-    "norm.{p}":                               "encoder.norm.{p}",
+    "cls_token":              "tokens.cls",
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "norm.{p}":               "encoder.norm.{p}",
 }
 # fmt: on
 KERNEL_NAME, POSITION_TABLE = "patch_embed.proj.weight", "pos_embed"
@@ -51,18 +59,14 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 
     Args:
         card: the family's numerics card, for what no tensor gives.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
     """
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
-    width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     return {
         "patch": (kernel.shape[2], kernel.shape[3]),
         "channels": kernel.shape[1],
-        "width": width,
+        "width": majority_length(tensors, "width", ("blocks.{i}.norm1.weight", 0), ("blocks.{i}.norm2.weight", 0)),
         "depth": count_blocks(tensors, "blocks"),
-        "outputs": count_outputs(tensors, "head"),
+        "outputs": count_outputs(tensors, "head.{p}"),
         "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
         "layer_scale": 1e-5 if has_tensor(tensors, "blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma") else None,
         **hints.numerics(card),
@@ -70,59 +74,27 @@ def read_common_fields(tensors: Mapping[str, Tensor], hints: LayoutHints, card: 
 
 
 def read_heads(hints: LayoutHints, width: int, published: Mapping[int, int]) -> int:
-    """Heads from the caller, else those of the published model of that width.
-
-    Raises:
-        UsageError: neither gives them.
-    """
-    sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
-    known = published.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "an original repository", f"published models have: {sizes}")
-
-
-def count_outputs(tensors: Mapping[str, Tensor], head: str) -> int:
-    """Rows of the head, or 0 if the file has none."""
-    if not has_tensor(tensors, f"{head}.{{p}}"):
-        return 0
-    return majority_length(tensors, "number of outputs", (f"{head}.weight", 0), (f"{head}.bias", 0))
+    """Heads from the caller, else those of the published model of that width."""
+    return choose_heads(hints, width, published, "an original repository")
 
 
 def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
     """Rows of that matrix in the blocks."""
-    return majority_length(
-        tensors, "MLP width", *((f"blocks.{{i}}.mlp.{matrix}.{part}", 0) for part in ("weight", "bias"))
-    )
+    return majority_length(tensors, "MLP width", (f"blocks.{{i}}.mlp.{matrix}.{{p}}", 0))
 
 
 def read_image_size(
     tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple[int, int], prefix: int = 1
 ) -> tuple[int, int]:
-    """The image size of the position table: a square, unless the caller's size has as many patches.
-
-    Args:
-        prefix: rows of the table that belong to prefix tokens.
-
-    Raises:
-        DamagedFileError: there is no table, or it has other axes.
-        UsageError: the rows fill no square.
-    """
-    return infer_image_size(
-        require_tensor(tensors, POSITION_TABLE, axes=3).shape[1] - prefix, patch, hints, POSITION_TABLE
-    )
+    """The image size of the position table, whose first `prefix` rows belong to prefix tokens."""
+    rows = require_tensor(tensors, POSITION_TABLE, axes=3).shape[1]
+    return infer_image_size(rows - prefix, patch, hints, POSITION_TABLE)
 
 
 def describe_plain(
     tensors: Mapping[str, Tensor], hints: LayoutHints, card: str, published: Mapping[int, int], class_token: bool = True
 ) -> ViTConfig:
-    """The architecture of a file with a position table and a plain MLP.
-
-    Args:
-        published: heads by width.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads or a size are needed and were not given.
-    """
+    """The architecture of a file with a position table and a plain MLP; `published` has the heads by width."""
     fields = read_common_fields(tensors, hints, card)
     fields["heads"] = read_heads(hints, fields["width"], published)
     fields["image_size"] = read_image_size(tensors, hints, fields["patch"], prefix=int(class_token))
@@ -139,9 +111,9 @@ def describe_plain(
 MAE_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads by width."""
 # fmt: off
-MAE_CLASSIFIER = {  # theirs                      ours
-    "fc_norm.{p}":                            "pool.norm.{p}",
-    "head.{p}":                               "head.linear.{p}",
+MAE_CLASSIFIER = {  # theirs  ours
+    "fc_norm.{p}":  "pool.norm.{p}",
+    "head.{p}":     "head.linear.{p}",
 }
 # fmt: on
 MAE_RULES: tuple[Rule, ...] = (*ENCODER_RULES, *make_name_rules(MAE_CLASSIFIER))
@@ -149,10 +121,7 @@ DECODER_REASON = "a decoder, which its pre-training alone uses"
 
 
 def describe_mae(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens.
-
-    Raises: see `describe_plain`.
-    """
+    """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens."""
     config = describe_plain(tensors, hints, "mae", MAE_HEADS)
     if has_tensor(tensors, "fc_norm.{p}"):
         return replace(config, pool="mean", final_norm=False, pooled_norm=True)
@@ -186,7 +155,7 @@ PROJECTION = "head.last_layer.*"
 
 
 def describe_dino(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `describe_plain`."""
+    """The architecture of a file, without the projection head of its training."""
     backbone = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
     return describe_plain(backbone, hints, "dino", DINO_HEADS)
 
@@ -220,11 +189,6 @@ IJEPA_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
 """Heads by width."""
 
 
-def describe_ijepa(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; see `describe_plain`."""
-    return describe_plain(tensors, hints, "ijepa", IJEPA_HEADS, class_token=False)
-
-
 IJEPA_LAYOUTS = (
     Layout(
         name="ijepa",
@@ -232,7 +196,7 @@ IJEPA_LAYOUTS = (
         forbidden_names=("cls_token", "head.*"),
         named_only=True,
         rules=ENCODER_RULES,
-        describe=describe_ijepa,
+        describe=partial(describe_plain, card="ijepa", published=IJEPA_HEADS, class_token=False),
         card="ijepa",
         published=PUBLISHED_SIZES,
     ),

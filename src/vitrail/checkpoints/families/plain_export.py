@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,39 +18,20 @@ from ...model.config import ViTConfig
 
 StateDict = dict[str, Tensor]
 ConfigAndState = tuple[ViTConfig, StateDict]
+WEIGHTS_WITH_BIAS = {
+    "patch_bias": ("tokens.patches.weight",),
+    "qkv_bias": (".attention.qkv.weight",),
+    "out_bias": (".attention.out.weight",),
+    "mlp_bias": (".mlp.fc1.weight", ".mlp.gate.weight", ".mlp.fc2.weight"),
+    "head_bias": ("head.linear.weight", "head.distillation.weight"),
+}
+"""Settings of ViTConfig -> the weights that they give a bias."""
+BLOCK_BIASES = ("out_bias", "mlp_bias")
 
 
 def export_plain(config: ViTConfig, state: StateDict, layout: str) -> ConfigAndState:
-    """The same function at the model's own image size, in the parts of the paper's design.
-
-    Args:
-        layout: its name, for messages.
-
-    Raises:
-        UsageError: the paper's design has no such part; the message names all of them.
-    """
-    refuse_parts(layout, _list_later_parts(config))
-    usual = replace(config, pad=False, head_width=None, qk_scale=None)
-    return _add_all_biases(*add_key_bias(*_add_class_row(*_store_table(usual, state))))
-
-
-def refuse_parts(layout: str, faults: Mapping[str, bool]) -> None:
-    """Refuse a model with parts that a layout has no place for.
-
-    Args:
-        faults: name of a part, for the message -> whether the model has it.
-
-    Raises:
-        UsageError: the model has one of them.
-    """
-    if unsupported := [words for words, present in faults.items() if present]:
-        parts = ", nor for ".join(unsupported)
-        raise UsageError(f"The layout {layout} has no place for {parts}. Save the model as a bundle instead.")
-
-
-def _list_later_parts(config: ViTConfig) -> dict[str, bool]:
-    """Names of the parts that only later designs have -> whether the model has them."""
-    return {
+    """The same function at the model's own image size, in the parts of the paper's design."""
+    later_parts = {
         "pad=true": config.pad and any(n % p for n, p in zip(config.image_size, config.patch, strict=True)),
         f'patches="{config.patches}"': config.patches not in ("conv", "linear"),
         "patch_norms=true": config.patch_norms,
@@ -69,41 +51,44 @@ def _list_later_parts(config: ViTConfig) -> dict[str, bool]:
         "pooled_norm=true": config.pooled_norm,
         f'pool="{config.pool}"': config.pool not in ("class", "mean"),
     }
-
-
-def _store_table(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Store positions as a learned table: learned or computed as they are, zeros where there are none."""
+    refuse_parts(f"The layout {layout}", later_parts)
     if config.positions == "none":
         weight = state["tokens.patches.weight"]
         state = {**state, "positions.table": weight.new_zeros(config.table_rows, config.width)}
-    return replace(config, positions="learned"), state
-
-
-def _add_class_row(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Add a row of zeros for the class token, where the table begins with the first patch."""
-    if config.class_token and not config.class_position:
-        table = state["positions.table"]
-        state = {**state, "positions.table": torch.cat([table.new_zeros(1, config.width), table])}
-    return replace(config, class_position=True), state
-
-
-def _add_all_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """Add every missing bias as zeros."""
-    lengths = {"tokens.patches.bias": config.width}
-    if config.outputs:
-        lengths["head.linear.bias"] = config.outputs
-    for i in range(config.depth):
-        block = f"encoder.blocks.{i}"
-        lengths[f"{block}.attention.qkv.bias"] = 3 * config.width
-        lengths[f"{block}.attention.out.bias"] = lengths[f"{block}.mlp.fc2.bias"] = config.width
-        lengths[f"{block}.mlp.fc1.bias"] = config.mlp_width
-    like = state["tokens.patches.weight"]
-    zeros = {name: like.new_zeros(length) for name, length in lengths.items() if name not in state}
-    full = replace(config, patch_bias=True, qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True)
-    return full, {**state, **zeros}
+    config = replace(config, positions="learned", pad=False, head_width=None, qk_scale=None)
+    return add_zero_biases(*add_key_bias(*add_prefix_rows(config, state)), fields=tuple(WEIGHTS_WITH_BIAS))
 
 
 # -- Steps shared with timm_export and hf_export
+
+
+def refuse_parts(target: str, faults: Mapping[str, bool], advice: str = "Save the model as a bundle instead.") -> None:
+    """Refuse a model with parts that a target has no place for.
+
+    Args:
+        target: for the message, which names every part.
+        faults: name of a part -> whether the model has it.
+    """
+    if unsupported := [part for part, present in faults.items() if present]:
+        raise UsageError(f"{target} has no place for {', nor for '.join(unsupported)}. {advice}")
+
+
+def add_prefix_rows(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Add zero rows for the class and the distillation token, where the position table has none."""
+    if config.class_token and not config.class_position and "positions.table" in state:
+        table = state["positions.table"]
+        first = table.new_zeros(config.class_token + config.distillation_token, config.width)
+        state = {**state, "positions.table": torch.cat([first, table])}
+    return replace(config, class_position=True), state
+
+
+def add_zero_biases(config: ViTConfig, state: StateDict, fields: tuple[str, ...]) -> ConfigAndState:
+    """Add zeros as the biases that these settings (keys of `WEIGHTS_WITH_BIAS`) turn on and the model lacks."""
+    ends = tuple(end for field in fields for end in WEIGHTS_WITH_BIAS[field])
+    weights = {name: tensor for name, tensor in state.items() if name.endswith(ends) and "pool." not in name}
+    zeros = {name.removesuffix("weight") + "bias": weight.new_zeros(len(weight)) for name, weight in weights.items()}
+    enabled: dict[str, Any] = dict.fromkeys(fields, True)
+    return replace(config, **enabled), {**zeros, **state}
 
 
 def add_key_bias(config: ViTConfig, state: StateDict) -> ConfigAndState:

@@ -33,7 +33,15 @@ from ..layouts import (
     Rule,
     make_name_rules,
 )
-from ..validate import count_blocks, find_square_side, majority_length, reconcile, require_argument, require_tensor
+from ..validate import (
+    count_blocks,
+    count_patches,
+    find_square_side,
+    majority_length,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
 
 # -- explained: a tutorial on one-channel images that are not square (explained_vit_patch20_60x100)
 #
@@ -59,17 +67,17 @@ def _compare_positions(theirs: Tensor, config: ViTConfig) -> str:
 
 
 # fmt: off
-EXPLAINED_NAMES = {  # theirs                                 ours
-    "patch_tokens.project.bias":                    "tokens.patches.bias",
-    "backbone.cls_token":                           "tokens.cls",
-    "backbone.blocks.{i}.norm1.{p}":                "encoder.blocks.{i}.norm1.{p}",
-    "backbone.blocks.{i}.attn.qkv.{p}":             "encoder.blocks.{i}.attention.qkv.{p}",
-    "backbone.blocks.{i}.attn.proj.{p}":            "encoder.blocks.{i}.attention.out.{p}",
-    "backbone.blocks.{i}.norm2.{p}":                "encoder.blocks.{i}.norm2.{p}",
-    "backbone.blocks.{i}.neuralnet.fc1.{p}":        "encoder.blocks.{i}.mlp.fc1.{p}",
-    "backbone.blocks.{i}.neuralnet.fc2.{p}":        "encoder.blocks.{i}.mlp.fc2.{p}",
-    "backbone.norm.{p}":                            "encoder.norm.{p}",
-    "backbone.head.{p}":                            "head.linear.{p}",
+EXPLAINED_NAMES = {  # theirs                 ours
+    "patch_tokens.project.bias":              "tokens.patches.bias",
+    "backbone.cls_token":                     "tokens.cls",
+    "backbone.blocks.{i}.norm1.{p}":          "encoder.blocks.{i}.norm1.{p}",
+    "backbone.blocks.{i}.attn.qkv.{p}":       "encoder.blocks.{i}.attention.qkv.{p}",
+    "backbone.blocks.{i}.attn.proj.{p}":      "encoder.blocks.{i}.attention.out.{p}",
+    "backbone.blocks.{i}.norm2.{p}":          "encoder.blocks.{i}.norm2.{p}",
+    "backbone.blocks.{i}.neuralnet.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "backbone.blocks.{i}.neuralnet.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
+    "backbone.norm.{p}":                      "encoder.norm.{p}",
+    "backbone.head.{p}":                      "head.linear.{p}",
 }
 # fmt: on
 EXPLAINED_RULES: tuple[Rule, ...] = (
@@ -82,48 +90,34 @@ EXPLAINED_RULES: tuple[Rule, ...] = (
 
 
 def describe_explained(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Heads and image_size are required; patch and channels follow from them.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads or image_size was not given, or an argument contradicts the file.
-    """
+    """The architecture of a file. Heads and image_size are required; patch and channels follow from them."""
     size = require_argument(hints.image_size, "image_size", "explained", "the article's example is (60, 100)")
     patches = require_tensor(tensors, "backbone.pos_embed", axes=3).shape[1] - 1
-    side = _find_patch_side(size, patches)
+    side = isqrt(size[0] * size[1] // patches) if patches > 0 else 0  # of square patches that fill the image
+    if not side or size[0] % side or size[1] % side or (size[0] // side) * (size[1] // side) != patches:
+        raise UsageError(
+            f"image_size={size} contradicts the file: it cannot be cut into {patches} square patches, and "
+            f"backbone.pos_embed has rows for {patches}. Pass the (height, width) that the model was trained with."
+        )
     numbers = require_tensor(tensors, "patch_tokens.project.weight", axes=2).shape[1]
     if numbers % side**2:
         raise DamagedFileError(
             f"patch_tokens.project.weight must have a column for each pixel of a {side}x{side} patch and each channel. "
             f"Got {numbers} columns, not a multiple of {side**2}. Is image_size={size} right?"
         )
+    norms = ("backbone.blocks.{i}.norm1.weight", 0), ("backbone.blocks.{i}.norm2.weight", 0)
     return replace(
         PRESETS["explained_vit_patch20_60x100"],
         image_size=size,
         patch=(side, side),
         channels=reconcile(hints.channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
-        width=majority_length(
-            tensors, "width", *((f"backbone.blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
-        ),
+        width=majority_length(tensors, "width", *norms),
         depth=count_blocks(tensors, "backbone.blocks"),
         heads=require_argument(hints.heads, "heads", "explained", "the article's default is 1, its example has 4"),
-        mlp_width=majority_length(
-            tensors, "MLP width", *((f"backbone.blocks.{{i}}.neuralnet.fc1.{part}", 0) for part in ("weight", "bias"))
-        ),
-        outputs=majority_length(tensors, "number of outputs", ("backbone.head.weight", 0), ("backbone.head.bias", 0)),
+        mlp_width=majority_length(tensors, "MLP width", ("backbone.blocks.{i}.neuralnet.fc1.{p}", 0)),
+        outputs=majority_length(tensors, "number of outputs", ("backbone.head.{p}", 0)),
         qkv_bias=any(name.endswith(".attn.qkv.bias") for name in tensors),
     )
-
-
-def _find_patch_side(size: tuple[int, int], patches: int) -> int:
-    """Pixels along a square patch, so that the image holds exactly this many patches."""
-    side = isqrt(size[0] * size[1] // patches) if patches > 0 else 0
-    if not side or size[0] % side or size[1] % side or (size[0] // side) * (size[1] // side) != patches:
-        raise UsageError(
-            f"image_size={size} contradicts the file: it cannot be cut into {patches} square patches, and "
-            f"backbone.pos_embed has rows for {patches}. Pass the (height, width) that the model was trained with."
-        )
-    return side
 
 
 EXPLAINED_LAYOUTS = (
@@ -139,17 +133,17 @@ EXPLAINED_LAYOUTS = (
 # -- blog-conv: a tutorial that rebuilds ViT-Base with torch's own layers (blog_vit_base_patch16_224)
 
 # fmt: off
-BLOG_CONV_NAMES = {  # theirs                                     ours
-    "class_embedding":                                  "tokens.cls",
-    "patch_embedding.conv.bias":                        "tokens.patches.bias",
-    "vit.{i}.attention.layer.{p}":                      "encoder.blocks.{i}.norm1.{p}",
-    "vit.{i}.attention.attention.in_proj_{p}":          "encoder.blocks.{i}.attention.qkv.{p}",
-    "vit.{i}.attention.attention.out_proj.{p}":         "encoder.blocks.{i}.attention.out.{p}",
-    "vit.{i}.mlp.norm.{p}":                             "encoder.blocks.{i}.norm2.{p}",
-    "vit.{i}.mlp.linear1.{p}":                          "encoder.blocks.{i}.mlp.fc1.{p}",
-    "vit.{i}.mlp.linear2.{p}":                          "encoder.blocks.{i}.mlp.fc2.{p}",
-    "classifier.0.{p}":                                 "encoder.norm.{p}",
-    "classifier.1.{p}":                                 "head.linear.{p}",
+BLOG_CONV_NAMES = {  # theirs                    ours
+    "class_embedding":                           "tokens.cls",
+    "patch_embedding.conv.bias":                 "tokens.patches.bias",
+    "vit.{i}.attention.layer.{p}":               "encoder.blocks.{i}.norm1.{p}",
+    "vit.{i}.attention.attention.in_proj_{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "vit.{i}.attention.attention.out_proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "vit.{i}.mlp.norm.{p}":                      "encoder.blocks.{i}.norm2.{p}",
+    "vit.{i}.mlp.linear1.{p}":                   "encoder.blocks.{i}.mlp.fc1.{p}",
+    "vit.{i}.mlp.linear2.{p}":                   "encoder.blocks.{i}.mlp.fc2.{p}",
+    "classifier.0.{p}":                          "encoder.norm.{p}",
+    "classifier.1.{p}":                          "head.linear.{p}",
 }
 # fmt: on
 BLOG_CONV_RULES: tuple[Rule, ...] = (
@@ -165,44 +159,32 @@ BLOG_CONV_RULES: tuple[Rule, ...] = (
 
 
 def describe_blog_conv(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. Heads are required; images are square unless `image_size` is given.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
-    """
+    """The architecture of a file. Heads are required; images are square unless `image_size` is given."""
     kernel = require_tensor(tensors, "patch_embedding.conv.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     rows = require_tensor(tensors, "position_embedding", axes=3).shape[1] - 1
-    width = majority_length(
-        tensors, "width", *((f"vit.{{i}}.{norm}.weight", 0) for norm in ("attention.layer", "mlp.norm"))
-    )
+    width = majority_length(tensors, "width", ("vit.{i}.attention.layer.weight", 0), ("vit.{i}.mlp.norm.weight", 0))
+    if hints.image_size is None:
+        side = find_square_side((rows,), "position_embedding")
+        size = side * patch[0], side * patch[1]
+    else:
+        size = hints.image_size
+        if (patches := count_patches(size, patch)) != rows:
+            raise UsageError(
+                f"image_size={size} contradicts the file: it makes {patches} patches of {patch[0]}x{patch[1]}, "
+                f"and position_embedding has rows for {rows}. Pass the size that the model was trained with."
+            )
     return replace(
         PRESETS["blog_vit_base_patch16_224"],
-        image_size=_blog_image_size(rows, patch, hints.image_size),
+        image_size=size,
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
         width=width,
         depth=count_blocks(tensors, "vit"),
         heads=require_argument(hints.heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
-        mlp_width=majority_length(
-            tensors, "MLP width", ("vit.{i}.mlp.linear1.weight", 0), ("vit.{i}.mlp.linear1.bias", 0)
-        ),
-        outputs=majority_length(tensors, "number of outputs", ("classifier.1.weight", 0), ("classifier.1.bias", 0)),
+        mlp_width=majority_length(tensors, "MLP width", ("vit.{i}.mlp.linear1.{p}", 0)),
+        outputs=majority_length(tensors, "number of outputs", ("classifier.1.{p}", 0)),
     )
-
-
-def _blog_image_size(rows: int, patch: tuple[int, int], image_size: tuple[int, int] | None) -> tuple[int, int]:
-    if image_size is None:
-        side = find_square_side((rows,), "position_embedding")
-        return side * patch[0], side * patch[1]
-    patches = (image_size[0] // patch[0]) * (image_size[1] // patch[1])
-    if patches != rows:
-        raise UsageError(
-            f"image_size={image_size} contradicts the file: it makes {patches} patches of {patch[0]}x{patch[1]}, "
-            f"and position_embedding has rows for {rows}. Pass the size that the model was trained with."
-        )
-    return image_size
 
 
 BLOG_CONV_LAYOUTS = (
@@ -279,18 +261,15 @@ def compare_rotary_table(name: str, theirs: Tensor, config: ViTConfig) -> str:
     tolerance = max(1e-4, torch.finfo(theirs.dtype).eps)
     for convention in _CONVENTIONS:
         ours = make_rotary_table(name, grid, width, len(flat) > grid.patches, convention)
-        if torch.allclose(flat.float(), ours, rtol=0, atol=tolerance):
-            return _describe_convention(convention)
+        if not torch.allclose(flat.float(), ours, rtol=0, atol=tolerance):
+            continue
+        if convention == DESIGN_CONVENTION:
+            return ""
+        return (
+            f"is a rotary table of another convention: it looks like one with {convention.describe_differences()}. "
+            "The model would rotate by other angles than the one that was trained."
+        )
     return "is a rotary table of no convention known here. The design counts places and exponents i from 1."
-
-
-def _describe_convention(convention: RotaryConvention) -> str:
-    if convention == DESIGN_CONVENTION:
-        return ""
-    return (
-        f"is a rotary table of another convention: it looks like one with {convention.describe_differences()}. "
-        "The model would rotate by other angles than the one that was trained."
-    )
 
 
 # Sorted by the number of differences from the design.
@@ -305,25 +284,26 @@ def _xray_table(name: str, config: ViTConfig) -> Tensor:
 
 
 # fmt: off
-XRAY_NAMES = {  # theirs                              ours
-    "patch_embedding.patch_embed.bias":          "tokens.patches.bias",
-    "cls_token":                                 "tokens.cls",
-    "transformer_blocks.{i}.norm1.{p}":          "encoder.blocks.{i}.norm1.{p}",
-    "transformer_blocks.{i}.attn.qkv.{p}":       "encoder.blocks.{i}.attention.qkv.{p}",
-    "transformer_blocks.{i}.attn.proj.{p}":      "encoder.blocks.{i}.attention.out.{p}",
-    "transformer_blocks.{i}.norm2.{p}":          "encoder.blocks.{i}.norm2.{p}",
-    "transformer_blocks.{i}.mlp.0.{p}":          "encoder.blocks.{i}.mlp.fc1.{p}",
-    "transformer_blocks.{i}.mlp.2.{p}":          "encoder.blocks.{i}.mlp.fc2.{p}",
-    "mlp_head.{p}":                              "head.linear.{p}",
+XRAY_NAMES = {  # theirs                     ours
+    "patch_embedding.patch_embed.bias":      "tokens.patches.bias",
+    "cls_token":                             "tokens.cls",
+    "transformer_blocks.{i}.norm1.{p}":      "encoder.blocks.{i}.norm1.{p}",
+    "transformer_blocks.{i}.attn.qkv.{p}":   "encoder.blocks.{i}.attention.qkv.{p}",
+    "transformer_blocks.{i}.attn.proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "transformer_blocks.{i}.norm2.{p}":      "encoder.blocks.{i}.norm2.{p}",
+    "transformer_blocks.{i}.mlp.0.{p}":      "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer_blocks.{i}.mlp.2.{p}":      "encoder.blocks.{i}.mlp.fc2.{p}",
+    "mlp_head.{p}":                          "head.linear.{p}",
 }
 # fmt: on
-XRAY_ROPE_PREFIX = "transformer_blocks.{i}.attn.rope."
+ROPE_PREFIX = "transformer_blocks.{i}.attn.rope."
+FIRST_ROTARY_TABLE = "transformer_blocks.0.attn.rope.x_cos"
 XRAY_RULES: tuple[Rule, ...] = (
     *make_name_rules(XRAY_NAMES),
     NameRule("patch_embedding.patch_embed.weight", "tokens.patches.weight", MATRIX),
     *(
         CheckRule(
-            XRAY_ROPE_PREFIX + name,
+            ROPE_PREFIX + name,
             partial(_xray_table, name),
             partial(compare_rotary_table, name),
             reason="a rotary table, computed anew",
@@ -334,16 +314,9 @@ XRAY_RULES: tuple[Rule, ...] = (
 
 
 def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file. One channel and a square image, as in the article, unless given.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: the file lacks its rotary tables and heads or image_size was not given, or an argument
-            contradicts the file.
-    """
-    width = majority_length(
-        tensors, "width", *((f"transformer_blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
-    )
+    """The architecture of a file. One channel and a square image, as in the article, unless given."""
+    norms = ("transformer_blocks.{i}.norm1.weight", 0), ("transformer_blocks.{i}.norm2.weight", 0)
+    width = majority_length(tensors, "width", *norms)
     numbers = require_tensor(tensors, "patch_embedding.patch_embed.weight", axes=2).shape[1]
     channels = 1 if hints.channels is None else hints.channels
     patch = isqrt(numbers // channels)
@@ -352,59 +325,43 @@ def describe_xray(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfi
             f"channels={channels} contradicts the file: patch_embedding.patch_embed.weight has {numbers} columns, "
             f"not {channels} times a square. Pass channels=, the count that the model was trained with."
         )
+    depth = count_blocks(tensors, "transformer_blocks")
+    if any(".attn.rope." in name for name in tensors):
+        # rows, with the class token's or without
+        rows = majority_length(tensors, "grid", *((ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES))
+        if hints.image_size is None:
+            side = find_square_side((rows - 1, rows), FIRST_ROTARY_TABLE)
+            size = side * patch, side * patch
+        else:
+            size = hints.image_size
+            if (patches := count_patches(size, (patch, patch))) not in (rows - 1, rows):
+                raise UsageError(
+                    f"image_size={size} contradicts the file: it makes {patches} patches of {patch}x{patch}, and "
+                    f"{FIRST_ROTARY_TABLE} has {rows} rows. Pass the size that the model was trained with."
+                )
+        half = majority_length(tensors, "width of a head", *((ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES))
+        if width % (2 * half):
+            raise DamagedFileError(
+                f"The rotary tables must be half a head wide. They have {half} columns, and heads of {2 * half} do not "
+                f"divide the width {width}."
+            )
+        source = f"{FIRST_ROTARY_TABLE}, {half} wide (half a head),"
+        heads = reconcile(hints.heads, width // (2 * half), "heads", source)
+    else:
+        kind = "xray-rope when it lacks its rotary tables"
+        size = require_argument(hints.image_size, "image_size", kind, "the article has (224, 224)")
+        heads = require_argument(hints.heads, "heads", kind, "the article's code has 8")
     return replace(
         PRESETS["xray_vit_patch16_224"],
-        image_size=_read_xray_image_size(tensors, patch, hints.image_size),
+        image_size=size,
         patch=(patch, patch),
         channels=channels,
         width=width,
-        depth=count_blocks(tensors, "transformer_blocks"),
-        heads=_read_xray_heads(tensors, width, hints.heads),
-        mlp_width=majority_length(
-            tensors, "MLP width", *((f"transformer_blocks.{{i}}.mlp.0.{p}", 0) for p in ("weight", "bias"))
-        ),
-        outputs=majority_length(tensors, "number of outputs", ("mlp_head.weight", 0), ("mlp_head.bias", 0)),
+        depth=depth,
+        heads=heads,
+        mlp_width=majority_length(tensors, "MLP width", ("transformer_blocks.{i}.mlp.0.{p}", 0)),
+        outputs=majority_length(tensors, "number of outputs", ("mlp_head.{p}", 0)),
     )
-
-
-def _read_xray_heads(tensors: Mapping[str, Tensor], width: int, heads: int | None) -> int:
-    if not _has_rotary_tables(tensors):
-        return require_argument(heads, "heads", "xray-rope when it lacks its rotary tables", "the article's code has 8")
-    half = majority_length(tensors, "width of a head", *((XRAY_ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES))
-    if width % (2 * half):
-        raise DamagedFileError(
-            f"The rotary tables must be half a head wide. They have {half} columns, and heads of {2 * half} do not "
-            f"divide the width {width}."
-        )
-    return reconcile(
-        heads, width // (2 * half), "heads", f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos, {half} wide (half a head),"
-    )
-
-
-def _read_xray_image_size(
-    tensors: Mapping[str, Tensor], patch: int, image_size: tuple[int, int] | None
-) -> tuple[int, int]:
-    if not _has_rotary_tables(tensors):
-        return require_argument(
-            image_size, "image_size", "xray-rope when it lacks its rotary tables", "the article has (224, 224)"
-        )
-    rows = majority_length(
-        tensors, "grid", *((XRAY_ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES)
-    )  # with the class token's row or without
-    if image_size is None:
-        side = find_square_side((rows - 1, rows), f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos")
-        return side * patch, side * patch
-    grid = Grid(image_size[0] // patch, image_size[1] // patch)
-    if grid.patches not in (rows - 1, rows):
-        raise UsageError(
-            f"image_size={image_size} contradicts the file: it makes {grid.patches} patches of {patch}x{patch}, and "
-            f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos has {rows} rows. Pass the size that the model was trained with."
-        )
-    return image_size
-
-
-def _has_rotary_tables(tensors: Mapping[str, Tensor]) -> bool:
-    return any(".attn.rope." in name for name in tensors)
 
 
 XRAY_LAYOUTS = (

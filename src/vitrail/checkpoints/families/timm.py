@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from math import isqrt
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,45 +51,45 @@ from .timm_export import export_timm, export_timm_parallel, export_timm_split
 # -- Shared by all timm transformers: blocks, tokens, positions, norms and heads
 
 # fmt: off
-NORM_NAMES = {  # theirs                          ours
-    "blocks.{i}.norm1.{p}":                  "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.norm2.{p}":                  "encoder.blocks.{i}.norm2.{p}",
+NORM_NAMES = {  # theirs     ours
+    "blocks.{i}.norm1.{p}":  "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.norm2.{p}":  "encoder.blocks.{i}.norm2.{p}",
 }
 ATTENTION_NAMES = {
-    "blocks.{i}.attn.qkv.{p}":               "encoder.blocks.{i}.attention.qkv.{p}",
-    "blocks.{i}.attn.q_norm.{p}":            "encoder.blocks.{i}.attention.q_norm.{p}",
-    "blocks.{i}.attn.k_norm.{p}":            "encoder.blocks.{i}.attention.k_norm.{p}",
-    "blocks.{i}.attn.proj.{p}":              "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.attn.qkv.{p}":     "encoder.blocks.{i}.attention.qkv.{p}",
+    "blocks.{i}.attn.q_norm.{p}":  "encoder.blocks.{i}.attention.q_norm.{p}",
+    "blocks.{i}.attn.k_norm.{p}":  "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn.proj.{p}":    "encoder.blocks.{i}.attention.out.{p}",
 }
 MLP_NAMES = {
-    "blocks.{i}.mlp.fc1.{p}":                "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":  "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SPLIT_MLP_NAMES = {
-    "blocks.{i}.mlp.fc1_g.{p}":              "encoder.blocks.{i}.mlp.gate.{p}",
-    "blocks.{i}.mlp.fc1_x.{p}":              "encoder.blocks.{i}.mlp.fc1.{p}",
-    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.mlp.fc1_g.{p}":  "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.fc1_x.{p}":  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":    "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 SCALE_NAMES = {
-    "blocks.{i}.ls1.gamma":                  "encoder.blocks.{i}.scale1",
-    "blocks.{i}.ls2.gamma":                  "encoder.blocks.{i}.scale2",
+    "blocks.{i}.ls1.gamma":  "encoder.blocks.{i}.scale1",
+    "blocks.{i}.ls2.gamma":  "encoder.blocks.{i}.scale2",
 }
 LAYER_SCALE_NAMES = {
-    "blocks.{i}.gamma_1":                    "encoder.blocks.{i}.scale1",
-    "blocks.{i}.gamma_2":                    "encoder.blocks.{i}.scale2",
+    "blocks.{i}.gamma_1":  "encoder.blocks.{i}.scale1",
+    "blocks.{i}.gamma_2":  "encoder.blocks.{i}.scale2",
 }
 END_NAMES = {
-    "norm_pre.{p}":                          "encoder.pre_norm.{p}",
-    "norm.{p}":                              "encoder.norm.{p}",
-    "attn_pool.latent":                      "pool.attention.probe",
-    "attn_pool.q.{p}":                       "pool.attention.q.{p}",
-    "attn_pool.kv.{p}":                      "pool.attention.kv.{p}",
-    "attn_pool.proj.{p}":                    "pool.attention.out.{p}",
-    "attn_pool.norm.{p}":                    "pool.attention.norm.{p}",
-    "attn_pool.mlp.fc1.{p}":                 "pool.attention.mlp.fc1.{p}",
-    "attn_pool.mlp.fc2.{p}":                 "pool.attention.mlp.fc2.{p}",
-    "fc_norm.{p}":                           "pool.norm.{p}",
-    "head.{p}":                              "head.linear.{p}",
+    "norm_pre.{p}":           "encoder.pre_norm.{p}",
+    "norm.{p}":               "encoder.norm.{p}",
+    "attn_pool.latent":       "pool.attention.probe",
+    "attn_pool.q.{p}":        "pool.attention.q.{p}",
+    "attn_pool.kv.{p}":       "pool.attention.kv.{p}",
+    "attn_pool.proj.{p}":     "pool.attention.out.{p}",
+    "attn_pool.norm.{p}":     "pool.attention.norm.{p}",
+    "attn_pool.mlp.fc1.{p}":  "pool.attention.mlp.fc1.{p}",
+    "attn_pool.mlp.fc2.{p}":  "pool.attention.mlp.fc2.{p}",
+    "fc_norm.{p}":            "pool.norm.{p}",
+    "head.{p}":               "head.linear.{p}",
 }
 # fmt: on
 TIMM_BLOCK_NAMES = {**NORM_NAMES, **ATTENTION_NAMES, **MLP_NAMES, **SCALE_NAMES}
@@ -104,24 +104,29 @@ def has_matching(tensors: Mapping[str, Tensor], *patterns: str) -> bool:
 
 
 def read_block_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ConfigFields:
-    """Settings of the blocks, heads included, from shapes and names.
-
-    Raises:
-        DamagedFileError: tensors of the blocks disagree.
-        UsageError: the number of heads is given nowhere.
-    """
-    width = majority_length(
-        tensors, "width", *((f"blocks.{{i}}.norm{n}.{p}", 0) for n in (1, 2) for p in ("weight", "bias"))
-    )
-    depth, (mlp, mlp_width) = count_blocks(tensors, "blocks"), _read_mlp(tensors)
+    """Settings of the blocks, heads included, from shapes and names."""
+    width = majority_length(tensors, "width", ("blocks.{i}.norm1.{p}", 0), ("blocks.{i}.norm2.{p}", 0))
+    depth = count_blocks(tensors, "blocks")
+    mlp_width = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc2.weight", 1))
+    if has_matching(tensors, "blocks.*.mlp.fc1_[gx].*"):
+        mlp = "gated"
+    else:
+        rows = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc1.{p}", 0))
+        mlp, mlp_width = ("gated-packed", mlp_width) if rows == 2 * mlp_width else ("plain", rows)
+    qk_norm = has_matching(tensors, "blocks.*.attn.[qk]_norm.*")
+    if qk_norm:
+        norms = ("blocks.{i}.attn.q_norm.{p}", 0), ("blocks.{i}.attn.k_norm.{p}", 0)
+        heads = width // majority_length(tensors, "width of a head", *norms)
+    else:
+        heads = timm_config.read_timm_heads(hints, width, depth, mlp_width, gated=mlp != "plain")
     scaled = has_matching(tensors, "blocks.*.ls[12].gamma", "blocks.*.gamma_[12]")
     return {
         "width": width,
         "depth": depth,
-        "heads": _read_head_count(tensors, hints, width, depth, mlp_width, mlp),
+        "heads": heads,
         "mlp": mlp,
         "mlp_width": mlp_width,
-        "qk_norm": has_matching(tensors, "blocks.*.attn.[qk]_norm.*"),
+        "qk_norm": qk_norm,
         "out_bias": has_matching(tensors, "blocks.*.attn.proj.bias"),
         "mlp_bias": has_matching(tensors, "blocks.*.mlp.fc*.bias"),
         "norm": "LayerNorm" if has_matching(tensors, "blocks.*.norm[12].bias") else "RMSNorm",
@@ -139,38 +144,31 @@ def read_end_settings(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Conf
         "pre_norm": has_matching(tensors, "norm_pre.*"),
         "final_norm": has_matching(tensors, "norm.*") or not (pooled or timm_config.lacks_final_norm(hints)),
         "pooled_norm": pooled,
-        "outputs": majority_length(tensors, "number of outputs", ("head.weight", 0), ("head.bias", 0)) if headed else 0,
+        "outputs": majority_length(tensors, "number of outputs", ("head.{p}", 0)) if headed else 0,
     }
 
 
 def read_table_size(
-    tensors: Mapping[str, Tensor], name: str, prefixes: tuple[int, ...], patch: tuple[int, int], hints: LayoutHints
+    tensors: Mapping[str, Tensor], prefixes: tuple[int, ...], patch: tuple[int, int], hints: LayoutHints
 ) -> tuple[tuple[int, int], int]:
-    """The image size of a learned table [1, rows, D], and how many of its first rows belong to prefix tokens.
+    """The image size of the position table [1, rows, D], and how many of its first rows belong to prefix tokens.
 
     Args:
         prefixes: possible counts of such rows, the likeliest first.
-
-    Raises:
-        DamagedFileError: the table has a row for a class token that is missing.
-        UsageError: the rows fill neither a square nor a size given by config.json or the caller.
     """
-    rows = tensors[name].shape[1]
+    rows = require_tensor(tensors, "pos_embed", axes=3).shape[1]
     for grid in list_hinted_grids(hints, patch):
         for prefix in prefixes:
             if grid.patches == rows - prefix:
                 return (grid.rows * patch[0], grid.columns * patch[1]), prefix
-    for prefix in prefixes:
-        if is_square(rows - prefix):
-            side = isqrt(rows - prefix)
-            return (side * patch[0], side * patch[1]), prefix
-    if 1 not in prefixes and is_square(rows - 1):
+    counts = tuple(rows - prefix for prefix in prefixes)
+    if not any(map(is_square, counts)) and is_square(rows - 1):
         raise DamagedFileError(
-            f"{name} has {rows} rows, one more than a square of patches, which belongs to a class token. "
+            f"pos_embed has {rows} rows, one more than a square of patches, which belongs to a class token. "
             f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
         )
-    find_square_side(tuple(rows - prefix for prefix in prefixes), name)  # raises: none is square
-    raise AssertionError("unreachable")
+    side = find_square_side(counts, "pos_embed")
+    return (side * patch[0], side * patch[1]), rows - side**2
 
 
 def list_hinted_grids(hints: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
@@ -194,38 +192,27 @@ def fold_registers(tensors: dict[str, Tensor], hints: LayoutHints) -> dict[str, 
         return tensors
     first, count, total = int("cls_token" in tensors), registers.shape[1], rows.shape[1]
     patches = total - first - count
-    if patches < 1 or rows.shape[2] != registers.shape[2] or not _has_register_rows(total, patches, kernel, hints):
+    if patches < 1 or rows.shape[2] != registers.shape[2]:
+        return tensors
+    no_embed_class = timm_config.read_model_arg(hints, "no_embed_class")
+    sizes = [grid.patches for grid in list_hinted_grids(hints, (kernel.shape[2], kernel.shape[3]))]
+    if no_embed_class is not None:
+        has_rows = not no_embed_class
+    elif total in sizes or patches in sizes:
+        has_rows = total not in sizes
+    else:
+        has_rows = is_square(patches) and not is_square(total)
+    if not has_rows:
         return tensors
     of_class, of_registers, of_patches = rows.split([first, count, patches], dim=1)
-    return {
-        **tensors,
-        "reg_token": registers + of_registers,
-        "pos_embed": torch.cat([of_class, of_patches], dim=1),
-    }
-
-
-def _has_register_rows(total: int, patches: int, kernel: Tensor, hints: LayoutHints) -> bool:
-    """Whether `patches` of the `total` rows belong to patches, and the first ones to class and register tokens."""
-    no_embed_class = timm_config.read_model_arg(hints, "no_embed_class")
-    if no_embed_class is not None:
-        return not no_embed_class
-    counts = [grid.patches for grid in list_hinted_grids(hints, (kernel.shape[2], kernel.shape[3]))]
-    if total in counts or patches in counts:
-        return total not in counts
-    return is_square(patches) and not is_square(total)
+    table = torch.cat([of_class, of_patches], dim=1)
+    return {**tensors, "reg_token": registers + of_registers, "pos_embed": table}
 
 
 def count_prefix_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, where: str = "") -> tuple[bool, int]:
-    """Whether there is a class token, and how many registers.
-
-    Raises:
-        DamagedFileError: config.json or the architecture's name requires other tokens.
-    """
-    registers = (
-        require_tensor(tensors, f"{where}reg_token", axes=3).shape[1]
-        if has_matching(tensors, f"{where}reg_token")
-        else 0
-    )
+    """Whether there is a class token, and how many registers."""
+    reg_token = f"{where}reg_token"
+    registers = require_tensor(tensors, reg_token, axes=3).shape[1] if reg_token in tensors else 0
     class_token = has_matching(tensors, f"{where}cls_token")
     timm_config.check_promised_tokens(hints, class_token, registers)
     return class_token, registers
@@ -246,40 +233,21 @@ def apply_numerics(config: ViTConfig, hints: LayoutHints, card: str) -> ViTConfi
     )
 
 
-def _read_mlp(tensors: Mapping[str, Tensor]) -> tuple[str, int]:
-    """The kind of MLP and its hidden width."""
-    inner = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc2.weight", 1))
-    if has_matching(tensors, "blocks.*.mlp.fc1_[gx].*"):
-        return "gated", inner
-    rows = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc1.weight", 0), ("blocks.{i}.mlp.fc1.bias", 0))
-    return ("gated-packed", inner) if rows == 2 * inner else ("plain", rows)
-
-
-def _read_head_count(
-    tensors: Mapping[str, Tensor], hints: LayoutHints, width: int, depth: int, mlp_width: int, mlp: str
-) -> int:
-    """From the norms of queries and keys, whose length is a head's width; else from config.json or the caller."""
-    if has_matching(tensors, "blocks.*.attn.[qk]_norm.*"):
-        norms = [(f"blocks.{{i}}.attn.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
-        return width // majority_length(tensors, "width of a head", *norms)
-    return timm_config.read_timm_heads(hints, width, depth, mlp_width, mlp != "plain")
-
-
 # fmt: off
-TIMM_STEM = {  # theirs                           ours
-    "patch_embed.proj.bias":                 "tokens.patches.bias",
-    "cls_token":                             "tokens.cls",
-    "dist_token":                            "tokens.distillation",
-    "reg_token":                             "tokens.registers",
-    "pre_logits.fc.{p}":                     "head.hidden.{p}",
-    "head_dist.{p}":                         "head.distillation.{p}",
+TIMM_STEM = {  # theirs       ours
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "cls_token":              "tokens.cls",
+    "dist_token":             "tokens.distillation",
+    "reg_token":              "tokens.registers",
+    "pre_logits.fc.{p}":      "head.hidden.{p}",
+    "head_dist.{p}":          "head.distillation.{p}",
 }
 PARALLEL = {
-    "blocks.{i}.in_norm.{p}":                "encoder.blocks.{i}.norm1.{p}",
-    "blocks.{i}.q_norm.{p}":                 "encoder.blocks.{i}.attention.q_norm.{p}",
-    "blocks.{i}.k_norm.{p}":                 "encoder.blocks.{i}.attention.k_norm.{p}",
-    "blocks.{i}.attn_out_proj.{p}":          "encoder.blocks.{i}.attention.out.{p}",
-    "blocks.{i}.mlp_out_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
+    "blocks.{i}.in_norm.{p}":        "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.q_norm.{p}":         "encoder.blocks.{i}.attention.q_norm.{p}",
+    "blocks.{i}.k_norm.{p}":         "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn_out_proj.{p}":  "encoder.blocks.{i}.attention.out.{p}",
+    "blocks.{i}.mlp_out_proj.{p}":   "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
 DUPLICATE: StorageStep[list[Tensor]] = StorageStep(
@@ -293,7 +261,6 @@ STEM_AND_END_RULES: tuple[Rule, ...] = (
     NameRule("pos_embed", "positions.table", BATCHED),
 )
 TIMM_RULES: tuple[Rule, ...] = (*STEM_AND_END_RULES, *make_name_rules(TIMM_BLOCK_NAMES))
-TIMM_SPLIT_RULES: tuple[Rule, ...] = (*STEM_AND_END_RULES, *make_name_rules(SPLIT_BLOCK_NAMES))
 PARALLEL_RULES: tuple[Rule, ...] = (
     *STEM_AND_END_RULES,
     *make_name_rules(PARALLEL),
@@ -320,38 +287,29 @@ _NOT_PLAIN = re.compile(r"_rpn_|^beit|_18x2_")
 
 
 def describe_timm(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file with sequential blocks.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads, a size or an activation must be given, or Vitrail has no such design.
-    """
+    """The architecture of a file with sequential blocks."""
     settings = {**read_block_settings(tensors, hints), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
     return _describe_config(tensors, hints, settings)
 
 
 def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file with parallel attention and MLP, which share one joint input projection.
-
-    Raises:
-        DamagedFileError, UsageError: as `describe_timm`.
-    """
+    """The architecture of a file with parallel attention and MLP, which share one joint input projection."""
     width = majority_length(tensors, "width", ("blocks.{i}.in_norm.weight", 0), ("blocks.{i}.attn_out_proj.weight", 0))
-    depth, mlp_width = (
-        count_blocks(tensors, "blocks"),
-        majority_length(tensors, "MLP width", ("blocks.{i}.mlp_out_proj.weight", 1)),
-    )
-    normed = has_matching(tensors, "blocks.*.[qk]_norm.*")
-    norms = [(f"blocks.{{i}}.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
+    depth = count_blocks(tensors, "blocks")
+    mlp_width = majority_length(tensors, "MLP width", ("blocks.{i}.mlp_out_proj.weight", 1))
+    qk_norm = has_matching(tensors, "blocks.*.[qk]_norm.*")
+    if qk_norm:
+        norms = ("blocks.{i}.q_norm.{p}", 0), ("blocks.{i}.k_norm.{p}", 0)
+        heads = width // majority_length(tensors, "width of a head", *norms)
+    else:
+        heads = timm_config.read_timm_heads(hints, width, depth, mlp_width, gated=False)
     settings: ConfigFields = {
         "parallel": True,
         "width": width,
         "depth": depth,
-        "heads": width // majority_length(tensors, "width of a head", *norms)
-        if normed
-        else timm_config.read_timm_heads(hints, width, depth, mlp_width, gated=False),
+        "heads": heads,
         "mlp_width": mlp_width,
-        "qk_norm": normed,
+        "qk_norm": qk_norm,
         "qkv_bias": has_matching(tensors, "blocks.*.in_proj.bias"),
         "out_bias": has_matching(tensors, "blocks.*.attn_out_proj.bias"),
         "norm": "LayerNorm" if has_matching(tensors, "blocks.*.in_norm.bias") else "RMSNorm",
@@ -361,17 +319,13 @@ def describe_timm_parallel(tensors: Mapping[str, Tensor], hints: LayoutHints) ->
 
 
 def choose_timm_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """The card that fits a timm model best: by its name, or by its design where there is no name.
-
-    Raises:
-        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
-    """
+    """The card that fits a timm model best: by its name, or by its design where there is no name."""
     name, tag = timm_config.read_architecture(hints), timm_config.read_weights_tag(hints)
     for word, card in _CARDS:
         if word in f"{name}.{tag}":
             return card
     if name and hints.match == "original":
-        raise UsageError(f"Nobody knows the authors' numerics of {f'{name}.{tag}'.rstrip('.')}. Leave match= out.")
+        raise UsageError(f"The authors' numerics of {f'{name}.{tag}'.rstrip('.')} are not known. Leave match= out.")
     if name:
         return "timm_vit"
     if config.distillation_token:
@@ -398,26 +352,13 @@ _CARDS = (
 )
 
 
-def refuse_other_designs(hints: LayoutHints, prefix_tokens: int) -> None:
-    """Refuse designs that tensors do not show: other blocks of the same names, and pooling over prefix tokens."""
-    name = timm_config.read_architecture(hints)
-    if _NOT_PLAIN.search(name):
-        raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
-    pools = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
-    if prefix_tokens and pools:
-        raise UsageError(f"{name} takes the mean over class and register tokens too, which Vitrail's pools do not.")
-
-
 def _describe_config(tensors: Mapping[str, Tensor], hints: LayoutHints, settings: ConfigFields) -> ViTConfig:
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     end = read_end_settings(tensors, hints)
     tokens = _read_tokens(tensors, hints, patch)
     probe = has_matching(tensors, "attn_pool.*")
-    if probe and (tokens["class_token"] or tokens["registers"]):
-        _check_probe_tokens(hints)
-    else:
-        refuse_other_designs(hints, tokens["class_token"] + tokens["registers"])
+    _refuse_other_designs(hints, probe, prefix_tokens=tokens["class_token"] + tokens["registers"])
     config = ViTConfig(
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
@@ -446,65 +387,62 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
     if timm_config.read_model_arg(hints, "pos_embed") in ("", "none") or hints.settings.get("positions") == "none":
         grid = (list_hinted_grids(hints, patch) or [Grid(14, 14)])[0]
         return {**tokens, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
-    require_tensor(tensors, "pos_embed", axes=3)
     prefixes = (2,) if distilled else (0,) if not class_token else (0, 1) if registers else (1, 0)
     if timm_config.read_model_arg(hints, "no_embed_class"):
         prefixes = (0,)
-    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, hints)
+    size, prefix = read_table_size(tensors, prefixes, patch, hints)
     return {**tokens, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
-def _check_probe_tokens(hints: LayoutHints) -> None:
-    if not timm_config.read_model_arg(hints, "pool_include_prefix") and hints.settings.get("pool") != "attention":
-        raise UsageError(
-            "This timm model pools by attention over the patches alone, without its class and register tokens; "
-            "Vitrail's probe looks at every token. The file can be read by timm only."
-        )
+def _refuse_other_designs(hints: LayoutHints, probe: bool, prefix_tokens: int) -> None:
+    """Refuse designs that tensors do not show: other blocks of the same names, and pooling over other tokens."""
+    name = timm_config.read_architecture(hints)
+    pools_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
+    if probe and prefix_tokens:
+        if not pools_prefix and hints.settings.get("pool") != "attention":
+            raise UsageError(
+                "This timm model pools by attention over the patches alone, without its class and register tokens; "
+                "Vitrail's probe looks at every token. The file can be read by timm only."
+            )
+    elif _NOT_PLAIN.search(name):
+        raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
+    elif prefix_tokens and pools_prefix:
+        raise UsageError(f"{name} takes the mean over class and register tokens too, which Vitrail's pools do not.")
 
 
-TIMM_LAYOUTS = (
-    Layout(
-        name="timm",
-        required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1.*"),
-        forbidden_names=OTHER_FAMILIES,
-        model_types=("timm",),
-        rules=TIMM_RULES,
-        describe=describe_timm,
-        card=choose_timm_card,
-        match="timm",
-        clean_with_hints=fold_registers,
-        prepare_export=export_timm,
-    ),
-    Layout(
-        name="timm",
-        variant="split-gate",
-        required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1_g.*"),
-        forbidden_names=OTHER_FAMILIES,
-        model_types=("timm",),
-        rules=TIMM_SPLIT_RULES,
-        describe=describe_timm,
-        card=choose_timm_card,
-        match="timm",
-        clean_with_hints=fold_registers,
-        prepare_export=export_timm_split,
-    ),
-    *(
-        Layout(
-            name="timm",
-            variant=variant,
-            required_names=("patch_embed.proj.weight", "blocks.*.in_proj.weight", bias),
-            forbidden_names=OTHER_FAMILIES,
-            model_types=("timm",),
-            rules=(*PARALLEL_RULES, rule),
-            describe=describe_timm_parallel,
-            card=choose_timm_card,
-            match="timm",
-            clean_with_hints=fold_registers,
-            prepare_export=export_timm_parallel,
-        )
-        for variant, bias, rule in (
-            ("parallel", "blocks.*.in_proj.bias", JOINT_BIAS),
-            ("parallel-without-bias", "blocks.*.mlp_bias", MLP_BIAS),
-        )
-    ),
+_timm_layout = partial(
+    Layout,
+    name="timm",
+    forbidden_names=OTHER_FAMILIES,
+    model_types=("timm",),
+    card=choose_timm_card,
+    match="timm",
+    clean_with_hints=fold_registers,
 )
+TIMM_PLAIN = _timm_layout(
+    required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1.*"),
+    rules=TIMM_RULES,
+    describe=describe_timm,
+    prepare_export=export_timm,
+)
+TIMM_SPLIT = _timm_layout(
+    variant="split-gate",
+    required_names=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1_g.*"),
+    rules=(*STEM_AND_END_RULES, *make_name_rules(SPLIT_BLOCK_NAMES)),
+    describe=describe_timm,
+    prepare_export=export_timm_split,
+)
+TIMM_PARALLEL, TIMM_PARALLEL_WITHOUT_BIAS = (
+    _timm_layout(
+        variant=variant,
+        required_names=("patch_embed.proj.weight", "blocks.*.in_proj.weight", bias),
+        rules=(*PARALLEL_RULES, rule),
+        describe=describe_timm_parallel,
+        prepare_export=export_timm_parallel,
+    )
+    for variant, bias, rule in (
+        ("parallel", "blocks.*.in_proj.bias", JOINT_BIAS),
+        ("parallel-without-bias", "blocks.*.mlp_bias", MLP_BIAS),
+    )
+)
+TIMM_LAYOUTS = (TIMM_PLAIN, TIMM_SPLIT, TIMM_PARALLEL, TIMM_PARALLEL_WITHOUT_BIAS)

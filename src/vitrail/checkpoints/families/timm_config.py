@@ -80,14 +80,11 @@ def read_model_arg(hints: LayoutHints, name: str) -> Any:
 
 
 def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, gated: bool) -> int:
-    """Attention heads: from config.json or the architecture's name, else from the caller or the published size.
-
-    Raises:
-        UsageError: none of these gives them, or the caller contradicts config.json.
-    """
+    """Attention heads: from config.json or the architecture's name, else from the caller or the published size."""
     heads = read_model_arg(hints, "num_heads")
     if heads is None and (name := read_architecture(hints)):
-        heads = _published_heads(name, width)
+        fitting = (widths[width] for pattern, widths in _HEADS if re.search(pattern, name) and width in widths)
+        heads = next(fitting, width // 64 if width % 64 == 0 else None)
     if heads is not None:
         return reconcile(hints.heads, heads, "heads", "config.json")
     published = _PUBLISHED_GATED if gated else _PUBLISHED
@@ -95,13 +92,6 @@ def read_timm_heads(hints: LayoutHints, width: int, depth: int, mlp_width: int, 
     return require_argument(
         known, "heads", "timm", f"width {width} over 64 gives {max(width // 64, 1)}, the usual choice"
     )
-
-
-def _published_heads(name: str, width: int) -> int | None:
-    for pattern, widths in _HEADS:
-        if re.search(pattern, name) and width in widths:
-            return widths[width]
-    return width // 64 if width % 64 == 0 else None
 
 
 def choose_norm_eps(hints: LayoutHints, pre_norm: bool, rotary: bool = False) -> float:
@@ -115,11 +105,7 @@ def choose_norm_eps(hints: LayoutHints, pre_norm: bool, rotary: bool = False) ->
 
 
 def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
-    """Activation of the MLP.
-
-    Raises:
-        UsageError: a CLIP tower without config.json, which may have either of two; or an unknown activation.
-    """
+    """Activation of the MLP; must be given for a CLIP tower without config.json, which may have either of two."""
     word = read_model_arg(hints, "act_layer")
     if word is not None:
         if word not in TIMM_ACTIVATIONS:
@@ -141,16 +127,9 @@ def choose_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activa
 
 
 def choose_clip_activation(hints: LayoutHints, pre_norm: bool, gated: bool) -> Activation:
-    """Activation that a CLIP tower was trained with: QuickGELU for OpenAI's, also where timm runs them with GELU.
-
-    Raises:
-        UsageError: as `choose_activation`.
-    """
-    if (
-        "activation" not in hints.settings
-        and read_model_arg(hints, "act_layer") is None
-        and read_weights_tag(hints) == "openai"
-    ):
+    """Activation that a CLIP tower was trained with: QuickGELU for OpenAI's, also where timm runs them with GELU."""
+    given = "activation" in hints.settings or read_model_arg(hints, "act_layer") is not None
+    if not given and read_weights_tag(hints) == "openai":
         return "QuickGELU"
     return choose_activation(hints, pre_norm, gated)
 
@@ -160,9 +139,6 @@ def choose_rotary(hints: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
 
     Args:
         bare: the kind for a file without config.json; None where its tensors leave it open.
-
-    Raises:
-        UsageError: it is given nowhere, or Vitrail has no such kind.
     """
     if "rotary" in hints.settings:
         return hints.settings["rotary"]
@@ -172,9 +148,7 @@ def choose_rotary(hints: LayoutHints, bare: RotaryKind | None) -> RotaryKind:
     if kind is None and ("dinov3" in name or "lingbot" in name):
         return "dinov3"
     for ours, arguments in TIMM_ROPE_ARGUMENTS.items():
-        if kind == arguments["rope_type"] and all(
-            read_model_arg(hints, word) == value for word, value in arguments.items()
-        ):
+        if all(read_model_arg(hints, word) == value for word, value in arguments.items()):
             return ours
     if kind or _OTHER_ROTARY.search(name):
         raise UsageError(f"{name} turns queries and keys by angles that are none of Vitrail's: only timm can run it.")
@@ -198,12 +172,7 @@ TIMM_ROPE_ARGUMENTS: dict[RotaryKind, dict[str, Any]] = {
 
 
 def choose_pool(hints: LayoutHints, probe: bool, class_token: bool, pooled_norm: bool, default: Pool = "class") -> Pool:
-    """The pooling that timm would use.
-
-    Raises:
-        DamagedFileError: the class token is missing.
-        UsageError: timm pools in a way that Vitrail does not have.
-    """
+    """The pooling that timm would use."""
     if probe:
         return "attention"
     word = read_model_arg(hints, "global_pool") or hints.foreign_config.get("global_pool")
@@ -227,10 +196,9 @@ def lacks_final_norm(hints: LayoutHints) -> bool:
 
 
 def check_promised_tokens(hints: LayoutHints, class_token: bool, registers: int) -> None:
-    """Refuse a file that lacks tokens which config.json or the architecture's name requires.
+    """Refuse a file without the tokens that config.json or the architecture's name requires.
 
-    Raises:
-        DamagedFileError: it lacks one; without this check it would load as another, complete model.
+    Without this check it would load as another, complete model.
     """
     name = read_architecture(hints)
     dinov3 = re.search(r"dinov3|lingbot", name) is not None

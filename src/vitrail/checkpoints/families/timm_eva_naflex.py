@@ -1,7 +1,7 @@
 """Layouts of timm's `Eva` module (DINOv3, EVA, rotary models of ours) and of its NaFlex model (`timm-naflex`).
 
 `Eva` has `gamma_1` and `gamma_2` for LayerScale, and biases of queries and values without one for keys. The kind of
-rotary positions stands in no file: config.json gives it, or the design (no position table means DINOv3).
+rotary positions is in no tensor: config.json gives it, or the design (no position table means DINOv3).
 
 NaFlex projects flattened patches by a matrix over row, column, channel. Its table [1, rows, columns, D] holds patches
 alone; blocks and end have the names of `timm`. It takes any image size; the file's own is that of its table.
@@ -35,7 +35,7 @@ from ..layouts import (
 )
 from ..validate import reconcile, require_tensor
 from . import timm_config
-from .plain_export import ConfigAndState, StateDict, pack_gate
+from .plain_export import BLOCK_BIASES, ConfigAndState, StateDict, add_zero_biases, pack_gate, refuse_parts
 from .timm import (
     ATTENTION_NAMES,
     END_NAMES,
@@ -54,15 +54,15 @@ from .timm import (
     read_end_settings,
     read_table_size,
 )
-from .timm_export import add_output_biases, export_timm, prepare_for_timm
+from .timm_export import export_timm, prepare_for_timm
 
 # -- Eva
 
 # fmt: off
-EVA_STEM = {  # theirs                           ours
-    "patch_embed.proj.bias":                 "tokens.patches.bias",
-    "cls_token":                             "tokens.cls",
-    "reg_token":                             "tokens.registers",
+EVA_STEM = {  # theirs        ours
+    "patch_embed.proj.bias":  "tokens.patches.bias",
+    "cls_token":              "tokens.cls",
+    "reg_token":              "tokens.registers",
 }
 # fmt: on
 QV_BIAS: Rule = PartsRule(
@@ -88,30 +88,35 @@ NOT_EVA_NAMES = (
 
 
 def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads, image_size or rotary must be given, or Vitrail has no such rotary positions.
-    """
+    """The architecture of a file of `Eva`."""
     kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints)
-    apart = has_matching(tensors, "blocks.*.attn.[qv]_bias")
-    turned = timm_config.choose_rotary(hints, bare=None if has_matching(tensors, "pos_embed") else "dinov3")
+    qv_biases = has_matching(tensors, "blocks.*.attn.[qv]_bias")
+    has_table = has_matching(tensors, "pos_embed")
+    rotary = timm_config.choose_rotary(hints, bare=None if has_table else "dinov3")
+    named = timm_config.read_architecture(hints)
+    needs_table = rotary != "dinov3" and named and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
+    if not has_table and not needs_table:
+        grid = (list_hinted_grids(hints, patch) or [Grid(16, 16)])[0]
+        positions: ConfigFields = {"image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
+    else:
+        prefixes = (0,) if not class_token else (0, 1) if registers else (1, 0)
+        size, prefix = read_table_size(tensors, prefixes, patch, hints)
+        positions = {"image_size": size, "class_position": prefix > 0 or not class_token}
     config = ViTConfig(
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
         patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
         class_token=class_token,
         registers=registers,
-        rotary=turned,
-        qkv_bias=apart or has_matching(tensors, "blocks.*.attn.qkv.bias"),
-        key_bias=not apart,
+        rotary=rotary,
+        qkv_bias=qv_biases or has_matching(tensors, "blocks.*.attn.qkv.bias"),
+        key_bias=not qv_biases,
         pool=timm_config.choose_pool(
             hints, has_matching(tensors, "attn_pool.*"), class_token, end["pooled_norm"], default="mean"
         ),
-        **_read_positions(tensors, hints, patch, class_token, registers, turned == "dinov3"),
+        **positions,
         **read_block_settings(tensors, hints),
         **end,
     )
@@ -119,15 +124,20 @@ def describe_eva(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that `Eva` has.
-
-    Raises:
-        UsageError: it has no such part; the message names all of them.
-    """
-    if missing := list_eva_unsupported(config, state):
-        raise UsageError(f"timm has no place for {', nor for '.join(missing)}. Save the model as a bundle instead.")
-    config, state = prepare_for_timm(config, state)
-    return add_output_biases(config, state)
+    """The same function in the parts that `Eva` has."""
+    activation = "GELU" if config.mlp == "plain" else "SiLU"
+    rounded = config.rotary == "dinov3" and not torch.equal(
+        state["rotary.periods"].float(), dinov3_periods(config.head_dim)
+    )
+    unsupported = {
+        f'norm="{config.norm}" with rotary positions': config.norm != "LayerNorm",
+        f'activation="{config.activation}" with rotary positions': config.activation != activation,
+        "parallel=true with rotary positions": config.parallel,
+        "a distillation head with rotary positions": config.distillation_head,
+        "rotary periods that are not 100^(4i/d) in float32, which timm computes": rounded,
+    }
+    refuse_parts("timm", unsupported)
+    return add_zero_biases(*prepare_for_timm(config, state), fields=BLOCK_BIASES)
 
 
 def export_eva_packed(config: ViTConfig, state: StateDict) -> ConfigAndState:
@@ -135,44 +145,9 @@ def export_eva_packed(config: ViTConfig, state: StateDict) -> ConfigAndState:
     return pack_gate(*export_eva(config, state))
 
 
-def list_eva_unsupported(config: ViTConfig, state: StateDict) -> list[str]:
-    """Names of the model's parts that `Eva` lacks, beyond `list_timm_unsupported`."""
-    wanted = "GELU" if config.mlp == "plain" else "SiLU"
-    rounded = config.rotary == "dinov3" and not torch.equal(
-        state["rotary.periods"].float(), dinov3_periods(config.head_dim)
-    )
-    faults = {
-        f'norm="{config.norm}" with rotary positions': config.norm != "LayerNorm",
-        f'activation="{config.activation}" with rotary positions': config.activation != wanted,
-        "parallel=true with rotary positions": config.parallel,
-        "a distillation head with rotary positions": config.distillation_head,
-        "rotary periods that are not 100^(4i/d) in float32, which timm computes": rounded,
-    }
-    return [words for words, there in faults.items() if there]
-
-
-def _read_positions(
-    tensors: Mapping[str, Tensor],
-    hints: LayoutHints,
-    patch: tuple[int, int],
-    class_token: bool,
-    registers: int,
-    turned: bool,
-) -> ConfigFields:
-    """Position table and image size. Models with DINOv3's rotary positions (`turned`) may have no table."""
-    promised = (
-        timm_config.read_architecture(hints) and timm_config.read_model_arg(hints, "use_abs_pos_emb") is not False
-    )
-    if not has_matching(tensors, "pos_embed") and (turned or not promised):
-        grid = (list_hinted_grids(hints, patch) or [Grid(16, 16)])[0]
-        return {"image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
-    require_tensor(tensors, "pos_embed", axes=3)
-    prefixes = (0,) if not class_token else (0, 1) if registers else (1, 0)
-    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, hints)
-    return {"image_size": size, "class_position": prefix > 0 or not class_token}
-
-
-def _make_eva_layout(variant: str, decisive: tuple[str, ...], absent: tuple[str, ...], split: bool) -> Layout:
+def _make_eva_layout(
+    variant: str, decisive: tuple[str, ...], absent: tuple[str, ...] = (), split: bool = False
+) -> Layout:
     first = "blocks.*.mlp.fc1_g.*" if split else "blocks.*.mlp.fc1.*"
     return Layout(
         name="timm",
@@ -189,15 +164,13 @@ def _make_eva_layout(variant: str, decisive: tuple[str, ...], absent: tuple[str,
     )
 
 
-GAMMA_NAMES, QV_BIAS_NAMES, EVA_POSITION_TABLE = "blocks.*.gamma_[12]", "blocks.*.attn.[qv]_bias", "pos_embed"
-DINOV3, DINOV3_SPLIT = (
-    _make_eva_layout("dinov3", (GAMMA_NAMES,), (EVA_POSITION_TABLE,), split) for split in (False, True)
-)
-EVA = _make_eva_layout("eva", (GAMMA_NAMES, EVA_POSITION_TABLE, QV_BIAS_NAMES), (), split=False)
-EVA_SPLIT = _make_eva_layout("eva", (GAMMA_NAMES, EVA_POSITION_TABLE), (), split=True)
-EVA_UNSCALED, EVA_UNSCALED_SPLIT = (
-    _make_eva_layout("eva-unscaled", (QV_BIAS_NAMES,), ("blocks.*.gamma_[12]",), split) for split in (False, True)
-)
+GAMMAS, QV_BIASES, EVA_TABLE = "blocks.*.gamma_[12]", "blocks.*.attn.[qv]_bias", "pos_embed"
+DINOV3 = _make_eva_layout("dinov3", (GAMMAS,), (EVA_TABLE,))
+DINOV3_SPLIT = _make_eva_layout("dinov3", (GAMMAS,), (EVA_TABLE,), split=True)
+EVA = _make_eva_layout("eva", (GAMMAS, EVA_TABLE, QV_BIASES))
+EVA_SPLIT = _make_eva_layout("eva", (GAMMAS, EVA_TABLE), split=True)
+EVA_UNSCALED = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,))
+EVA_UNSCALED_SPLIT = _make_eva_layout("eva-unscaled", (QV_BIASES,), (GAMMAS,), split=True)
 EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT)
 """Files with a table, LayerScale and key biases have the names of DeiT-III, whose layout reads and writes them."""
 
@@ -205,10 +178,10 @@ EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_
 # -- NaFlex
 
 # fmt: off
-NAFLEX_STEM = {  # theirs                           ours
-    "embeds.proj.bias":                      "tokens.patches.bias",
-    "embeds.cls_token":                      "tokens.cls",
-    "embeds.reg_token":                      "tokens.registers",
+NAFLEX_STEM = {  # theirs  ours
+    "embeds.proj.bias":  "tokens.patches.bias",
+    "embeds.cls_token":  "tokens.cls",
+    "embeds.reg_token":  "tokens.registers",
 }
 # fmt: on
 NAFLEX_PATCH_WEIGHT, NAFLEX_POSITION_TABLE = "embeds.proj.weight", "embeds.pos_embed"
@@ -220,12 +193,7 @@ NAFLEX_RULES: tuple[Rule, ...] = (
 
 
 def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: channels or heads must be given, or Vitrail has no such design.
-    """
+    """The architecture of a file of NaFlex."""
     patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], hints)
     table = require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4)
     end, (class_token, registers) = read_end_settings(tensors, hints), count_prefix_tokens(tensors, hints, "embeds.")
@@ -250,32 +218,23 @@ def describe_naflex(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTCon
 
 
 def choose_naflex_card(config: ViTConfig, hints: LayoutHints) -> str:
-    """SigLIP 2's numerics card for attention pooling, timm's own otherwise.
-
-    Raises:
-        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
-    """
+    """SigLIP 2's numerics card for attention pooling, timm's own otherwise."""
     if config.pool == "attention":
         return "timm_naflex_siglip"
     if hints.match == "original" and (name := timm_config.read_architecture(hints)):
-        raise UsageError(f"Nobody knows the authors' numerics of {name}. Leave match= out.")
+        raise UsageError(f"The authors' numerics of {name} are not known. Leave match= out.")
     return "timm_vit"
 
 
 def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that NaFlex has: positions of patches alone, flattened patches.
-
-    Raises:
-        UsageError: it has no such part.
-    """
-    unknown = {
+    """The same function in the parts that NaFlex has: positions of patches alone, flattened patches."""
+    unsupported = {
         'positions="none"': config.positions == "none",
         f'rotary="{config.rotary}"': config.rotary != "none",
         "distillation_head=true": config.distillation_head,
         "parallel=true": config.parallel,
     }
-    if missing := [words for words, there in unknown.items() if there]:
-        raise UsageError(f"timm-naflex has no place for {', nor for '.join(missing)}. Write it as timm instead.")
+    refuse_parts("timm-naflex", unsupported, advice="Write it as timm instead.")
     config, state = export_timm(config, state)
     if config.class_token and config.class_position:
         table = state["positions.table"]
@@ -291,8 +250,7 @@ def _read_naflex_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int
     if side**2 * channels != numbers:
         raise DamagedFileError(
             f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a square patch and each of {channels} "
-            f"channels. "
-            f"Got {numbers} columns. Pass channels= if the pictures have another count."
+            f"channels. Got {numbers} columns. Pass channels= if the pictures have another count."
         )
     return (side, side), channels
 

@@ -19,39 +19,39 @@ from ...errors import UsageError
 from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
 from ...model.vit import ViT
-from ...spec import ImageSpec
 from ..layouts import BATCHED, KERNEL, Layout, LayoutHints, NameRule, Rule, make_name_rules
 from ..rules import write_with_layout
 from ..validate import (
+    choose_heads,
     count_blocks,
+    count_outputs,
     has_tensor,
     infer_image_size,
     majority_length,
     reconcile,
-    require_argument,
     require_tensor,
 )
 from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
 
-TORCHVISION_BLOCK = "encoder.layers.encoder_layer_{i}"
+BLOCK = "encoder.layers.encoder_layer_{i}"
 # fmt: off
-TORCHVISION_NAMES = {  # theirs                            ours
-    "class_token":                                         "tokens.cls",
-    "conv_proj.bias":                                      "tokens.patches.bias",
-    f"{TORCHVISION_BLOCK}.ln_1.{{p}}":                     "encoder.blocks.{i}.norm1.{p}",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
-    f"{TORCHVISION_BLOCK}.self_attention.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
-    f"{TORCHVISION_BLOCK}.self_attention.out_proj.{{p}}":  "encoder.blocks.{i}.attention.out.{p}",
-    f"{TORCHVISION_BLOCK}.ln_2.{{p}}":                     "encoder.blocks.{i}.norm2.{p}",
-    "encoder.ln.{p}":                                      "encoder.norm.{p}",
-    "heads.pre_logits.{p}":                                "head.hidden.{p}",
-    "heads.head.{p}":                                      "head.linear.{p}",
+NAMES = {  # theirs                            ours
+    "class_token":                             "tokens.cls",
+    "conv_proj.bias":                          "tokens.patches.bias",
+    f"{BLOCK}.ln_1.{{p}}":                     "encoder.blocks.{i}.norm1.{p}",
+    f"{BLOCK}.self_attention.in_proj_weight":  "encoder.blocks.{i}.attention.qkv.weight",
+    f"{BLOCK}.self_attention.in_proj_bias":    "encoder.blocks.{i}.attention.qkv.bias",
+    f"{BLOCK}.self_attention.out_proj.{{p}}":  "encoder.blocks.{i}.attention.out.{p}",
+    f"{BLOCK}.ln_2.{{p}}":                     "encoder.blocks.{i}.norm2.{p}",
+    "encoder.ln.{p}":                          "encoder.norm.{p}",
+    "heads.pre_logits.{p}":                    "head.hidden.{p}",
+    "heads.head.{p}":                          "head.linear.{p}",
 }
 # fmt: on
 KERNEL_NAME, TABLE = "conv_proj.weight", "encoder.pos_embedding"
 MLP_NAMES = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2")}
 """Variant -> names of the two matrices of the MLP, current and old."""
-TORCHVISION_HEADS = {768: 12, 1024: 16, 1280: 16}
+HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
 SWAG_IMAGE_SIZES = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
 """Width -> image size of the weights that come from SWAG, under their own licence."""
@@ -59,44 +59,29 @@ PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
 """Width -> card of the models with patches of 16 pixels; SWAG has linear classifiers in the same shapes."""
 
 
-def make_torchvision_rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
-    """The table, for these names of the MLP's matrices."""
-    first, second = mlp
-    return (
-        *make_name_rules(TORCHVISION_NAMES),
-        NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
-        NameRule(TABLE, "positions.table", BATCHED),
-        NameRule(f"{TORCHVISION_BLOCK}.{first}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
-        NameRule(f"{TORCHVISION_BLOCK}.{second}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
-    )
+RULES: tuple[Rule, ...] = (
+    *make_name_rules(NAMES),
+    NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
+    NameRule(TABLE, "positions.table", BATCHED),
+)
 
 
 def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file; a file without heads.head gives features.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads was not given for a width that is not published, or an argument contradicts the file.
-    """
+    """The architecture of a file; a file without heads.head gives features."""
     kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    norms = [(f"{TORCHVISION_BLOCK}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
-    width = majority_length(tensors, "width", *norms, ("encoder.ln.bias", 0))
-    hidden = (
-        (f"{TORCHVISION_BLOCK}.{mlp[0]}.weight", 0),
-        (f"{TORCHVISION_BLOCK}.{mlp[0]}.bias", 0),
-        (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1),
-    )
-    head = ("heads.head.weight", 0), ("heads.head.bias", 0)
+    norms = (f"{BLOCK}.ln_1.{{p}}", 0), (f"{BLOCK}.ln_2.{{p}}", 0), ("encoder.ln.bias", 0)
+    width = majority_length(tensors, "width", *norms)
+    hidden = (f"{BLOCK}.{mlp[0]}.{{p}}", 0), (f"{BLOCK}.{mlp[1]}.weight", 1)
     config = ViTConfig(
         image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, hints, TABLE),
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", KERNEL_NAME),
         width=width,
         depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
-        heads=_read_heads(hints, width),
+        heads=choose_heads(hints, width, HEADS, "torchvision"),
         mlp_width=majority_length(tensors, "MLP width", *hidden),
-        outputs=majority_length(tensors, "number of outputs", *head) if has_tensor(tensors, "heads.head.{p}") else 0,
+        outputs=count_outputs(tensors, "heads.head.{p}"),
         head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
         init="torchvision",
     )
@@ -116,11 +101,7 @@ def choose_torchvision_card(config: ViTConfig, hints: LayoutHints) -> str:
 
 
 def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    """The same function in the parts that torchvision's class has.
-
-    Raises:
-        UsageError: it has no such part; the message names it.
-    """
+    """The same function in the parts that torchvision's class has."""
     (height, width), (rows, columns) = config.image_size, config.patch
     faults = {
         f'pool="{config.pool}"': config.pool != "class",
@@ -128,22 +109,20 @@ def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
         f"patches that are not square ({rows}x{columns})": rows != columns,
         f"channels={config.channels}": config.channels != 3,
     }
-    refuse_parts("torchvision", faults)
+    refuse_parts("The layout torchvision", faults)
     return export_plain(config, state, "torchvision")
-
-
-def _read_heads(hints: LayoutHints, width: int) -> int:
-    sizes = ", ".join(f"{width} wide {heads}" for width, heads in TORCHVISION_HEADS.items())
-    known = TORCHVISION_HEADS.get(width) if hints.heads is None else hints.heads
-    return require_argument(known, "heads", "torchvision", f"published sizes have: {sizes}")
 
 
 TORCHVISION_LAYOUTS = tuple(
     Layout(
         name="torchvision",
         variant=variant,
-        required_names=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
-        rules=make_torchvision_rules(mlp),
+        required_names=(KERNEL_NAME, f"{BLOCK.format(i=0)}.{mlp[0]}.weight"),
+        rules=(
+            *RULES,
+            NameRule(f"{BLOCK}.{mlp[0]}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
+            NameRule(f"{BLOCK}.{mlp[1]}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
+        ),
         describe=partial(describe_torchvision, mlp),
         card=choose_torchvision_card,
         prepare_export=export_torchvision,
@@ -154,24 +133,18 @@ TORCHVISION_LAYOUTS = tuple(
 
 # -- Writing
 
-TODAY_LAYOUT = TORCHVISION_LAYOUTS[0]
 TORCHVISION_SUFFIXES = (".pth", ".safetensors")
 
 
-def write_torchvision(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+def write_torchvision(path: Path, model: ViT) -> None:
     """Write a state dict that `VisionTransformer.load_state_dict` takes, whole or not at all.
 
     Args:
         path: ends in .pth for a file of `torch.save`, or in .safetensors.
-        spec, task, classes: unused; torchvision's files have no place for them.
-
-    Raises:
-        UsageError: torchvision's class has no place for a part of the model (named), or the ending is another.
-        ResourceError: the disk is full or read-only, or permission is missing.
     """
     if path.suffix not in TORCHVISION_SUFFIXES:
         raise UsageError(f"A file for torchvision ends in {' or '.join(TORCHVISION_SUFFIXES)}. Got {path}.")
-    weights = write_with_layout(model.state_dict(), model.config, TODAY_LAYOUT)
+    weights = write_with_layout(model.state_dict(), model.config, TORCHVISION_LAYOUTS[0])
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     if path.suffix == ".safetensors":
         safetensors_file.save_tensors(path, whole, {"format": "pt"}, checksum=True)

@@ -2,7 +2,7 @@
 
 Neither gives its heads, which may have any width. `ViT` learns its positions and has a class token if it pools by it.
 Attention with a single head as wide as a token has no output matrix, which is read as the identity. `SimpleViT`
-computes its positions, which stand in no file, and takes the mean. Files from before version 1.0, without norms of
+computes its positions, which are in no file, and takes the mean. Files from before version 1.0, without norms of
 patches or with `fn` in their names, are of another design.
 """
 
@@ -31,8 +31,10 @@ from ..layouts import (
 )
 from ..validate import (
     count_blocks,
+    count_outputs,
     has_tensor,
     infer_image_size,
+    is_square,
     majority_length,
     nearest_name_hint,
     reconcile,
@@ -40,27 +42,27 @@ from ..validate import (
     require_tensor,
 )
 
-VIT_PYTORCH_BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
+BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
 # fmt: off
-VIT_PYTORCH_NAMES = {  # theirs              ours
-    "to_patch_embedding.2.bias":             "tokens.patches.bias",
-    "to_patch_embedding.3.{p}":              "tokens.patches.norm_out.{p}",
-    f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}":     f"{OUR_BLOCK}.norm1.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight":  f"{OUR_BLOCK}.attention.qkv.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}":    f"{OUR_BLOCK}.norm2.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}":    f"{OUR_BLOCK}.mlp.fc1.{{p}}",
-    "transformer.norm.{p}":                  "encoder.norm.{p}",
+COMMON_NAMES = {  # theirs        ours
+    "to_patch_embedding.2.bias":  "tokens.patches.bias",
+    "to_patch_embedding.3.{p}":   "tokens.patches.norm_out.{p}",
+    f"{BLOCK}.0.norm.{{p}}":      f"{OUR_BLOCK}.norm1.{{p}}",
+    f"{BLOCK}.0.to_qkv.weight":   f"{OUR_BLOCK}.attention.qkv.weight",
+    f"{BLOCK}.1.net.0.{{p}}":     f"{OUR_BLOCK}.norm2.{{p}}",
+    f"{BLOCK}.1.net.1.{{p}}":     f"{OUR_BLOCK}.mlp.fc1.{{p}}",
+    "transformer.norm.{p}":       "encoder.norm.{p}",
 }
 VIT_NAMES = {
-    "pos_embedding":                          "positions.table",
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
-    f"{VIT_PYTORCH_BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "mlp_head.{p}":                           "head.linear.{p}",
+    "pos_embedding":              "positions.table",
+    f"{BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
+    f"{BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "mlp_head.{p}":               "head.linear.{p}",
 }
 SIMPLE_VIT_NAMES = {
-    f"{VIT_PYTORCH_BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
-    f"{VIT_PYTORCH_BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "linear_head.{p}":                       "head.linear.{p}",
+    f"{BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
+    f"{BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+    "linear_head.{p}":           "head.linear.{p}",
 }
 # fmt: on
 PATCH_RULES: tuple[Rule, ...] = (
@@ -68,15 +70,16 @@ PATCH_RULES: tuple[Rule, ...] = (
     NameRule("to_patch_embedding.1.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
     NameRule("to_patch_embedding.2.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
 )
-EMPTY_CLASS_TOKEN = IgnoreRule("cls_token", reason="no class token: a tensor without numbers")
-"""For mean pooling; a class token has its own rule."""
-CLASS_TOKEN_RULE = NameRule("cls_token", "tokens.cls", UNBATCHED)
-QKV, OUT = f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight", f"{VIT_PYTORCH_BLOCK}.0.to_out.0.weight"
+CLASS_TOKEN_RULES: tuple[Rule, ...] = (
+    IgnoreRule("cls_token", reason="no class token: a tensor without numbers"),  # with mean pooling
+    NameRule("cls_token", "tokens.cls", UNBATCHED),
+)
+QKV, OUT = f"{BLOCK}.0.to_qkv.weight", f"{BLOCK}.0.to_out.0.weight"
 
 
 def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add the identity as output matrix where attention of a single head has none."""
-    if has_tensor(tensors, f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}"):
+    if has_tensor(tensors, f"{BLOCK}.0.to_out.0.{{p}}"):
         return tensors
     added: dict[str, Tensor] = {}
     for i in range(count_blocks(tensors, "transformer.layers")):
@@ -88,15 +91,10 @@ def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file of `ViT`; a file without mlp_head gives features.
-
-    Raises:
-        DamagedFileError: a tensor that gives the architecture is missing or has other axes.
-        UsageError: heads, or channels that are not 3, must be given, or an argument contradicts the file.
-    """
+    """The architecture of a file of `ViT`; a file without mlp_head gives features."""
     rows = require_tensor(tensors, "pos_embedding", axes=2).shape[0]
     class_token = "cls_token" in tensors and tensors["cls_token"].numel() > 0
-    if not class_token and isqrt(rows) ** 2 != rows and isqrt(rows - 1) ** 2 == rows - 1:
+    if not class_token and not is_square(rows) and is_square(rows - 1):
         near = nearest_name_hint("cls_token", tensors)
         raise DamagedFileError(f"The file has no cls_token{near}, to which the first of the {rows} positions belongs.")
     settings = _read_common_settings(tensors, hints, "mlp_head")
@@ -111,11 +109,7 @@ def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 
 
 def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
-    """The architecture of a file of `SimpleViT`, which does not give the image size.
-
-    Raises:
-        DamagedFileError, UsageError: as `describe_vit`, and where image_size was not given.
-    """
+    """The architecture of a file of `SimpleViT`, which does not give the image size."""
     config = ViTConfig(
         image_size=require_argument(
             hints.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"
@@ -132,13 +126,10 @@ def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
 
 def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, head: str) -> dict[str, Any]:
     """Settings that both designs give alike."""
-    sources = [
-        (f"{VIT_PYTORCH_BLOCK}.{norm}.{part}", 0) for norm in ("0.norm", "1.net.0") for part in ("weight", "bias")
-    ]
-    width = majority_length(tensors, "width", *sources)
+    norms = (f"{BLOCK}.0.norm.{{p}}", 0), (f"{BLOCK}.1.net.0.{{p}}", 0)
+    width = majority_length(tensors, "width", *norms)
     heads, head_width = _read_heads(tensors, hints, width)
     patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], hints)
-    outputs = (f"{head}.weight", 0), (f"{head}.bias", 0)
     return {
         "patch": patch,
         "channels": channels,
@@ -148,12 +139,8 @@ def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, hea
         "depth": count_blocks(tensors, "transformer.layers"),
         "heads": heads,
         "head_width": head_width,
-        "mlp_width": majority_length(
-            tensors, "MLP width", *((f"{VIT_PYTORCH_BLOCK}.1.net.1.{part}", 0) for part in ("weight", "bias"))
-        ),
-        "outputs": majority_length(tensors, "number of outputs", *outputs)
-        if has_tensor(tensors, f"{head}.{{p}}")
-        else 0,
+        "mlp_width": majority_length(tensors, "MLP width", (f"{BLOCK}.1.net.1.{{p}}", 0)),
+        "outputs": count_outputs(tensors, f"{head}.{{p}}"),
         "qkv_bias": False,
     }
 
@@ -190,7 +177,7 @@ VIT_PYTORCH_LAYOUTS = (
         name="vit-pytorch",
         required_names=("to_patch_embedding.2.weight", "pos_embedding"),
         forbidden_names=("linear_head.*", "*.fn.*"),
-        rules=(EMPTY_CLASS_TOKEN, CLASS_TOKEN_RULE, *PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **VIT_NAMES})),
+        rules=(*CLASS_TOKEN_RULES, *PATCH_RULES, *make_name_rules({**COMMON_NAMES, **VIT_NAMES})),
         describe=describe_vit,
         card="vit_pytorch",
         clean=clean_vit_pytorch,
@@ -200,7 +187,7 @@ VIT_PYTORCH_LAYOUTS = (
         variant="simple",
         required_names=("to_patch_embedding.2.weight", "linear_head.weight"),
         forbidden_names=("pos_embedding", "cls_token", "*.fn.*"),
-        rules=(*PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **SIMPLE_VIT_NAMES})),
+        rules=(*PATCH_RULES, *make_name_rules({**COMMON_NAMES, **SIMPLE_VIT_NAMES})),
         describe=describe_simple_vit,
         card="vit_pytorch",
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import deit, timm, timm_eva_naflex
 from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, TIMM_ROPE_ARGUMENTS
-from ..image_spec import repeat_per_channel
+from ..image_spec import CROP_MODES, check_model_fits, repeat_per_channel
 from ..layouts import Layout
 from ..rules import write_with_layout
 from ..weight_files import make_origin_fields
@@ -28,8 +29,6 @@ from ..weight_files import make_origin_fields
 TimmArguments = dict[str, Any]
 ACTIVATION_WORDS = {ours: theirs for theirs, ours in reversed(TIMM_ACTIVATIONS.items())}
 POOL_WORDS = {ours: theirs for theirs, ours in TIMM_POOLS.items()}
-CROP_MODES = {"squash": "squash", "crop": "center", "pad": "border"}
-"""Our words for fitting an image into the model's size, and timm's."""
 
 
 @dataclass(frozen=True)
@@ -51,21 +50,16 @@ class TimmArchitecture:
 
 
 def choose_architecture(config: ViTConfig) -> TimmArchitecture:
-    """The first architecture that holds the model.
-
-    Raises:
-        UsageError: none does; the norm, or the combination of parts, is named.
-    """
-    fitting = [home for home in TIMM_ARCHITECTURES if home.fits(config)]
+    """The first architecture that holds the model."""
+    fitting = [target for target in TIMM_ARCHITECTURES if target.fits(config)]
     if not fitting:
-        raise UsageError(
-            f"No architecture of timm combines {', '.join(_describe_parts(config))}. Save the model as a bundle "
-            f"instead."
-        )
-    for home in fitting:
-        if (home.norm, home.norm_eps) == (config.norm, config.norm_eps):
-            return home
-    known = ", ".join(dict.fromkeys(f"{home.norm} with {home.norm_eps:g}" for home in fitting))
+        names = ("rotary", "mlp", "activation", "parallel", "pool", "final_norm", "pooled_norm", "distillation_head")
+        parts = ", ".join(f"{name}={getattr(config, name)!r}" for name in names)
+        raise UsageError(f"No architecture of timm combines {parts}. Save the model as a bundle instead.")
+    for target in fitting:
+        if (target.norm, target.norm_eps) == (config.norm, config.norm_eps):
+            return target
+    known = ", ".join(dict.fromkeys(f"{target.norm} with {target.norm_eps:g}" for target in fitting))
     raise UsageError(
         f"No architecture of timm has norm={config.norm!r} with norm_eps={config.norm_eps:g} for such blocks. It has "
         f'{known}; norm_eps can be set when the file is loaded (settings={{"norm_eps": ...}}).'
@@ -86,11 +80,6 @@ def make_vit_arguments(config: ViTConfig) -> TimmArguments:
         "pool_include_prefix": config.pool == "attention",
         "act_layer": ACTIVATION_WORDS[config.activation],
     }
-
-
-def make_aim_arguments(config: ViTConfig) -> TimmArguments:
-    """As `make_vit_arguments`, for AIMv2, whose norm after the patch projection is removed."""
-    return {**make_vit_arguments(config), "embed_norm_layer": None}
 
 
 def make_eva_arguments(config: ViTConfig) -> TimmArguments:
@@ -142,28 +131,16 @@ def _exact_mlp_ratio(width: int, hidden: int) -> float:
     return ratio
 
 
-def _is_plain_vit(config: ViTConfig) -> bool:
-    return _fits_vit(config) and config.mlp == "plain" and not config.parallel and not config.distillation_head
-
-
-def _is_gated_vit(config: ViTConfig) -> bool:
-    return _fits_vit(config) and config.mlp != "plain" and not config.distillation_head
+def _fits_vit(config: ViTConfig, gated: bool = False, parallel: bool = False, distilled: bool = False) -> bool:
+    """Whether `VisionTransformer` holds the model, with these of the parts that decide the architecture."""
+    plain = config.mlp == "plain"  # parallel blocks with another MLP are refused later, by name
+    decisive = (not plain, config.parallel and plain, config.distillation_head)
+    norms = not (config.final_norm and config.pooled_norm)
+    return config.rotary == "none" and norms and decisive == (gated, parallel, distilled)
 
 
 def _is_packed_vit(config: ViTConfig) -> bool:
-    return _is_gated_vit(config) and config.pool != "attention"  # its pool would have the packed width
-
-
-def _is_parallel_vit(config: ViTConfig) -> bool:
-    return _fits_vit(config) and config.parallel and config.mlp == "plain" and not config.distillation_head
-
-
-def _is_distilled_vit(config: ViTConfig) -> bool:
-    return _fits_vit(config) and config.distillation_head and config.mlp == "plain" and not config.parallel
-
-
-def _fits_vit(config: ViTConfig) -> bool:
-    return config.rotary == "none" and not (config.final_norm and config.pooled_norm)
+    return _fits_vit(config, gated=True) and config.pool != "attention"  # its pool would have the packed width
 
 
 def _fits_eva(config: ViTConfig) -> bool:
@@ -172,44 +149,33 @@ def _fits_eva(config: ViTConfig) -> bool:
     return config.activation == activation and pooled and not config.parallel and not config.distillation_head
 
 
-def _describe_parts(config: ViTConfig) -> list[str]:
-    """The settings that decide the architecture, for a message."""
-    names = ("rotary", "mlp", "activation", "parallel", "pool", "final_norm", "pooled_norm", "distillation_head")
-    return [f"{name}={getattr(config, name)!r}" for name in names]
-
-
-def _sequential_layout(config: ViTConfig) -> Layout:
-    return timm.TIMM_LAYOUTS[0]
-
-
-def _split_gate_layout(config: ViTConfig) -> Layout:
-    return timm.TIMM_LAYOUTS[1]
-
-
-def _parallel_layout(config: ViTConfig) -> Layout:
-    return timm.TIMM_LAYOUTS[2 if config.qkv_bias else 3]
-
-
 def _choose_eva_layout(config: ViTConfig) -> Layout:
     """By what the tensor names depend on: LayerScale, a position table, separate query and value biases, split gate."""
-    split, table = config.mlp == "gated", config.positions != "none"
-    if config.layer_scale is None and (config.key_bias or not config.qkv_bias):
-        return timm.TIMM_LAYOUTS[1 if split else 0]
+    split, qv_biases = config.mlp == "gated", config.qkv_bias and not config.key_bias
+    if config.layer_scale is None and not qv_biases:
+        return timm.TIMM_SPLIT if split else timm.TIMM_PLAIN
     if config.layer_scale is None:
         return timm_eva_naflex.EVA_UNSCALED_SPLIT if split else timm_eva_naflex.EVA_UNSCALED
-    if not table:
+    if config.positions == "none":
         return timm_eva_naflex.DINOV3_SPLIT if split else timm_eva_naflex.DINOV3
     if split:
         return timm_eva_naflex.EVA_SPLIT
-    apart = config.qkv_bias and not config.key_bias
-    return timm_eva_naflex.EVA if apart else deit.DEIT3
+    return timm_eva_naflex.EVA if qv_biases else deit.DEIT3
 
 
-_PLAIN = (_is_plain_vit, make_vit_arguments, _sequential_layout)
-_DISTILLED = (_is_distilled_vit, make_vit_arguments, _sequential_layout)
-_PACKED = (_is_packed_vit, make_vit_arguments, _sequential_layout)
-_GATED = (_is_gated_vit, make_aim_arguments, _split_gate_layout)
-_PARALLEL = (_is_parallel_vit, make_vit_arguments, _parallel_layout)
+_PLAIN = (_fits_vit, make_vit_arguments, lambda config: timm.TIMM_PLAIN)
+_DISTILLED = (partial(_fits_vit, distilled=True), make_vit_arguments, lambda config: timm.TIMM_PLAIN)
+_PACKED = (_is_packed_vit, make_vit_arguments, lambda config: timm.TIMM_PLAIN)
+_GATED = (
+    partial(_fits_vit, gated=True),
+    lambda config: {**make_vit_arguments(config), "embed_norm_layer": None},  # AIMv2 without its norm of patches
+    lambda config: timm.TIMM_SPLIT,
+)
+_PARALLEL = (
+    partial(_fits_vit, parallel=True),
+    make_vit_arguments,
+    lambda config: timm.TIMM_PARALLEL if config.qkv_bias else timm.TIMM_PARALLEL_WITHOUT_BIAS,
+)
 _EVA = (_fits_eva, make_eva_arguments, _choose_eva_layout)
 # fmt: off
 TIMM_ARCHITECTURES = (
@@ -239,45 +205,41 @@ def write_timm_folder(
     folder: Path,
     model: ViT,
     spec: ImageSpec,
-    task: str,
     classes: tuple[str, ...],
     info: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Write `model.safetensors` and `config.json`, whole or not at all.
 
     Args:
-        task: what the outputs mean; timm has no field for it.
         info: metadata as in a bundle; licence and repository are taken from it.
-
-    Raises:
-        UsageError: timm has no place for a part of the model, the image spec or the class names do not fit the model,
-            or the folder exists.
-        ResourceError: the disk is full or read-only, or permission is missing.
     """
-    _check_timm_fits(model.config, spec, classes)
-    home = choose_architecture(model.config)
-    layout = home.layout(model.config)
+    check_model_fits(model.config, spec, classes or None)
+    target = choose_architecture(model.config)
+    layout = target.layout(model.config)
     state = dict(model.state_dict())
     assert layout.prepare_export is not None
     expressed, _ = layout.prepare_export(model.config, state)
-    weights = write_with_layout(state, model.config, layout, _config_only_settings(expressed))
+    in_config = (
+        "norm_eps", "activation", "image_size", "positions", "rotary", "norm", "pad", "pool", "final_norm",
+    )  # fmt: skip
+    settings = {name: getattr(expressed, name) for name in in_config}
+    weights = write_with_layout(state, model.config, layout, settings)
+    content = {**make_timm_config(expressed, target, spec, classes), **make_origin_fields(info)}
     with atomic.write_folder(Path(folder)) as inside:
         safetensors_file.save_tensors(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
-        atomic.write_json(
-            inside / "config.json", {**make_timm_config(expressed, home, spec, classes), **make_origin_fields(info)}
-        )
+        atomic.write_json(inside / "config.json", content)
 
 
 def make_timm_config(
-    config: ViTConfig, home: TimmArchitecture, spec: ImageSpec, classes: tuple[str, ...]
+    config: ViTConfig, target: TimmArchitecture, spec: ImageSpec, classes: tuple[str, ...]
 ) -> dict[str, Any]:
     """The content of `config.json`."""
-    arguments: TimmArguments = home.arguments(config)
-    if home.norm_layer is not None:
-        arguments["norm_layer"] = home.norm_layer
+    arguments: TimmArguments = target.arguments(config)
+    if target.norm_layer is not None:
+        arguments["norm_layer"] = target.norm_layer
     named = {"label_names": list(classes)} if classes else {}
     return {
-        "architecture": home.architecture,
+        "architecture": target.architecture,
         "num_classes": config.outputs,
         "num_features": config.width,
         "global_pool": POOL_WORDS[config.pool],
@@ -304,20 +266,3 @@ def convert_crop_fraction(spec: ImageSpec) -> float:
     """The crop fraction with which timm, which rounds down, resizes to the same size: 33 / (33 / 54) is below 54."""
     fraction = spec.crop_fraction
     return fraction if math.floor(spec.height / fraction) == spec.resize_size[0] else math.nextafter(fraction, 0)
-
-
-def _config_only_settings(config: ViTConfig) -> dict[str, Any]:
-    """Settings that stand in `config.json` and in no tensor."""
-    numbers = ("norm_eps", "activation", "image_size", "positions", "rotary")
-    parts = ("norm", "pad", "pool", "final_norm")
-    return {name: getattr(config, name) for name in (*numbers, *parts)}
-
-
-def _check_timm_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...]) -> None:
-    if (spec.size, spec.channels) != (config.image_size, config.channels):
-        raise UsageError(
-            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
-            f"Got {spec.size} and {spec.channels}."
-        )
-    if classes and len(classes) != config.outputs:
-        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")

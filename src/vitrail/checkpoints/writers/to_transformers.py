@@ -23,8 +23,7 @@ from ...spec import ImageSpec
 from ..families import hf, hf_clip_siglip, hf_dino
 from ..families.hf import ACTIVATIONS
 from ..families.hf_export import drop_size_settings
-from ..families.plain_export import ConfigAndState, StateDict
-from ..image_spec import make_preprocessor_config
+from ..image_spec import PROBLEM_TYPES, check_model_fits, make_preprocessor_config
 from ..rules import write_with_layout
 from ..weight_files import make_origin_fields
 
@@ -56,9 +55,7 @@ USUAL_VALUES: Mapping[str, tuple[object, ...]] = {
     "outputs": (True,),
 }
 """Settings of ViTConfig -> the values that a ViT of transformers has. Missing biases are written as zeros."""
-PRESENCE_FIELDS = ("registers", "outputs", "layer_scale")
-"""Settings of which only presence is compared, not the value."""
-ABSENT, PRESENT, EITHER = (False,), (True,), (False, True)
+ABSENT, PRESENT = (False,), (True,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,81 +77,57 @@ class TransformersTarget:
     """config.json gives the MLP's width as a whole multiple of the width."""
 
 
+def _dinov2(name: str, architecture: str, has: Mapping[str, tuple[object, ...]]) -> TransformersTarget:
+    return TransformersTarget(name, architecture, name, has=has, square=True, ratio=True)
+
+
+_FEATURES = {"outputs": ABSENT}
 _DEIT = {"distillation_token": PRESENT}
+_TEACHER = {**_DEIT, "distillation_head": PRESENT}
 _IJEPA = {"class_token": ABSENT, "pool": ("mean",)}
-_DINOV2 = {"layer_scale": EITHER, "mlp": ("plain", "gated", "gated-packed")}
+_DINOV2 = {"layer_scale": (False, True), "mlp": ("plain", "gated", "gated-packed")}
 _REGISTERS = {**_DINOV2, "registers": PRESENT}
 _POOLS = {"pool": ("class", "mean", "class+mean")}
+_SIGLIP = {**_FEATURES, "class_token": ABSENT, "pool": ("attention",)}
 _CLIP = {"patch_bias": ABSENT, "pre_norm": PRESENT, "final_norm": ABSENT}
-_FEATURES = {"outputs": ABSENT}
+_CLIP_PROJECTION = {**_CLIP, "pooled_norm": PRESENT, "head_bias": ABSENT}
+_CLIP_FEATURES = {**_CLIP, **_FEATURES, "pooled_norm": PRESENT}
+_CLIP_CLASSIFIER = {**_CLIP, "pool": ("mean",)}
+_DINOV3 = {**_REGISTERS, **_FEATURES, "positions": ("none",), "rotary": ("dinov3",)}
 TARGETS = (
     TransformersTarget("vit", "ViTForImageClassification", "vit"),
     TransformersTarget("vit", "ViTModel", "vit", has={**_FEATURES, "head": ("tanh",)}),
     TransformersTarget("vit_msn", "ViTMSNModel", "vit", has=_FEATURES),
     TransformersTarget("deit", "DeiTForImageClassification", "deit", has=_DEIT),
-    TransformersTarget(
-        "deit", "DeiTForImageClassificationWithTeacher", "deit-teacher", has={**_DEIT, "distillation_head": PRESENT}
-    ),
+    TransformersTarget("deit", "DeiTForImageClassificationWithTeacher", "deit-teacher", has=_TEACHER),
     TransformersTarget("deit", "DeiTModel", "deit", has={**_DEIT, **_FEATURES, "head": ("tanh",)}),
     TransformersTarget("ijepa", "IJepaForImageClassification", "ijepa", has=_IJEPA),
     TransformersTarget("ijepa", "IJepaModel", "ijepa", has={**_IJEPA, **_FEATURES}),
-    TransformersTarget(
-        "dinov2", "Dinov2ForImageClassification", "dinov2", has={**_DINOV2, **_POOLS}, square=True, ratio=True
-    ),
-    TransformersTarget("dinov2", "Dinov2Model", "dinov2", has={**_DINOV2, **_FEATURES}, square=True, ratio=True),
-    TransformersTarget(
-        "dinov2_with_registers",
-        "Dinov2WithRegistersForImageClassification",
-        "dinov2_with_registers",
-        has={**_REGISTERS, **_POOLS},
-        square=True,
-        ratio=True,
-    ),
-    TransformersTarget(
-        "dinov2_with_registers",
-        "Dinov2WithRegistersModel",
-        "dinov2_with_registers",
-        has={**_REGISTERS, **_FEATURES},
-        square=True,
-        ratio=True,
-    ),
-    TransformersTarget(
-        "siglip_vision_model",
-        "SiglipVisionModel",
-        "siglip",
-        has={**_FEATURES, "class_token": ABSENT, "pool": ("attention",)},
-        square=True,
-    ),
-    TransformersTarget(
-        "clip_vision_model",
-        "CLIPVisionModelWithProjection",
-        "clip",
-        has={**_CLIP, "pooled_norm": PRESENT, "head_bias": ABSENT},
-        square=True,
-    ),
-    TransformersTarget(
-        "clip_vision_model", "CLIPVisionModel", "clip", has={**_CLIP, **_FEATURES, "pooled_norm": PRESENT}, square=True
-    ),
-    TransformersTarget(
-        "clip", "CLIPForImageClassification", "clip-classifier", has={**_CLIP, "pool": ("mean",)}, square=True
-    ),
-    TransformersTarget(
-        "dinov3_vit",
-        "DINOv3ViTModel",
-        "dinov3",
-        has={**_DINOV2, **_FEATURES, "registers": PRESENT, "positions": ("none",), "rotary": ("dinov3",)},
-    ),
+    _dinov2("dinov2", "Dinov2ForImageClassification", has={**_DINOV2, **_POOLS}),
+    _dinov2("dinov2", "Dinov2Model", has={**_DINOV2, **_FEATURES}),
+    _dinov2("dinov2_with_registers", "Dinov2WithRegistersForImageClassification", has={**_REGISTERS, **_POOLS}),
+    _dinov2("dinov2_with_registers", "Dinov2WithRegistersModel", has={**_REGISTERS, **_FEATURES}),
+    TransformersTarget("siglip_vision_model", "SiglipVisionModel", "siglip", has=_SIGLIP, square=True),
+    TransformersTarget("clip_vision_model", "CLIPVisionModelWithProjection", "clip", has=_CLIP_PROJECTION, square=True),
+    TransformersTarget("clip_vision_model", "CLIPVisionModel", "clip", has=_CLIP_FEATURES, square=True),
+    TransformersTarget("clip", "CLIPForImageClassification", "clip-classifier", has=_CLIP_CLASSIFIER, square=True),
+    TransformersTarget("dinov3_vit", "DINOv3ViTModel", "dinov3", has=_DINOV3),
 )
 """In the order in which they are tried."""
 
 
 def find_misfits(target: TransformersTarget, config: ViTConfig) -> list[str]:
     """Settings of a model that the architecture cannot express, for a message."""
-    settings: dict[str, Any] = {name: getattr(config, name) for name in {**USUAL_VALUES, **target.has}}
-    found = {**settings, **{name: bool(settings[name]) for name in PRESENCE_FIELDS}}
-    found["layer_scale"] = config.layer_scale is not None
-    allowed = {**USUAL_VALUES, **target.has}
-    words = [f"{name}={settings[name]!r}" for name, values in allowed.items() if found[name] not in values]
+    presence = {  # settings that are compared by presence, not by value
+        "registers": config.registers > 0,
+        "outputs": config.outputs > 0,
+        "layer_scale": config.layer_scale is not None,
+    }
+    words = []
+    for name, allowed in {**USUAL_VALUES, **target.has}.items():
+        setting = getattr(config, name)
+        if presence.get(name, setting) not in allowed:
+            words.append(f"{name}={setting!r}")
     if target.square and len({*config.image_size}) > 1:
         words.append(f"image_size={config.image_size}, which is not square")
     if target.square and not target.ratio and len({*config.patch}) > 1:
@@ -164,11 +137,6 @@ def find_misfits(target: TransformersTarget, config: ViTConfig) -> list[str]:
     if target.ratio and config.mlp != "plain" and config.activation != "SiLU":
         words.append(f"activation={config.activation!r} of a gated MLP")
     return words
-
-
-def uses_gated_table(target: TransformersTarget, config: ViTConfig) -> bool:
-    """Whether the model is written by the layout with a gated MLP."""
-    return target.ratio and config.mlp != "plain"
 
 
 def find_mlp_ratio(config: ViTConfig) -> int | None:
@@ -210,33 +178,26 @@ def write_transformers_folder(
 
     Args:
         info: metadata as in a bundle; config.json keeps licence and repository of the weights.
-
-    Raises:
-        UsageError: transformers has no architecture for the model, or no image processor for its spec (the message
-            names the part); the image spec or the class names do not fit the model; the folder exists.
-        ResourceError: the disk is full or read-only, or permission is missing.
     """
-    _check_transformers_fits(model, spec, classes)
-    target, pictures = choose_target(model), make_processor_config(spec)
+    check_model_fits(model.config, spec, classes or None)
+    target, processor = choose_target(model), make_processor_config(spec)
     config, state = drop_size_settings(model.config, model.state_dict())
     if config.patches == "linear":  # SigLIP's table would make it a NaFlex model
-        config, state = _to_convolution(config, state)
-    layout = TRANSFORMERS_LAYOUTS[target.variant + ("-gated" if uses_gated_table(target, config) else "")]
-    stated = {"norm_eps": config.norm_eps, "activation": config.activation, "head": config.head}
-    tensors = write_with_layout(state, config, layout, stated)
+        weight = state["tokens.patches.weight"].reshape(config.width, config.channels, *config.patch)
+        config, state = replace(config, patches="conv"), {**state, "tokens.patches.weight": weight}
+    gated = target.ratio and config.mlp != "plain"
+    layout = TRANSFORMERS_LAYOUTS[target.variant + ("-gated" if gated else "")]
+    in_config = {"norm_eps": config.norm_eps, "activation": config.activation, "head": config.head}
+    tensors = write_with_layout(state, config, layout, in_config)
     content = {**make_transformers_config(target, config, task, classes), **make_origin_fields(info)}
     with atomic.write_folder(Path(folder)) as inside:
         atomic.write_json(inside / "config.json", content)
-        atomic.write_json(inside / "preprocessor_config.json", pictures)
+        atomic.write_json(inside / "preprocessor_config.json", processor)
         safetensors_file.save_tensors(inside / "model.safetensors", tensors, {"format": "pt"}, checksum=True)
 
 
 def choose_target(model: ViT) -> TransformersTarget:
-    """The architecture of transformers that holds the model.
-
-    Raises:
-        UsageError: there is none; the parts that the nearest one lacks are named.
-    """
+    """The architecture of transformers that holds the model."""
     config, _ = drop_size_settings(model.config, {})
     faults = [(target, find_misfits(target, config)) for target in TARGETS]
     target, words = min(faults, key=lambda fault: len(fault[1]))
@@ -250,55 +211,18 @@ def choose_target(model: ViT) -> TransformersTarget:
     return target
 
 
-def _check_transformers_fits(model: ViT, spec: ImageSpec, classes: tuple[str, ...]) -> None:
-    config = model.config
-    if (spec.size, spec.channels) != (config.image_size, config.channels):
-        raise UsageError(
-            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
-            f"Got {spec.size} and {spec.channels}."
-        )
-    if classes and len(classes) != config.outputs:
-        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
-
-
-def _to_convolution(config: ViTConfig, state: StateDict) -> ConfigAndState:
-    weight = state["tokens.patches.weight"].reshape(config.width, config.channels, *config.patch)
-    return replace(config, patches="conv"), {**state, "tokens.patches.weight": weight}
-
-
 # -- config.json
 
-ACTIVATION_WORDS = {
-    "GELU": "gelu",
-    "GELUTanh": "gelu_pytorch_tanh",
-    "QuickGELU": "quick_gelu",
-    "ReLU": "relu",
-    "LeakyReLU": "leaky_relu",
-    "SiLU": "silu",
-    "Mish": "mish",
-    "Tanh": "tanh",
-}
-"""Our words for activations, and transformers'."""
-PROBLEM_TYPES = {
-    "classes": "single_label_classification",
-    "labels": "multi_label_classification",
-    "number": "regression",
-}
-"""Our words for tasks, and transformers'."""
+ACTIVATION_WORDS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+"""Our words for activations, and the first of transformers'."""
 
 
 def make_transformers_config(
     target: TransformersTarget, config: ViTConfig, task: str, classes: tuple[str, ...]
 ) -> dict[str, Any]:
     """The content of config.json."""
-    model = {"model_type": target.model_type, **_size_fields(config), **_model_type_fields(target, config)}
-    if target.model_type == "clip":
-        model = {"model_type": "clip", "vision_config": {**model, "model_type": "clip_vision_model"}}
-    return {"architectures": [target.architecture], "dtype": "float32", **model, **_label_fields(config, task, classes)}
-
-
-def _size_fields(config: ViTConfig) -> dict[str, Any]:
-    return {
+    model = {
+        "model_type": target.model_type,
         "hidden_size": config.width,
         "num_hidden_layers": config.depth,
         "num_attention_heads": config.heads,
@@ -308,7 +232,11 @@ def _size_fields(config: ViTConfig) -> dict[str, Any]:
         "patch_size": _collapse_pair(config.patch),
         "num_channels": config.channels,
         "initializer_range": 0.02,
+        **_model_type_fields(target, config),
     }
+    if target.model_type == "clip":
+        model = {"model_type": "clip", "vision_config": {**model, "model_type": "clip_vision_model"}}
+    return {"architectures": [target.architecture], "dtype": "float32", **model, **_label_fields(config, task, classes)}
 
 
 def _model_type_fields(target: TransformersTarget, config: ViTConfig) -> dict[str, Any]:
@@ -318,19 +246,25 @@ def _model_type_fields(target: TransformersTarget, config: ViTConfig) -> dict[st
         case "siglip_vision_model":
             return {**mlp, "attention_dropout": config.attention_dropout, "vision_use_head": True}
         case "clip" | "clip_vision_model":
+            projection = config.outputs or config.width
+            return {**mlp, "attention_dropout": config.attention_dropout, "projection_dim": projection}
+        case "dinov3_vit":
             return {
                 **mlp,
+                "num_register_tokens": config.registers,
+                "use_gated_mlp": config.mlp != "plain",
+                "rope_theta": 100.0,
+                "query_bias": config.qkv_bias,
+                "key_bias": config.qkv_bias and config.key_bias,
+                "value_bias": config.qkv_bias,
+                "proj_bias": config.out_bias,
+                "mlp_bias": config.mlp_bias,
                 "attention_dropout": config.attention_dropout,
-                "projection_dim": config.outputs or config.width,
-            }
-        case "dinov3_vit":
-            return {**mlp, **_dinov3_fields(config)}
-        case "dinov2" | "dinov2_with_registers":
-            mlp = {
-                "mlp_ratio": find_mlp_ratio(config),
-                "use_swiglu_ffn": config.mlp != "plain",
                 "layerscale_value": 1.0,
             }
+        case "dinov2" | "dinov2_with_registers":
+            gated = config.mlp != "plain"
+            mlp = {"mlp_ratio": find_mlp_ratio(config), "use_swiglu_ffn": gated, "layerscale_value": 1.0}
     registers = {"num_register_tokens": config.registers} if target.model_type == "dinov2_with_registers" else {}
     return {
         **mlp,
@@ -338,21 +272,6 @@ def _model_type_fields(target: TransformersTarget, config: ViTConfig) -> dict[st
         "qkv_bias": config.qkv_bias,
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": config.attention_dropout,
-    }
-
-
-def _dinov3_fields(config: ViTConfig) -> dict[str, Any]:
-    return {
-        "num_register_tokens": config.registers,
-        "use_gated_mlp": config.mlp != "plain",
-        "rope_theta": 100.0,
-        "query_bias": config.qkv_bias,
-        "key_bias": config.qkv_bias and config.key_bias,
-        "value_bias": config.qkv_bias,
-        "proj_bias": config.out_bias,
-        "mlp_bias": config.mlp_bias,
-        "attention_dropout": config.attention_dropout,
-        "layerscale_value": 1.0,
     }
 
 
@@ -384,9 +303,6 @@ def make_processor_config(spec: ImageSpec) -> dict[str, Any]:
       It rounds the inner size down and Vitrail rounds to nearest, so one row of pixels may differ.
 
     Stored ranges other than 0..255 belong to decoding; no processor has a field for them.
-
-    Raises:
-        UsageError: a crop that is not square, which transformers cannot express.
     """
     height, width = spec.size
     content = make_preprocessor_config(spec)
