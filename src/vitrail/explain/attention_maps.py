@@ -54,7 +54,8 @@ def attention_by_head(
     kind = model.pool.kind
     with gradient_mode(model), torch.no_grad():
         if kind == PROBE_LAYER and layer is None:
-            weights = _probe_attention(model, images, heads)  # [B, a, T]
+            weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]  # [B, A, T]
+            weights = weights if heads is None else weights[:, _check_heads(model, heads)]
         else:
             name = f"blocks.{resolve_block(model, layer, -1)}.attention"
             rows = {"class": (0,), "class+distillation": (0, 1)}.get(kind)
@@ -114,11 +115,6 @@ def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[F
     return token_weights(model, model.encoder.apply_final_norm(last)), mixing
 
 
-def _probe_attention(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:
-    weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]
-    return weights if heads is None else weights[:, _check_heads(model, heads)]
-
-
 def _check_heads(model: ViT, heads: Sequence[int]) -> list[int]:
     if not heads or len(set(heads)) < len(heads) or not all(0 <= head < model.config.heads for head in heads):
         raise UsageError(f"heads must list some of 0 to {model.config.heads - 1}, each once. Got {list(heads)}.")
@@ -133,5 +129,5 @@ def _select_query_rows(
         return torch.einsum("bart,br->bat", weights, probe.mean(1)[:, 0])
     if model.pool.kind in ("class", "class+distillation"):
         return weights.mean(2)
-    of_patches = weights[:, :, model.config.prefix :].mean(2)
-    return of_patches if model.pool.kind == "mean" else (of_patches + weights[:, :, 0]) / 2
+    patch_mean = weights[:, :, model.config.prefix :].mean(2)
+    return patch_mean if model.pool.kind == "mean" else (patch_mean + weights[:, :, 0]) / 2

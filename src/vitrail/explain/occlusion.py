@@ -18,7 +18,6 @@ from .attribution import (
     patch_grid_of,
     require_outputs,
     resolve_targets,
-    target_list,
     target_scores,
 )
 from .recorder import gradient_mode
@@ -66,7 +65,7 @@ def occlusion_map(
     return AttributionMap(
         values=falls.numpy(force=True),
         method="occlusion",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
         unit="fall of the score",
         description="How far this score falls without the patch. What two patches say together, one alone may not "

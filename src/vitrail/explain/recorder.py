@@ -79,10 +79,17 @@ class BlockRecorder:
 @contextmanager
 def gradient_mode(model: ViT) -> Iterator[None]:
     """Evaluation mode with gradients, whatever the caller has set; restores the model's mode afterwards."""
+    with inference_mode(model), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
+def inference_mode(model: ViT) -> Iterator[None]:
+    """Evaluation mode without gradients; restores the model's mode afterwards."""
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.no_grad():
             yield
     finally:
         model.train(was_training)

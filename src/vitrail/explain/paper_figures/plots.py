@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ...spec import Grid, ImageSpec
 from .. import figures
+from ..attribution import patch_grid_of
 from ..figures import hide_axes, new_figure
 
 if TYPE_CHECKING:
@@ -114,9 +116,6 @@ def rescale_to_unit(values: np.ndarray) -> np.ndarray:
 
 def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
     """Bilinear upsampling of a patch map to pixels."""
-    import torch
-    import torch.nn.functional as F
-
     stretched = F.interpolate(torch.from_numpy(values)[None, None].double(), size, mode="bilinear", align_corners=False)
     return stretched[0, 0].numpy()
 
@@ -188,12 +187,12 @@ def prepare_figure_inputs(
         DataError: an image cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
-    stack = torch.stack([preprocess_image(picture, spec) for picture in source_images])  # uint8 [B, C, H, W]
+    stack = torch.stack([preprocess_image(image, spec) for image in source_images])  # uint8 [B, C, H, W]
     images, patch = normalize(stack, spec), model.config.patch
     if model.config.pad:
         images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
-    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
-    return FigureInputs(images, np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy()), tuple(names), grid)
+    pixels = np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy())
+    return FigureInputs(images, pixels, tuple(names), patch_grid_of(model, images))
 
 
 def empty_figure_inputs(model: ViT) -> FigureInputs:
@@ -220,7 +219,7 @@ def hash_model_state(model: ViT) -> str:
 
 def figure_facts(model: ViT, inputs: FigureInputs) -> dict[str, Any]:
     """Hashes of the weights and of the images."""
-    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in inputs.pixels]
+    pixels = [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest() for image in inputs.pixels]
     return {
         "model_sha256": hash_model_state(model),
         "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(inputs.names, pixels, strict=True)],
@@ -240,9 +239,9 @@ def draw_patch_grid(model: ViT, inputs: FigureInputs, options: FigureOptions) ->
     Raises:
         UsageError: more than one image.
     """
-    picture = _single_image(inputs)
-    figure = figures.plot_patch_grid(picture, model.config.patch)
-    return FigureResult(figure, {"picture": picture}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
+    image = _single_image(inputs)
+    figure = figures.plot_patch_grid(image, model.config.patch)
+    return FigureResult(figure, {"picture": image}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
 
 
 def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
@@ -251,10 +250,10 @@ def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -
     Raises:
         UsageError: more than one image, or no such patch.
     """
-    picture, (height, width) = _single_image(inputs), model.config.patch
-    figure = figures.plot_token_strip(picture, model.config.patch, options.token)
+    image, (height, width) = _single_image(inputs), model.config.patch
+    figure = figures.plot_token_strip(image, model.config.patch, options.token)
     row, column = divmod(options.token - 1, inputs.grid.columns)
-    cut = picture[row * height : (row + 1) * height, column * width : (column + 1) * width]
+    cut = image[row * height : (row + 1) * height, column * width : (column + 1) * width]
     facts = {"source": PATCHES_SOURCE, "patch": [height, width]}
     return FigureResult(figure, {"strip": cut.transpose(2, 0, 1).reshape(-1)}, facts)
 
