@@ -29,11 +29,9 @@ def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
     """Rows of the k worst predictions, then of up to k others; rows without a known target are left out."""
     if isinstance(predictions, ClassificationPredictions):
         return thumbnails.select_class_images(predictions, k)
-    return (
-        select_multilabel_images(predictions, k)
-        if isinstance(predictions, MultilabelPredictions)
-        else select_regression_images(predictions, k)
-    )
+    if isinstance(predictions, MultilabelPredictions):
+        return select_multilabel_images(predictions, k)
+    return select_regression_images(predictions, k)
 
 
 def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.ndarray:
@@ -50,11 +48,7 @@ def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.n
     right = np.flatnonzero(predictions.known_mask.any(1) & ~wrong.any(1))
     present = predictions.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
-    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its kind
-    for number in np.unique(kind):
-        turns[kind == number] = np.arange((kind == number).sum())
-    right = right[np.lexsort((kind, turns))]
-    return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
+    return np.concatenate([worst[:k], thumbnails.alternate_by_kind(right, kind)[:k]]).astype(np.int64)
 
 
 def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
@@ -77,8 +71,8 @@ def select_regression_images(predictions: RegressionPredictions, k: int) -> np.n
     others = others[known[others]]
     first = predictions.targets[others, predictions.known_mask[others].argmax(1)]
     others = others[np.argsort(first, kind="stable")]
-    places = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
-    return np.concatenate([worst, others[places]]).astype(np.int64)
+    even = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
+    return np.concatenate([worst, others[even]]).astype(np.int64)
 
 
 def _std_or_one(column: np.ndarray) -> float:

@@ -81,20 +81,17 @@ def classification_thumbnails(
     thumbnails.check_thumbnail_rows(indices, len(predictions), targets is not None)
     if targets is None:
         return []
-    found = []
-    for image, i in zip(images, indices, strict=True):
-        target, answer = int(targets[i]), int(labels[i])
-        found.append(
-            ClassThumbnail(
-                uri=image.uri,
-                target=predictions.classes[target],
-                predicted=predictions.classes[answer],
-                confidence=float(predictions.confidences[i]),
-                path=predictions.paths[i] or predictions.ids[i],
-                small=image.small,
-            )
+    return [
+        ClassThumbnail(
+            uri=image.uri,
+            target=predictions.classes[int(targets[i])],
+            predicted=predictions.classes[int(labels[i])],
+            confidence=float(predictions.confidences[i]),
+            path=predictions.paths[i] or predictions.ids[i],
+            small=image.small,
         )
-    return found
+        for image, i in zip(images, indices, strict=True)
+    ]
 
 
 def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int) -> list[Confusion]:
@@ -143,21 +140,26 @@ def regression_context(
         images, indices: the stored thumbnails, and their rows in the table.
     """
     thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    worst = len(indices) - len(indices) // 2  # `select_regression_images` gives equally many of both
     captioned = [
-        caption_image(image, predictions.paths[row] or predictions.ids[row], _column_lines(predictions, row))
+        _caption_image(image, predictions, row, _column_lines(predictions, row))
         for image, row in zip(images, indices.tolist(), strict=True)
     ]
-    rising = sorted(range(worst, len(indices)), key=lambda place: _first_known_target(predictions, int(indices[place])))
+    worst = len(indices) - len(indices) // 2  # `select_regression_images` gives equally many of both
+
+    def first_known_target(index: int) -> float:
+        row = indices[index]
+        assert predictions.targets is not None
+        return float(predictions.targets[row][predictions.known_mask[row]][0])
+
     return {
         "scatters": [
             (name, draw_scatter(predictions, k))
             for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS])
-            if _has_known_targets(predictions, k)
+            if predictions.known_mask[:, k].any()
         ],
         "points": MAX_SCATTER_POINTS,
         "mistakes": captioned[:worst],
-        "others": [captioned[place] for place in rising],
+        "others": [captioned[index] for index in sorted(range(worst, len(indices)), key=first_known_target)],
     }
 
 
@@ -166,26 +168,14 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
     assert predictions.targets is not None
     rows = np.flatnonzero(predictions.known_mask[:, column])
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(MAX_SCATTER_POINTS, len(rows))).astype(np.int64))]
-    pairs = list(
-        zip(predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist(), strict=True)
-    )
-    span = charts.axis_range([number for pair in pairs for number in pair])
+    targets, values = predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist()
+    pairs, span = list(zip(targets, values, strict=True)), charts.axis_range([*targets, *values])
     lines = [
         charts.ChartLine(name="equal", points=[(span[0], span[0]), (span[1], span[1])], style="guide"),
         charts.ChartLine(name="pictures", points=pairs, style="points", dots=True),
     ]
     name = predictions.columns[column]
     return charts.draw_line_chart(lines, f"true {name}", "{:.6g}".format, span, span, f"Answered {name} by true {name}")
-
-
-def _has_known_targets(predictions: RegressionPredictions, column: int) -> bool:
-    return bool(predictions.known_mask[:, column].any())
-
-
-def _first_known_target(predictions: RegressionPredictions, row: int) -> float:
-    """The first known target of an image."""
-    assert predictions.targets is not None
-    return float(predictions.targets[row][predictions.known_mask[row]][0])
 
 
 def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
@@ -219,11 +209,15 @@ def multilabel_context(
     Args:
         images, indices: the stored thumbnails, and their rows in the table.
     """
-    captioned = _multilabel_thumbnails(predictions, images, indices)
+    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
+    captioned = [
+        (row, _caption_image(image, predictions, row, _label_lines(predictions, row)))
+        for image, row in zip(images, indices.tolist(), strict=True)
+    ]
     wrong = np.asarray(wrong_label_mask(predictions).any(1))
     ranked = [
         charts.DotPlotRow(one.name, one.auroc, one.auroc_interval) for one in metrics.per_label if one.auroc is not None
-    ]  # fmt: skip
+    ]
     ranked.sort(key=lambda dot: -dot.value)
     lowest = min([0.5, *(low for dot in ranked for low in (dot.value, *(dot.interval or ())))])
     span = (max(0.0, lowest - 0.05), 1.0)
@@ -236,40 +230,24 @@ def multilabel_context(
     }
 
 
-def _multilabel_thumbnails(
-    predictions: MultilabelPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
-) -> list[tuple[int, CaptionedImage]]:
-    """Thumbnails with their rows, in their stored order."""
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    return [
-        (row, caption_image(image, predictions.paths[row] or predictions.ids[row], _label_lines(predictions, row)))
-        for image, row in zip(images, indices.tolist(), strict=True)
-    ]
-
-
 def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
     """Caption lines of the wrong labels of an image, or else of its true and its unknown labels."""
     assert predictions.targets is not None
     targets, chances = predictions.targets[row], predictions.probabilities[row]
     wrong = np.flatnonzero(wrong_label_mask(predictions)[row])
     if len(wrong):
-        order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD)), kind="stable")][
-            :MAX_LABEL_LINES
-        ]
+        errors = np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD))
+        order = wrong[np.argsort(-errors, kind="stable")][:MAX_LABEL_LINES].tolist()
+        words = ["has" if targets[k] >= LABEL_THRESHOLD else "no" for k in order]
         return tuple(
-            CaptionLine(
-                "has" if targets[k] >= LABEL_THRESHOLD else "no",
-                predictions.classes[k],
-                f", said {chances[k]:.0%}",
-                True,
-            )
-            for k in order.tolist()
+            CaptionLine(word, predictions.classes[k], f", said {chances[k]:.0%}", True)
+            for word, k in zip(words, order, strict=True)
         )
-    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]
-    lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in there]
+    present, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]
+    lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in present]
     if not lines:
-        of = "the labels" if known.all() else "the known labels"
-        lines = [CaptionLine("none of", of, f", highest {chances[known].max():.0%}")]
+        names = "the labels" if known.all() else "the known labels"
+        lines = [CaptionLine("none of", names, f", highest {chances[known].max():.0%}")]
     lines += [
         CaptionLine("not known:", predictions.classes[k], f" {chances[k]:.0%}") for k in np.flatnonzero(~known).tolist()
     ]
@@ -303,6 +281,10 @@ class CaptionedImage(NamedTuple):
         return ", ".join(f"{line.before} {line.name}{line.after}".strip() for line in self.lines)
 
 
-def caption_image(image: StoredThumbnail, path: str, lines: tuple[CaptionLine, ...]) -> CaptionedImage:
-    """Add caption lines to a stored thumbnail."""
-    return CaptionedImage(image.uri, path, image.small, lines)
+def _caption_image(
+    image: StoredThumbnail,
+    predictions: MultilabelPredictions | RegressionPredictions,
+    row: int,
+    lines: tuple[CaptionLine, ...],
+) -> CaptionedImage:
+    return CaptionedImage(image.uri, predictions.paths[row] or predictions.ids[row], image.small, lines)

@@ -59,12 +59,15 @@ def select_class_images(predictions: ClassificationPredictions, k: int) -> np.nd
     wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != labels))
     wrong = wrong[np.argsort(-predictions.confidences[wrong], kind="stable")]
     right = np.flatnonzero(targets == labels)
-    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its class
-    for name in np.unique(targets[right]):
-        mine = targets[right] == name
-        turns[mine] = np.arange(mine.sum())
-    right = right[np.lexsort((targets[right], turns))]
-    return np.concatenate([wrong[:k], right[:k]]).astype(np.int64)
+    return np.concatenate([wrong[:k], alternate_by_kind(right, targets[right])[:k]]).astype(np.int64)
+
+
+def alternate_by_kind(rows: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """The first row of each kind in their order, then the second, and so on."""
+    turns = np.zeros(len(rows), np.int64)  # number of earlier rows of its kind
+    for kind in np.unique(kinds):
+        turns[kinds == kind] = np.arange((kinds == kind).sum())
+    return rows[np.lexsort((kinds, turns))]
 
 
 def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
@@ -139,14 +142,14 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
     from PIL import Image
 
     data = io.BytesIO()
-    picture = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
-    kind = "png" if max(picture.size) < 2 * MAX_SHARP_SIDE else "jpeg"
+    drawn = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
+    kind = "png" if max(drawn.size) < 2 * MAX_SHARP_SIDE else "jpeg"
+    drawn = _resize_to_aspect(drawn, aspect)
     if kind == "png":
-        _resize_to_aspect(picture, aspect).save(data, "PNG", optimize=True)
+        drawn.save(data, "PNG", optimize=True)
     else:
-        picture = _resize_to_aspect(picture, aspect)
-        picture.thumbnail((MAX_SIDE, MAX_SIDE))
-        picture.save(data, "JPEG", quality=85)
+        drawn.thumbnail((MAX_SIDE, MAX_SIDE))
+        drawn.save(data, "JPEG", quality=85)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 

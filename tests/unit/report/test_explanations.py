@@ -98,7 +98,7 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
     folder, test = run
     built = explained(run)
     assert "Where &lt;more&gt; attention helps." in built and "by legrad (blocks 0 to 3)" in built
-    assert "cannot be compared" in built and "notes of the model instead of picture" in built
+    assert "cannot be compared" in built and "global information instead of picture content" in built
     assert built.count('<div class="two">') == 12 == built.count('alt="the picture"')
     kept = saliency.load_explanations(folder)
     for at, (row, of) in enumerate(zip(kept.rows.tolist(), kept.targets.tolist(), strict=True)):
