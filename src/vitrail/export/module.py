@@ -81,9 +81,9 @@ class ExportModule(nn.Module):
         """Outputs for all views, and the pooled features of the first view if distances are computed."""
         if self.distances is None:
             return self.model(views), None
-        kept = self.model.features(views, keep=("pooled", "outputs"))
-        pooled = kept["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
-        return kept["outputs"], pooled[:, -self.model.config.width :]
+        values = self.model.features(views, keep=("pooled", "outputs"))
+        pooled = values["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
+        return values["outputs"], pooled[:, -self.model.config.width :]
 
 
 class ProbabilityHead(nn.Module):
@@ -236,21 +236,21 @@ class GraphResize(nn.Module):
         scale = torch.minimum(spec.height / height, spec.width / width)
         return (height * scale).round().clamp(1, spec.height), (width * scale).round().clamp(1, spec.width)
 
-    def _resize_axis(self, x: Tensor, places: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
+    def _resize_axis(self, x: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
         """Resize the last axis, with pixels at `places`, to `inner` pixels and keep the middle `size` of them."""
         shift = ((inner - size) / 2).floor() if self.spec.fit != "pad" else -((size - inner) / 2).floor()
         new = torch.arange(size, dtype=torch.float64) + shift
         if not self.spec.antialias:
-            weights = compute_interpolation_weights(new, places, old, inner, self.spec.interpolation)
+            weights = compute_interpolation_weights(new, pixels, old, inner, self.spec.interpolation)
             return x @ _zero_border_weights(weights, new, inner).float().T
         all_new = torch.cat([new, torch.zeros_like(inner)[None], inner[None] - 1])  # edges have the largest weights
-        weights = compute_antialias_weights(all_new, places, old, inner, self.spec.interpolation)
+        weights = compute_antialias_weights(all_new, pixels, old, inner, self.spec.interpolation)
         whole, one = quantize_resize_weights(_zero_border_weights(weights, all_new, inner))
         return (x @ whole[:size].float().T / one + 0.5).floor().clamp(0, 255)
 
 
 def compute_antialias_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
+    new: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
     """Antialiased weights of all old pixels in each new one; each row sums to 1."""
     scale = old / inner
@@ -258,8 +258,8 @@ def compute_antialias_weights(
     centre = (scale * (new + 0.5))[:, None]
     reach = KERNEL_SUPPORT[interpolation] * wide
     first, beyond = (centre - reach + 0.5).trunc(), (centre + reach + 0.5).trunc()
-    weights = _interpolation_kernel(((places - centre + 0.5) / wide).abs(), interpolation, -0.5) * (
-        (places >= first) & (places < beyond)
+    weights = _interpolation_kernel(((pixels - centre + 0.5) / wide).abs(), interpolation, -0.5) * (
+        (pixels >= first) & (pixels < beyond)
     )
     total = weights.sum(1, keepdim=True)
     return weights / torch.where(total == 0, torch.ones_like(total), total)
@@ -275,17 +275,17 @@ def quantize_resize_weights(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tens
 
 
 def compute_interpolation_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
+    new: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
     """Weights of old pixels in each new one without antialiasing; edge pixels are repeated."""
-    place = (new + 0.5) * (old / inner) - 0.5
-    place = place.clamp(min=0) if interpolation == "bilinear" else place
-    first, near = place.floor(), int(KERNEL_SUPPORT[interpolation])
-    weights = torch.zeros_like(first[:, None] * places)
+    position = (new + 0.5) * (old / inner) - 0.5
+    position = position.clamp(min=0) if interpolation == "bilinear" else position
+    first, near = position.floor(), int(KERNEL_SUPPORT[interpolation])
+    weights = torch.zeros_like(first[:, None] * pixels)
     for tap in range(1 - near, near + 1):
-        weight = _interpolation_kernel((place - first - tap).abs(), interpolation, -0.75)
+        weight = _interpolation_kernel((position - first - tap).abs(), interpolation, -0.75)
         pixel = torch.minimum((first + tap).clamp(min=0), old - 1)
-        weights = weights + weight[:, None] * (pixel[:, None] == places)
+        weights = weights + weight[:, None] * (pixel[:, None] == pixels)
     return weights
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -84,10 +85,10 @@ def fuse_operators(model: Any) -> dict[str, int]:
             operator = _fuse_attention(product, index) or _fuse_matmul(product, index)
             fused[operator.output[0]] = operator
     nodes = [fused.get(node.output[0], node) for node in graph.node]
-    kept = _keep_needed_nodes(nodes, {output.name for output in graph.output})
+    needed_nodes = _keep_needed_nodes(nodes, {output.name for output in graph.output})
     del graph.node[:]
-    graph.node.extend(kept)
-    names = {name for node in kept for name in node.input}
+    graph.node.extend(needed_nodes)
+    names = {name for node in needed_nodes for name in node.input}
     stored = [tensor for tensor in graph.initializer if tensor.name in names]
     del graph.initializer[:], graph.value_info[:]
     graph.initializer.extend(stored)
@@ -114,31 +115,32 @@ def _fuse_attention(product: Any, index: GraphIndex) -> Any | None:
     from onnx import helper
 
     (x, x_scale, x_zero), (w, w_scale, w_zero) = map(index.dequantize_inputs, product.input)
-    biased, apart = _find_bias_add(product, index), index.follow_consumers(product, "Add", "Reshape", "Transpose")
-    if not biased or not apart or _transpose_axes(apart[2]) != SPLIT_HEADS_AXES:
+    bias_add = _find_bias_add(product, index)
+    split_nodes = index.follow_consumers(product, "Add", "Reshape", "Transpose")
+    if not bias_add or not split_nodes or _transpose_axes(split_nodes[2]) != SPLIT_HEADS_AXES:
         return None
-    thirds = {_qkv_slice_index(node, index): node for node in index.consumers[apart[2].output[0]]}
-    if sorted(thirds) != [0, 1, 2]:
+    slices = {_qkv_slice_index(node, index): node for node in index.consumers[split_nodes[2].output[0]]}
+    if sorted(slices) != [0, 1, 2]:
         return None
-    queries = index.follow_consumers(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
-    keys = index.follow_consumers(thirds[1], "Squeeze", "Transpose", "MatMul")
-    values = index.follow_consumers(thirds[2], "Squeeze", "MatMul")
+    queries = index.follow_consumers(slices[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
+    keys = index.follow_consumers(slices[1], "Squeeze", "Transpose", "MatMul")
+    values = index.follow_consumers(slices[2], "Squeeze", "MatMul")
     if not (queries and keys and values):
         return None
-    _, scaled, alike, _, mixed, together, tokens = queries
-    *_, heads, width = 0, 0, *index.constant_values(apart[1].input[1])
+    _, scaled, scores, _, context, merged, tokens = queries
+    *_, heads, width = 0, 0, *index.constant_values(split_nodes[1].input[1])
     scales = [number for name in scaled.input for number in index.constant_values(name)]
     as_expected = (
-        list(alike.input) == [scaled.output[0], keys[1].output[0]]
-        and list(mixed.input) == [queries[3].output[0], values[0].output[0]]
-        and (_transpose_axes(keys[1]), _transpose_axes(together)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
+        list(scores.input) == [scaled.output[0], keys[1].output[0]]
+        and list(context.input) == [queries[3].output[0], values[0].output[0]]
+        and (_transpose_axes(keys[1]), _transpose_axes(merged)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
         and index.constant_values(tokens.input[1])[2:] == [heads * width] != [0]
         and len(scales) == 1
         and math.isclose(scales[0], width**-0.5, rel_tol=1e-6)
     )
     if not as_expected:
         return None
-    inputs = [x, w, biased[1], x_scale, w_scale, "", x_zero, w_zero]
+    inputs = [x, w, bias_add[1], x_scale, w_scale, "", x_zero, w_zero]
     return helper.make_node(
         "QAttention", inputs, [tokens.output[0]], product.name, domain=CONTRIB_DOMAIN, num_heads=int(heads)
     )
@@ -168,12 +170,12 @@ def _transpose_axes(node: Any) -> list[int]:
 
 def _keep_needed_nodes(nodes: list[Any], needed: set[str]) -> list[Any]:
     """Nodes that the needed tensors depend on, in their order."""
-    kept = []
+    needed_nodes = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
-            kept.append(node)
+            needed_nodes.append(node)
             needed |= set(node.input)
-    return kept[::-1]
+    return needed_nodes[::-1]
 
 
 # -- Export with fewer bits, kept only if its decisions agree with float32.
@@ -263,7 +265,7 @@ CALIBRATION_BATCH_SIZE = 8
 """Batch size of the calibration."""
 
 
-def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> int:
+def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> None:
     """Write the int8 version of a float32 file that Vitrail has written.
 
     Weights have one scale per output, activations one per tensor, from their smallest and largest value on calibration
@@ -273,46 +275,25 @@ def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: 
     Args:
         images: preprocessed calibration images, at least one.
         metadata: of the new file.
-
-    Returns:
-        Number of quantised matrices.
     """
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(source)
-    matmuls = find_weight_matmuls(model.graph)
+    stored = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    # Products of tokens with stored matrices; the head reads pooled tokens, by Gemm.
+    matmuls = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in stored]
     add_pre_process_metadata(model)  # constants are folded and shapes known already
+    starts = range(0, len(images), CALIBRATION_BATCH_SIZE)
+    batches = ({exported.INPUT_NAME: images[start : start + CALIBRATION_BATCH_SIZE]} for start in starts)
     quantize_static(
-        model, out, _CalibrationBatches(images), quant_format=QuantFormat.QDQ, op_types_to_quantize=list(QUANTIZED_OPS),
-        nodes_to_quantize=matmuls, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-        calibrate_method=CalibrationMethod.MinMax,
+        model, out, SimpleNamespace(get_next=lambda: next(batches, None)), quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=list(QUANTIZED_OPS), nodes_to_quantize=matmuls, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax,
         extra_options={"OpTypesToExcludeOutputQuantization": list(QUANTIZED_OPS), "MatMulConstBOnly": True},
     )  # fmt: skip
     quantized = onnx.load(out)
     fuse_operators(quantized)
     onnx.helper.set_model_props(quantized, metadata.to_metadata())
     onnx.save(quantized, out)
-    return len(matmuls)
-
-
-def find_weight_matmuls(graph: Any) -> list[str]:
-    """Names of the products of tokens with stored float32 matrices; the head reads pooled tokens, by Gemm."""
-    import onnx
-
-    stored = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
-    return [node.name for node in graph.node if node.op_type == "MatMul" and node.input[1] in stored]
-
-
-class _CalibrationBatches:
-    """Calibration data reader of ONNX Runtime: one batch after another, then None."""
-
-    def __init__(self, images: UInt8[np.ndarray, "n H W C"]):
-        self._remaining = [
-            images[start : start + CALIBRATION_BATCH_SIZE] for start in range(0, len(images), CALIBRATION_BATCH_SIZE)
-        ]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """The next batch under the graph's input name."""
-        return {exported.INPUT_NAME: self._remaining.pop(0)} if self._remaining else None
