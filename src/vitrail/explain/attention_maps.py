@@ -100,16 +100,16 @@ def attention_rollout(
 
 def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
     """Token weights of the pooling, and the mean attention [B, T, T] of each block from `start` on."""
-    x, places = model.embed(images)
+    x, positions = model.embed(images)
     x = model.encoder.prepare_tokens(x)
     last: list[Tensor] = []
     mixing: list[Tensor] = []
     for i, block in enumerate(model.encoder.blocks):
         assert isinstance(block, Block)
         if i < start:
-            x = model.encoder.run_block(block, x, places)
+            x = model.encoder.run_block(block, x, positions)
         else:
-            x, weights = block.forward_with_attention(x, places, None, None)
+            x, weights = block.forward_with_attention(x, positions, None, None)
             mixing.append(weights.mean(1))
         last = [*last, x][-model.config.pool_span :]
     return token_weights(model, model.encoder.apply_final_norm(last)), mixing

@@ -193,8 +193,8 @@ def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
     check_colormap(cmap)
     figure = new_figure(14.0, 5.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
-    drawn = left.imshow(table, cmap, aspect="auto", interpolation="nearest")
-    figure.colorbar(drawn, ax=left, shrink=0.75)
+    mappable = left.imshow(table, cmap, aspect="auto", interpolation="nearest")
+    figure.colorbar(mappable, ax=left, shrink=0.75)
     left.set(title=title, xlabel=across, ylabel=down)
     _draw_tiles(right, cosine_similarities(patches), model.config.grid, cmap)
     return figure
@@ -243,9 +243,9 @@ def tile_similarities(similarities: np.ndarray, grid: Grid) -> tuple[np.ndarray,
 def _draw_tiles(axes: Axes, similarities: np.ndarray, grid: Grid, cmap: str) -> None:
     canvas, every = tile_similarities(similarities, grid)
     rows, columns = -(-grid.rows // every), -(-grid.columns // every)
-    drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(similarities.min())), vmax=1.0, interpolation="nearest")
+    mappable = axes.imshow(canvas, cmap, vmin=min(0.0, float(similarities.min())), vmax=1.0, interpolation="nearest")
     assert axes.figure is not None
-    axes.figure.colorbar(drawn, ax=axes, shrink=0.75)
+    axes.figure.colorbar(mappable, ax=axes, shrink=0.75)
     shown = "" if every == 1 else f", every {every}. row and column"
     axes.set_title(f"cosine similarity: {rows} x {columns} places, {grid.rows} x {grid.columns} each{shown}")
     hide_axes(axes)

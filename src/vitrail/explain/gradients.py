@@ -274,9 +274,9 @@ def _forward_from_norm(
     block = model.encoder.blocks[block_index]
     assert isinstance(block, Block)
     normal = block.norm1(recorder.tokens[block_index]).detach().requires_grad_()
-    x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.places)
+    x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.positions)
     last = [*recorder.tokens[1 : block_index + 1], x][-reach:]
     for block in model.encoder.blocks[block_index + 1 :]:
-        x = model.encoder.run_block(block, x, recorder.places)
+        x = model.encoder.run_block(block, x, recorder.positions)
         last = [*last, x][-reach:]
     return normal, model.head(model.pool(model.encoder.apply_final_norm(last)))

@@ -100,9 +100,9 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
         yield TraceStep("pre-norm", _source_file(type(model.encoder)), tuple(x.shape), note)
-    places, last = TokenPositions(grid, None, rotary), [x]
+    positions, last = TokenPositions(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
-        x = block(x, places)
+        x = block(x, positions)
         last = [*last, x][-config.pool_span :]
         weights = f"{config.heads} x {x.shape[1]} x {x.shape[1]} attention weights, heads {config.head_dim} wide"
         note = f"{weights}; then an MLP {config.mlp_width} wide"

@@ -93,12 +93,15 @@ def measure_faithfulness(methods: Mapping[str, MapFunction], request: Faithfulne
         except UsageError as problem:
             raise UsageError(f"The method {name} cannot be measured. {problem}") from problem
         rows.append(row)
-    pairs = (*pairwise(methods), *((name, "random") for name in methods))
+    compared = []
+    for first, second in (*pairwise(methods), *((name, "random") for name in methods)):
+        differences = paired_differences(gaps[first], gaps[second], request.seed, request.groups)
+        compared.append(FaithfulnessComparison(first, second, differences, decide_verdict(differences)))
     return FaithfulnessReport(
         pictures=len(request.images),
         patches=patch_grid_of(request.model, request.images).patches,
         rows=tuple(rows),
-        compared=tuple(_compare_methods(pair, gaps, request) for pair in pairs),
+        compared=tuple(compared),
     )
 
 
@@ -116,7 +119,8 @@ def _measure_method(
         )
         gaps[way] = curves.gap
         areas = (curves.deletion_area, curves.insertion_area, curves.gap)
-        faithful.append(FaithfulnessAreas(way, *(_mean_estimate(one, request.seed, request.groups) for one in areas)))
+        estimates = (_mean_estimate(one, request.seed, request.groups) for one in areas)
+        faithful.append(FaithfulnessAreas(way, *estimates))
     result = MethodResult(method=name, baseline=baseline, faithful=tuple(faithful), flat=int(flat.sum()))
     if request.synthetic is not None:
         result = replace(result, located=_measure_localization(method, maps, request, request.synthetic, baseline))
@@ -163,8 +167,8 @@ def _measure_randomization(
     if not few:
         return None
     images, classes = request.images[few], request.classes[few]
-    result = cascading_randomization(method, request.model, images, classes, request.seed)
-    return _mean_estimate(result.final_correlations, request.seed)
+    correlations = cascading_randomization(method, request.model, images, classes, request.seed)
+    return _mean_estimate(correlations[-1], request.seed)
 
 
 def _mean_estimate(
@@ -173,15 +177,6 @@ def _mean_estimate(
     """Mean with its bootstrap interval over images, or over whole groups."""
     interval = bootstrap_interval(values, lambda rows: float(rows.mean()), seed, groups=groups)
     return MeanEstimate(float(values.mean()), interval)
-
-
-def _compare_methods(
-    pair: tuple[str, str],
-    gaps: Mapping[str, Mapping[RemovalMode, Float64[np.ndarray, " B"]]],
-    request: FaithfulnessRequest,
-) -> FaithfulnessComparison:
-    differences = paired_differences(gaps[pair[0]], gaps[pair[1]], request.seed, request.groups)
-    return FaithfulnessComparison(*pair, differences, decide_verdict(differences))
 
 
 # -- Results
@@ -320,29 +315,18 @@ def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
 # -- Model parameter randomization (Adebayo et al. 2018)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RandomizationResult:
-    """Rank correlations of maps while more and more parameters are shuffled."""
-
-    parts: tuple[str, ...]
-    """From the head down to the embedding; earlier parts stay shuffled."""
-    correlations: Float64[np.ndarray, "parts B"]
-    """Spearman correlation of each map with that of the trained model; 0 for a constant map."""
-
-    @property
-    def final_correlations(self) -> Float64[np.ndarray, " B"]:
-        """After all parts are shuffled: near 0 for a method that depends on the model."""
-        return self.correlations[-1]
-
-
 def cascading_randomization(
     method: MapFunction, model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"], seed: int = 0
-) -> RandomizationResult:
+) -> Float64[np.ndarray, "parts B"]:
     """Cascading randomization: shuffle the head, then the last block too, and so on down to the patch projection.
 
     A method whose map does not change shows the image, not the model. Adebayo et al. draw new weights; here the values
     of each tensor are permuted, which keeps their scale, so that for example a layer scale initialised near zero does
     not switch a block off. The model itself is not changed.
+
+    Returns:
+        Spearman correlation of each map with that of the trained model, after each of `model_parts`; 0 for a constant
+        map. The last row is near 0 for a method that depends on the model.
 
     Raises:
         UsageError: as `compute_maps`; or a map of the trained model is constant, which has no correlation.
@@ -354,12 +338,11 @@ def cascading_randomization(
         raise UsageError(
             f"The map of picture {int(flat.argmax())} (from 0) is the same everywhere, so nothing can be like it."
         )
-    shuffled, alike = copy.deepcopy(model), []
-    stages = model_parts(model)
-    for part in stages:
+    shuffled, correlations = copy.deepcopy(model), []
+    for part in model_parts(model):
         shuffle_parameters(shuffled, part, seed)
-        alike.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
-    return RandomizationResult(parts=stages, correlations=np.stack(alike))
+        correlations.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
+    return np.stack(correlations)
 
 
 def model_parts(model: ViT) -> tuple[str, ...]:
@@ -391,7 +374,7 @@ def _rank_maps(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarra
 VERDICT_WORDS: dict[Verdict, str] = {
     "truer": "is truer than",
     "less true": "is less true than",
-    "inconclusive": "cannot be told from",
+    "inconclusive": "cannot be distinguished from",
 }
 REMOVAL_NAMES = {"drop": "patches dropped", "blur": "patches blurred", "mean": "patches painted in the mean"}
 

@@ -245,7 +245,8 @@ def deletion_insertion_curves(
     curves = []
     for order in (first.flip(1), first):
         batches = zip(*(part.split(CURVE_BATCH_SIZE) for part in (padded, classes, order)), strict=True)
-        curves.append(np.concatenate([_curve_scores(model, *batch, num_visible, removal, score) for batch in batches]))
+        parts = [_curve_scores(model, x, y, ranks, num_visible, removal, score) for x, y, ranks in batches]
+        curves.append(np.concatenate(parts))
     return DeletionInsertionCurves(num_visible, *curves)
 
 

@@ -81,8 +81,6 @@ class ClassSensitivity(NamedTuple):
 
     own_mass: Float64[np.ndarray, " B"]
     """Fraction of the positive relevance on both glyphs that lies on the map's own, averaged over both maps."""
-    own_mass_share: Float64[np.ndarray, " B"]
-    """The same as a fraction of all positive relevance."""
     correlation: Float64[np.ndarray, " B"]
     """Pearson correlation of the two maps; 1 for a class-agnostic map."""
 
@@ -107,7 +105,7 @@ def compute_class_sensitivity(
     mine = np.stack([on[0, 0], on[1, 1]])
     own = np.divide(mine, either, out=np.zeros_like(mine), where=either > 0)
     flat = [one.reshape(len(one), -1) for one in maps]
-    return ClassSensitivity(own.mean(0), mine.mean(0), row_correlation(*flat))
+    return ClassSensitivity(own.mean(0), row_correlation(*flat))
 
 
 def patch_coverage(targets: Bool[np.ndarray, "B H W"], grid: Grid) -> Float64[np.ndarray, "B rows columns"]:

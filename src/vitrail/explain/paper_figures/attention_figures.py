@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
@@ -31,7 +32,6 @@ from .plots import (
     join_names,
     new_page,
     style_axes,
-    upsample_map,
 )
 
 HEADS_SOURCE = "Caron et al. 2021 (DINO), figures 1 and 3"
@@ -65,11 +65,11 @@ def draw_attention_heads(model: ViT, inputs: FigureInputs, options: FigureOption
     cells = [axes for row in add_panels(figure, lines, HEAD_COLUMNS) for axes in row]
     draw_image(cells[0], inputs.pixels[0], "picture")
     limits = (0.0, float(np.quantile(relative, 0.99)))
-    drawn = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
+    mappable = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
     for head, axes in enumerate(cells[2 : len(maps) + 2]):
         draw_heatmap(axes, relative[head], limits, f"head {head}")
         draw_mask_outline(axes, masks[head])
-    add_colorbar(figure, drawn, cells, "times an even share")
+    add_colorbar(figure, mappable, cells, "times an even share")
     facts = {"source": HEADS_SOURCE, "layer": block, "reader": describe_readout(model)}
     return FigureResult(figure, {"attention": maps, "masks": masks}, facts)
 
@@ -199,15 +199,15 @@ def draw_attention_rollout(model: ViT, inputs: FigureInputs, options: FigureOpti
         f"not why. {ROLLOUT_SOURCE}.",
     )
     rows = add_panels(figure, len(maps), 3)
-    relative, drawn = maps * inputs.grid.patches, None
+    relative, mappable = maps * inputs.grid.patches, None
     limits = (0.0, float(np.quantile(relative, 0.99)))
     for i, (left, middle, right) in enumerate(rows):
         titles = ("", "", "") if i else ("input", "times attention", "attention")
         draw_image(left, inputs.pixels[i], titles[0])
         draw_image(middle, _darken_by_map(inputs.pixels[i], maps[i]), titles[1])
-        drawn = draw_heatmap(right, relative[i], limits, titles[2])
-    assert drawn is not None
-    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "times an even share")
+        mappable = draw_heatmap(right, relative[i], limits, titles[2])
+    assert mappable is not None
+    add_colorbar(figure, mappable, [axes for row in rows for axes in row], "times an even share")
     facts = {"source": ROLLOUT_SOURCE, "heads": "mean", "reader": describe_readout(model)}
     return FigureResult(figure, {"rollout": maps}, facts)
 
@@ -218,8 +218,9 @@ def _darken_by_map(image: np.ndarray, shares: np.ndarray) -> np.ndarray:
     A few artefact tokens with very high attention would otherwise darken all the rest.
     """
     largest = np.quantile(shares, 0.99)
-    light = upsample_map(np.minimum(shares / largest, 1) if largest > 0 else shares, image.shape[:2])
-    return torch.from_numpy(image * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
+    relative = torch.from_numpy(np.minimum(shares / largest, 1) if largest > 0 else shares).double()
+    light = F.interpolate(relative[None, None], image.shape[:2], mode="bilinear", align_corners=False)[0, 0]  # [H, W]
+    return (torch.from_numpy(image) * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
 
 
 # -- Attention weights and pooled tokens
@@ -230,11 +231,11 @@ def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterat
 
     The caller sets evaluation mode and gradients.
     """
-    x, places = model.embed(images)
+    x, positions = model.embed(images)
     x = model.encoder.prepare_tokens(x)
     for block in model.encoder.blocks:
         assert isinstance(block, Block)
-        x, weights = block.forward_with_attention(x, places, None, None)
+        x, weights = block.forward_with_attention(x, positions, None, None)
         yield weights
 
 

@@ -32,7 +32,6 @@ from .plots import (
     draw_mask_outline,
     join_names,
     new_page,
-    rescale_to_unit,
     style_axes,
 )
 
@@ -140,8 +139,8 @@ def _color_foreground(
 
 
 def _min_max_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    reach = np.ptp(scores, axis=0)
-    return (scores - scores.min(0)) / np.where(reach > 0, reach, 1)
+    span = np.ptp(scores, axis=0)
+    return (scores - scores.min(0)) / np.where(span > 0, span, 1)
 
 
 def _whitened_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
@@ -163,15 +162,15 @@ def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, 
         f"{100 * colors.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis "
         f"for all pictures here: equal colours are like features. {source}.",
     )
-    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None
+    rows, limit, mappable = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None
     for i, (left, middle, right) in enumerate(rows):
         titles = ("", "", "") if i else ("picture", "first component", "three components")
         draw_image(left, inputs.pixels[i], titles[0])
-        drawn = draw_heatmap(middle, colors.first_component[i], (-limit, limit), titles[1], SIMILARITY_COLORMAP)
+        mappable = draw_heatmap(middle, colors.first_component[i], (-limit, limit), titles[1], SIMILARITY_COLORMAP)
         draw_mask_outline(middle, colors.foreground[i])
         draw_image(right, np.rint(255 * colors.rgb[i]).astype(np.uint8), titles[2])
-    assert drawn is not None
-    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "standard deviations")
+    assert mappable is not None
+    add_colorbar(figure, mappable, [axes for row in rows for axes in row], "standard deviations")
     return FigureResult(figure, colors._asdict(), {"source": source, "foreground": how})
 
 
@@ -189,17 +188,17 @@ def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -
     """
     block = resolve_block(model, options.layer, -1)
     norms = token_norms_by_block(model, inputs.images)  # [L, B, rows, columns]
-    here, limit = norms[block], outlier_limit(norms[block])
-    outliers = here > limit
+    selected, limit = norms[block], outlier_limit(norms[block])
+    outliers = selected > limit
     num_outliers = int(outliers.sum())
-    some = min(len(here), MAX_OUTLIER_IMAGES)
+    some = min(len(selected), MAX_OUTLIER_IMAGES)
     height, width = inputs.images.shape[2:]
     tall = FIGURE_WIDTH / max(some, 2) * 0.9 * height / width
     figure = new_page(
         2.9 + 2 * tall,
         "How long the patch tokens are",
-        f"{join_names(inputs.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle "
-        f"98 % and longest after every block. Above right: after block {block}; the line is the median and "
+        f"{join_names(inputs.names)}. Euclidean length of the {selected.size:,} patch tokens. Above left: median, "
+        f"middle 98 % and longest after every block. Above right: after block {block}; the line is the median and "
         f"{OUTLIER_DEVIATIONS:g} median absolute deviations, at least twice the median: {limit:.1f}. "
         f"{_describe_outliers(num_outliers)} {NORMS_SOURCE}; their limit is a fixed length.",
     )
@@ -207,16 +206,18 @@ def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -
     above, below = (figure.add_subfigure(parts[half, 0]) for half in (0, 1))
     left, right = above.subplots(1, 2)
     _draw_norms_by_block(left, norms, block)
-    _draw_norm_histogram(right, here, limit)
+    style_axes(right, "length", "tokens")
+    right.hist(selected.ravel(), bins=60, color=FIRST_COLOR, log=True)
+    right.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
     rows = add_panels(below, 2, some)
-    limits, drawn = (float(here.min()), float(here.max())), None
+    limits, mappable = (float(selected.min()), float(selected.max())), None
     for i in range(some):
         draw_image(rows[0][i], inputs.pixels[i])
-        drawn = draw_heatmap(rows[1][i], here[i], limits)
+        mappable = draw_heatmap(rows[1][i], selected[i], limits)
         draw_mask_outline(rows[1][i], outliers[i])
-    assert drawn is not None
-    add_colorbar(below, drawn, [axes for row in rows for axes in row], "length")
-    facts = {"source": NORMS_SOURCE, "layer": block, "limit": limit, "outliers": num_outliers, "tokens": here.size}
+    assert mappable is not None
+    add_colorbar(below, mappable, [axes for row in rows for axes in row], "length")
+    facts = {"source": NORMS_SOURCE, "layer": block, "limit": limit, "outliers": num_outliers, "tokens": selected.size}
     return FigureResult(figure, {"lengths": norms, "outliers": outliers}, facts)
 
 
@@ -254,12 +255,6 @@ def _draw_norms_by_block(axes: Axes, norms: Float64[np.ndarray, "depth B rows co
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _draw_norm_histogram(axes: Axes, norms: Float64[np.ndarray, "B rows columns"], limit: float) -> None:
-    style_axes(axes, "length", "tokens")
-    axes.hist(norms.ravel(), bins=60, color=FIRST_COLOR, log=True)
-    axes.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
 
 
 # -- Principal components and thresholds
@@ -358,24 +353,24 @@ def draw_patch_filters(model: ViT, inputs: FigureInputs, options: FigureOptions)
     filters, shares = patch_filter_components(model)
     count, (rows, columns) = len(filters), filters.shape[2:]
     lines = -(-count // FILTER_COLUMNS)
+    channels = model.config.channels
+    size = f"{rows} x {columns} pixels" + (f" and {channels} channels" if channels != 1 else "")
+    size += " (the first is shown)" if channels not in (1, 3) else ""
     figure = new_page(
         lines * 8.0 / FILTER_COLUMNS * rows / columns,
         "What the patch projection looks for",
-        f"The first {count} principal components of its {model.config.width} filters of {rows} x {columns} pixels"
-        f"{_describe_channels(model.config.channels)}, centred; together {100 * shares.sum():.0f} % of their "
-        "variance. Each is stretched between its own smallest and largest value, and its strongest pixel is bright, so "
-        f"neither contrast nor sign can be compared between them. {FILTERS_SOURCE}.",
+        f"The first {count} principal components of its {model.config.width} filters of {size}, centred; together "
+        f"{100 * shares.sum():.0f} % of their variance. Each is stretched between its own smallest and largest value, "
+        "and its strongest pixel is bright, so neither contrast nor sign can be compared between them. "
+        f"{FILTERS_SOURCE}.",
     )
     for i, axes in enumerate(axes for row in add_panels(figure, lines, FILTER_COLUMNS) for axes in row):
         if i < count:
-            pixels = np.rint(255 * rescale_to_unit(filters[i])).astype(np.uint8).transpose(1, 2, 0)
+            stretched = (filters[i] - filters[i].min()) / (np.ptp(filters[i]) or 1)
+            pixels = np.rint(255 * stretched).astype(np.uint8).transpose(1, 2, 0)
             draw_image(axes, pixels, f"{100 * shares[i]:.1f} %")
     arrays = {"filters": filters, "variance_shares": shares}
     return FigureResult(figure, arrays, {"source": FILTERS_SOURCE, "centred": True})
-
-
-def _describe_channels(count: int) -> str:
-    return "" if count == 1 else f" and {count} channels" + " (the first is shown)" * (count != 3)
 
 
 def patch_filter_components(

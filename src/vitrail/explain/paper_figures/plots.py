@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from ...model.vit import ViT
 from ...spec import Grid, ImageSpec
 from .. import figures
 from ..attribution import patch_grid_of
-from ..figures import hide_axes, new_figure
+from ..figures import hide_axes, new_figure, show_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,10 +60,7 @@ def add_panels(figure: FigureBase, rows: int, columns: int) -> list[list[Axes]]:
 
 def draw_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
     """Draw three channels as RGB, one as grey, of any other count the first as grey."""
-    if image.shape[2] == 3:
-        axes.imshow(image, interpolation="nearest")
-    else:
-        axes.imshow(image[..., 0], "gray", vmin=0, vmax=255, interpolation="nearest")
+    show_image(axes, image, "gray")
     set_panel_title(axes, title)
 
 
@@ -76,9 +72,9 @@ def draw_heatmap(
     cmap: str = HEAT_COLORMAP,
 ) -> AxesImage:
     """Draw a map, one square per patch, between fixed limits."""
-    drawn = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    mappable = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
     set_panel_title(axes, title)
-    return drawn
+    return mappable
 
 
 def add_colorbar(figure: FigureBase, mappable: AxesImage, axes: list[Axes], label: str) -> None:
@@ -106,18 +102,6 @@ def style_axes(axes: Axes, across: str, up: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.grid(color="#e4e4ea", linewidth=0.7)
     axes.set_axisbelow(True)
-
-
-def rescale_to_unit(values: np.ndarray) -> np.ndarray:
-    """Min-max scaling to 0..1; a constant array becomes zeros."""
-    low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros_like(values, dtype=np.float64)
-
-
-def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
-    """Bilinear upsampling of a patch map to pixels."""
-    stretched = F.interpolate(torch.from_numpy(values)[None, None].double(), size, mode="bilinear", align_corners=False)
-    return stretched[0, 0].numpy()
 
 
 def join_names(names: tuple[str, ...]) -> str:

@@ -67,8 +67,8 @@ def draw_window(model: ViT, inputs: FigureInputs, options: FigureOptions) -> Fig
     for i, (left, right) in enumerate(add_panels(figure, len(maps), 2)):
         day = render_window(inputs.pixels[i], inputs.grid)
         night = render_window(inputs.pixels[i], inputs.grid, lights[i])
-        for axes, drawn, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
-            axes.imshow(drawn, interpolation="antialiased")
+        for axes, mappable, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
+            axes.imshow(mappable, interpolation="antialiased")
             set_panel_title(axes, title if i == 0 else "")
     facts = {
         "source": WINDOW_SOURCE, "method": first.method, "layer": first.layer, "line": first.description,
@@ -103,17 +103,18 @@ def render_window(
     metal = np.clip(LEAD_WIDTHS * pane / 2 + 0.5 - distance, 0, 1)[..., None]
     lit = glass * (1 - 0.3 * np.exp(-distance / (0.07 * pane)))[..., None]  # the glass is thicker towards the lead
     if lights is None:
-        seen = lit * (1 - metal) + METAL_COLOR * metal
+        glass_pixels = lit * (1 - metal) + METAL_COLOR * metal
     else:
         shares = lights.repeat(sides[0], 0).repeat(sides[1], 1)[..., None]
         dark = lit.mean(2, keepdims=True) * NIGHT_COLOR
-        seen = (dark * (1 - shares) + lit * shares) * (1 - metal) + METAL_COLOR * metal
+        glass_pixels = (dark * (1 - shares) + lit * shares) * (1 - metal) + METAL_COLOR * metal
         glow = gaussian_filter(lit * shares**2, (0.6 * pane, 0.6 * pane, 0))
-        seen = 1 - (1 - seen) * (1 - GLOW_STRENGTH * glow)
+        glass_pixels = 1 - (1 - glass_pixels) * (1 - GLOW_STRENGTH * glow)
     border = max(1, round(LEAD_EDGE * pane))
-    framed = np.tile(METAL_COLOR, (seen.shape[0] + 2 * border, seen.shape[1] + 2 * border, 1))
-    framed[border:-border, border:-border] = seen
-    return np.round(255 * np.clip(framed, 0, 1)).astype(np.uint8)
+    height, width = glass_pixels.shape[:2]
+    window = np.tile(METAL_COLOR, (height + 2 * border, width + 2 * border, 1))
+    window[border:-border, border:-border] = glass_pixels
+    return np.round(255 * np.clip(window, 0, 1)).astype(np.uint8)
 
 
 def _enlarge_smoothly(image: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
@@ -157,16 +158,16 @@ def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions)
     )
     parts = figure.add_gridspec(1, 2, width_ratios=(1.1, 1.0))
     left, right = (figure.add_subfigure(parts[0, side]) for side in (0, 1))
-    ((whole,),) = add_panels(left, 1, 1)
+    ((panel,),) = add_panels(left, 1, 1)
     reach = (-inputs.grid.columns + 0.5, inputs.grid.columns - 0.5, inputs.grid.rows - 0.5, -inputs.grid.rows + 0.5)
-    drawn = whole.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
-    whole.set_xticks([-inputs.grid.columns + 1, 0, inputs.grid.columns - 1])
-    whole.set_yticks([-inputs.grid.rows + 1, 0, inputs.grid.rows - 1])
-    whole.tick_params(labelsize=9, colors=SECONDARY_COLOR)
-    whole.set_xlabel("columns apart", fontsize=9.5)
-    whole.set_ylabel("rows apart", fontsize=9.5)
-    set_panel_title(whole, "mean of all pairs")
-    add_colorbar(left, drawn, [whole], "product")
+    mappable = panel.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
+    panel.set_xticks([-inputs.grid.columns + 1, 0, inputs.grid.columns - 1])
+    panel.set_yticks([-inputs.grid.rows + 1, 0, inputs.grid.rows - 1])
+    panel.tick_params(labelsize=9, colors=SECONDARY_COLOR)
+    panel.set_xlabel("columns apart", fontsize=9.5)
+    panel.set_ylabel("rows apart", fontsize=9.5)
+    set_panel_title(panel, "mean of all pairs")
+    add_colorbar(left, mappable, [panel], "product")
     cells = [axes for row in add_panels(right, lines, 4) for axes in row]
     for pair, axes in zip(chosen.tolist(), cells, strict=False):
         axes.imshow(waves[pair], SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
@@ -220,10 +221,10 @@ def draw_position_similarity(model: ViT, inputs: FigureInputs, options: FigureOp
     )
     axes = figure.subplots()
     hide_axes(axes)
-    drawn = axes.imshow(canvas, SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
+    mappable = axes.imshow(canvas, SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
     axes.set_xlabel("column of the patch", fontsize=10)
     axes.set_ylabel("row of the patch", fontsize=10)
-    add_colorbar(figure, drawn, [axes], "cosine similarity")
+    add_colorbar(figure, mappable, [axes], "cosine similarity")
     facts = {"source": SIMILARITY_SOURCE, "positions": model.config.positions}
     return FigureResult(figure, {"similarity": likeness}, facts)
 

@@ -145,7 +145,7 @@ def test_the_lines_say_it_all_and_the_json_holds_it():
     assert "planted evidence pointing in box in mask on decoy on tag own class class correlation" in narrow
     assert "chance 6.2 % 6.2 % 2.7 % 2.7 %" in narrow and "a perfect map 100.0 % 100.0 % 43.8 %" in narrow
     assert any(line.startswith("matching") and "+1.000 (+1.000 to +1.000)" in line for line in lines)
-    assert sum(line.startswith("bright cannot be told from random: drop") for line in lines) == 1
+    assert sum(line.startswith("bright cannot be distinguished from random: drop") for line in lines) == 1
     assert max(map(len, lines)) <= 140
     stored = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert stored["rows"][0]["located"]["pointing"]["value"] == found.rows[0].located.pointing.value
