@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from ..data.source import Task
 from ..errors import UsageError
@@ -36,7 +35,7 @@ from .operating_points import (
 from .proportions import Proportion, estimate_proportion
 from .provenance import Provenance, ReportFacts, read_provenance
 from .task_sections import find_largest_confusions
-from .thumbnails import StoredThumbnail
+from .thumbnails import Thumbnails
 from .uncertainty import AbstentionSummary, summarize_abstention
 
 Audience = Literal["radiology", "inspection"]
@@ -173,13 +172,9 @@ def build_first_page(
     predictions: TaskPredictions,
     folder: Path,
     request: AudienceRequest,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    images: Thumbnails,
 ) -> FirstPage:
     """Build the first page from the files of a run.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
 
     Raises:
         UsageError: the request does not fit the run.
@@ -191,7 +186,7 @@ def build_first_page(
         names = tuple(names[index] for index in target_class_indices(predictions, facts.decisions, request.positive))
     prevalences = request.parse_prevalences((request.positive,) if request.positive else names)
     targets = binary_targets(predictions, facts.decisions, request.positive, prevalences, groups)
-    misses, alarms = find_worst_failures(targets, predictions, images, indices)
+    misses, alarms = find_worst_failures(targets, predictions, images)
     positive_given = bool(request.positive or facts.decisions.positive)
     issues = (provenance.read_json_table(folder / "check.json") or {}).get("concerns", [])
     check_warnings = [str(one["text"]) for one in issues if one.get("severity") == "warning"]

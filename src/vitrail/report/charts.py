@@ -47,18 +47,18 @@ def draw_line_chart(
     lines: Sequence[ChartLine], x_label: str, y_format: Callable[[float], str], x: AxisRange, y: AxisRange, title: str
 ) -> str:
     """Line chart as an SVG element, with axes and round ticks; `title` is for screen readers."""
-    place = _AxisTransform(x, y)
+    transform = _AxisTransform(x, y)
     right, base = CHART_WIDTH - CHART_RIGHT, CHART_HEIGHT - CHART_BOTTOM
     parts = [f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{escape(title)}">']
     for tick in axis_ticks(y, 5):
-        high = place.y(tick)
+        high = transform.y(tick)
         parts.append(f'<line class="grid" x1="{CHART_LEFT}" x2="{right}" y1="{high:.1f}" y2="{high:.1f}"/>')
         parts.append(_tick_text(CHART_LEFT - 8, f"{high + 4:.1f}", "end", y_format(tick)))
     for tick in axis_ticks(x, 5):
-        parts.append(_tick_text(f"{place.x(tick):.1f}", base + 17, "middle", f"{tick:,.6g}"))
+        parts.append(_tick_text(f"{transform.x(tick):.1f}", base + 17, "middle", f"{tick:,.6g}"))
     parts.append(f'<line class="axis" x1="{CHART_LEFT}" x2="{right}" y1="{base}" y2="{base}"/>')
     parts.append(_tick_text((CHART_LEFT + right) / 2, CHART_HEIGHT - 6, "middle", escape(x_label)))
-    parts.extend(_draw_curve(line, place) for line in lines)
+    parts.extend(_draw_curve(line, transform) for line in lines)
     return "\n".join([*parts, "</svg>"])
 
 
@@ -70,8 +70,8 @@ def axis_range(values: Sequence[float], floor: float | None = None, ceiling: flo
     """Range of the finite values with a margin, clipped to floor and ceiling; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    air = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
-    low, high = low - air, high + air
+    margin = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
+    low, high = low - margin, high + margin
     return (low if floor is None else max(low, floor)), (high if ceiling is None else min(high, ceiling))
 
 
@@ -372,7 +372,7 @@ def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
     if target.miss_rate is None or target.false_alarm_rate is None:
         return None
     least = min(target.prevalence, 1 - target.prevalence)
-    n = next((lot for lot in POPULATION_SIZES if lot * least >= MIN_PRESENT), POPULATION_SIZES[-1])
+    n = next((size for size in POPULATION_SIZES if size * least >= MIN_PRESENT), POPULATION_SIZES[-1])
     present = round(n * target.prevalence)
     missed, alarmed = round(present * target.miss_rate.value), round((n - present) * target.false_alarm_rate.value)
     return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
@@ -389,7 +389,7 @@ def draw_icon_array(counts: IconArrayCounts, name: str) -> str:
     parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
     start = 0
     for kind, count in zip(("found", "missed", "alarmed", "left"), counts[1:], strict=True):
-        places = [divmod(place, PANES_PER_ROW) for place in range(start, start + count)]
+        places = [divmod(index, PANES_PER_ROW) for index in range(start, start + count)]
         path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)
         parts += [f'<path class="{kind}" d="{path}"/>'] if path else []
         start += count

@@ -12,20 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..errors import DamagedFileError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
-from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions
+from ..evaluate.predictions import RegressionPredictions
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count
 from . import extra_findings, provenance, saliency
 from .cards import DataCard, format_number, format_with_interval, overall_metric_lines, read_data_card
 from .extra_findings import ExtraFindings
-from .image_selection import wrong_label_mask
+from .image_selection import wrong_and_known_masks
 from .provenance import ReportFacts
 
 CLAIM_PAGE, AUTHOR_ANSWERS_FILE = "claim.md", "claim.toml"
@@ -62,10 +60,10 @@ def build_claim_appendix(folder: Path) -> ClaimAppendix:
         f"authors ({AUTHOR_ANSWERS_FILE}); {len(unanswered)} are open. *Open* marks what authors have to add."
     )
     lines = ["# CLAIM: the checklist for artificial intelligence in medical imaging", "", counts]
-    for place, item in enumerate(CLAIM_ITEMS):
-        if not place or item.part != CLAIM_ITEMS[place - 1].part:
+    for index, item in enumerate(CLAIM_ITEMS):
+        if not index or item.part != CLAIM_ITEMS[index - 1].part:
             lines += ["", f"## {item.part}", "", "| | item | answer |", "|---:|---|---|"]
-        lines.append(rows[place])
+        lines.append(rows[index])
     atomic.write_text(folder / CLAIM_PAGE, "\n".join(lines) + "\n")
     if not (folder / AUTHOR_ANSWERS_FILE).exists():
         questions = "".join(
@@ -215,9 +213,9 @@ def _describe_preprocessing(record: RunRecord) -> str:
 
 def _describe_subset(record: RunRecord) -> str:
     data = record.plan_section("data")
-    ways = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
-    ways += ["those that cannot be read"] if data.get("skip_bad") else []
-    return f"All images but {' and '.join(ways)}." if ways else "Every image of the source was used."
+    exclusions = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
+    exclusions += ["those that cannot be read"] if data.get("skip_bad") else []
+    return f"All images but {' and '.join(exclusions)}." if exclusions else "Every image of the source was used."
 
 
 def _describe_missing_data(record: RunRecord) -> str:
@@ -350,7 +348,7 @@ def _describe_robustness(record: RunRecord) -> str:
     if report is None:
         return ""
     return (
-        f"{report.figure} {report.clean:.3f} on clean images, {report.mean:.3f} in the mean of "
+        f"{report.figure} {report.clean:.3f} on clean images, {report.mean:.3f} on average over "
         f"{len(report.disturbances)} kinds of disturbance ({report.suite}); worst under {report.worst[0].kind}. All of "
         "them are in the report."
     )
@@ -407,9 +405,10 @@ def _describe_accuracy(record: RunRecord) -> str:
 
 
 def _describe_failures(record: RunRecord) -> str:
-    wrong = _wrong_mask(record.predictions)
-    if wrong is None:
+    if isinstance(record.predictions, RegressionPredictions) or record.predictions.targets is None:
         return "The largest errors are shown in the report."
+    mask, known = wrong_and_known_masks(record.predictions)
+    wrong = mask[known]
     abstained = int(record.predictions.abstained_mask.sum())
     return (
         f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {abstained:,} are left "
@@ -417,20 +416,10 @@ def _describe_failures(record: RunRecord) -> str:
     )
 
 
-def _wrong_mask(predictions: TaskPredictions) -> np.ndarray | None:
-    """Which images with a known target are predicted wrongly; None for regression."""
-    if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
-        known = predictions.targets >= 0
-        return np.asarray(predictions.labels[known] != predictions.targets[known])
-    if isinstance(predictions, MultilabelPredictions) and predictions.targets is not None:
-        return np.asarray(wrong_label_mask(predictions)[predictions.known_mask.any(1)].any(1))
-    return None
-
-
 def _describe_limitations(record: RunRecord) -> str:
     limits = [f"Measured on {format_count(record.metrics.n, 'image')} of one source; this run has tested no other"]
     if isinstance(record.metrics, MultilabelMetrics) and record.metrics.rare:
-        limits.append(f"too few known images, so in no mean: {', '.join(record.metrics.rare[:MAX_LISTED])}")
+        limits.append(f"too few known images, so left out of the means: {', '.join(record.metrics.rare[:MAX_LISTED])}")
     if record.metrics.groups is None:
         limits.append("images were taken as independent of each other")
     return f"{'; '.join(limits)}."
@@ -453,14 +442,13 @@ class ClaimItem(NamedTuple):
     number: int
     part: str
     topic: str
-    question: str
+    question: str = ""
     """What the authors must add; empty if the run answers the whole item."""
 
 
 # fmt: off
 CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
-    ("Title and abstract", "Named as a study of AI, with the kind of method",
-        ""),
+    ("Title and abstract", "Named as a study of AI, with the kind of method"),
     ("Title and abstract", "A structured summary",
         "Write the abstract: design, methods, results, conclusion."),
     ("Introduction", "Background, intended use and clinical role",
@@ -475,16 +463,13 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "Which institutions, dates and machines do the pictures come from, and who may have them?"),
     ("Data", "Who was eligible",
         "How, where and when were patients and studies found, and by which criteria were they in or out?"),
-    ("Data", "What was done to the pictures before the model",
-        ""),
-    ("Data", "Whether only a part of the data was used",
-        ""),
+    ("Data", "What was done to the pictures before the model"),
+    ("Data", "Whether only a part of the data was used"),
     ("Data", "What each label and variable means",
         "Define every finding, with the common data element or code if there is one."),
     ("Data", "How patients were made unrecognisable",
         "How were names, dates and burnt-in letters removed, and who checked it?"),
-    ("Data", "What was done about missing data",
-        ""),
+    ("Data", "What was done about missing data"),
     ("Ground truth", "What counts as the truth",
         "What is the reference standard, in enough detail to do it again?"),
     ("Ground truth", "Why that",
@@ -497,26 +482,16 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "How much do readers differ from each other and from themselves, and how were differences settled?"),
     ("Partitions", "How many cases, and why so many",
         "How was the number of cases decided?"),
-    ("Partitions", "How cases were assigned",
-        ""),
-    ("Partitions", "At which level partitions are apart",
-        ""),
-    ("Model", "The model in full",
-        ""),
-    ("Model", "Software and versions",
-        ""),
-    ("Model", "What its parameters began with",
-        ""),
-    ("Training", "How it was trained",
-        ""),
-    ("Training", "How the final model was chosen",
-        ""),
-    ("Training", "Whether several models answer together",
-        ""),
-    ("Evaluation", "Which figures were measured",
-        ""),
-    ("Evaluation", "How uncertainty was measured",
-        ""),
+    ("Partitions", "How cases were assigned"),
+    ("Partitions", "At which level partitions are apart"),
+    ("Model", "The model in full"),
+    ("Model", "Software and versions"),
+    ("Model", "What its parameters began with"),
+    ("Training", "How it was trained"),
+    ("Training", "How the final model was chosen"),
+    ("Training", "Whether several models answer together"),
+    ("Evaluation", "Which figures were measured"),
+    ("Evaluation", "How uncertainty was measured"),
     ("Evaluation", "How robust it is",
         "Disturb the pictures: vitrail evaluate RUN --corruptions films --keep."),
     ("Evaluation", "How answers are explained, and how that was checked",
@@ -527,10 +502,8 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "Draw the flow of patients before the pictures reached the source."),
     ("Results", "Who is in each partition",
         "Give age, sex, disease and severity of each partition."),
-    ("Results", "Figures on every partition",
-        ""),
-    ("Results", "Accuracy with its precision",
-        ""),
+    ("Results", "Figures on every partition"),
+    ("Results", "Accuracy with its precision"),
     ("Results", "An analysis of failures",
         "Look at the pictures and say what the failures have in common."),
     ("Discussion", "Limitations",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool
 
 from ..evaluate.decisions import Decisions
 from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
@@ -56,6 +58,16 @@ def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
     if predictions.targets is None:
         return np.zeros(predictions.probabilities.shape, bool)
     return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
+
+
+def wrong_and_known_masks(
+    predictions: ClassificationPredictions | MultilabelPredictions,
+) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Images with a wrong prediction, in any label, and images with a known target."""
+    if isinstance(predictions, MultilabelPredictions):
+        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
+    targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
+    return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, Classificatio
 from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule
 from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .proportions import Proportion, estimate_proportion
-from .thumbnails import StoredThumbnail
+from .thumbnails import Thumbnails
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ def target_class_indices(predictions: ClassificationPredictions, decisions: Deci
         return [predictions.classes.index(named)]
     if len(predictions.classes) != 2 or predictions.targets is None:
         return list(range(len(predictions.classes)))
-    counts = [int((predictions.targets == place).sum()) for place in range(2)]
+    counts = [int((predictions.targets == index).sum()) for index in range(2)]
     return [int(counts[1] < counts[0])]
 
 
@@ -358,17 +358,9 @@ def worst_rows(targets: Sequence[BinaryTarget]) -> Int64[np.ndarray, " rows"]:
 
 
 def find_worst_failures(
-    targets: Sequence[BinaryTarget],
-    predictions: TaskPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    targets: Sequence[BinaryTarget], predictions: TaskPredictions, thumbnails: Thumbnails
 ) -> tuple[list[WrongPrediction], list[WrongPrediction]]:
-    """Misses, the lowest probability first, and false alarms, the highest first.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    thumbnails = dict(zip(indices.tolist(), images, strict=True))
+    """Misses, the lowest probability first, and false alarms, the highest first."""
 
     def describe_wrong(row: int, target: BinaryTarget, is_miss: bool) -> WrongPrediction:
         image = thumbnails.get(row)

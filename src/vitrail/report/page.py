@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..errors import UsageError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
@@ -26,7 +24,7 @@ from . import audience, charts, extra_findings, provenance, saliency, task_secti
 from .audience import AudienceRequest
 from .cards import read_data_card
 from .provenance import ReportFacts
-from .thumbnails import StoredThumbnail
+from .thumbnails import Thumbnails
 
 REPORT_FILE = "report.html"
 CONTACT_SHEET_FILE = "figures/what-the-model-sees.png"
@@ -97,12 +95,13 @@ def _page_context(
     metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
     history = charts.read_history(folder / "metrics.jsonl")
     images = thumbnails.load_thumbnails(folder)
+    thumbnails.check_thumbnail_rows(images, predictions)
     groups = provenance.load_groups(folder, len(predictions))
     name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[facts.task]
     rising = charts.draw_accuracy_chart(history) if facts.task == "classes" else charts.draw_score_chart(history, name)
     first_page: dict[str, Any] = {"first_page": None}
     if request is not None:
-        page = audience.build_first_page(facts, metrics, predictions, folder, request, *images)
+        page = audience.build_first_page(facts, metrics, predictions, folder, request, images)
         if request.audience == "radiology":
             first_page = {"first_page": "radiology.html.j2", **audience.radiology_context(page)}
         else:
@@ -119,10 +118,10 @@ def _page_context(
         "rate": charts.draw_lr_chart(history),
         "decisions": facts.decisions,
         "most_charts": charts.MAX_LABEL_CHARTS,
-        "trust": uncertainty.uncertainty_context(predictions, facts.decisions, groups),
+        "uncertainty": uncertainty.uncertainty_context(predictions, facts.decisions, groups),
         "card": read_data_card(folder, facts, metrics),
-        "heat": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, *images),
-        "beside": extra_findings.read_extra_findings(folder),
+        "saliency": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, images),
+        "extra_findings": extra_findings.read_extra_findings(folder),
         "values": _setting_values(facts),
         "sheet": CONTACT_SHEET_FILE if (folder / CONTACT_SHEET_FILE).is_file() else "",
         **_task_context(metrics, predictions, images),
@@ -130,16 +129,14 @@ def _page_context(
     }
 
 
-def _task_context(
-    metrics: TaskMetrics, predictions: TaskPredictions, images: tuple[list[StoredThumbnail], np.ndarray]
-) -> dict[str, Any]:
+def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Thumbnails) -> dict[str, Any]:
     """Context of the sections of this task."""
     if isinstance(metrics, ClassificationMetrics) and isinstance(predictions, ClassificationPredictions):
-        return task_sections.classification_context(metrics, predictions, *images)
+        return task_sections.classification_context(metrics, predictions, images)
     if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
-        return task_sections.multilabel_context(metrics, predictions, *images)
+        return task_sections.multilabel_context(metrics, predictions, images)
     assert isinstance(metrics, RegressionMetrics) and isinstance(predictions, RegressionPredictions)
-    return task_sections.regression_context(metrics, predictions, *images)
+    return task_sections.regression_context(predictions, images)
 
 
 def _setting_values(facts: ReportFacts) -> dict[str, str]:
@@ -193,8 +190,8 @@ def format_count(number: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """A duration such as 42 s, 9 min 58 s, 3 h 20 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if whole < 10 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total = round(seconds)
+    if total < 60:
+        return f"{seconds:.1f} s" if total < 10 else f"{total} s"
+    minutes, rest = divmod(total, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

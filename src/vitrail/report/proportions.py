@@ -32,11 +32,11 @@ def estimate_proportion(
         mask, groups = mask[rows], None if groups is None else groups[rows]
     if not len(mask):
         return None
-    drawn = None
+    resampled = None
     if groups is not None and mask.any() and not mask.all():
-        _, places = np.unique(groups, return_inverse=True)
-        sums = np.stack([np.bincount(places, mask), np.bincount(places)], 1)  # [groups, 2], so resampling costs groups
-        drawn = bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
-    interval = proportion_interval(mask, groups, drawn)
+        _, group_index = np.unique(groups, return_inverse=True)
+        sums = np.stack([np.bincount(group_index, mask), np.bincount(group_index)], 1)  # [groups, 2]
+        resampled = bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
+    interval = proportion_interval(mask, groups, resampled)
     assert interval is not None
     return Proportion(float(mask.mean()), interval, len(mask))

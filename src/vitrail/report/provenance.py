@@ -130,17 +130,14 @@ def read_facts(run_folder: Path) -> ReportFacts:
 
     Raises:
         UsageError: there is none, or it has an unknown field.
-        DamagedFileError: it is not JSON.
+        DamagedFileError: it is not a JSON object.
     """
     path = Path(run_folder) / FACTS_FILE
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as problem:
+    values = read_json_table(path)
+    if values is None:
         raise UsageError(
             f"A run folder with a report.json is needed. There is none in {run_folder}; a run writes it when it ends."
-        ) from problem
-    except ValueError as problem:
-        raise DamagedFileError(f"{path} must be JSON. {problem}.") from problem
+        )
     return config.read(ReportFacts, values, str(path))
 
 

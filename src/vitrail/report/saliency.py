@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -25,10 +24,9 @@ from ..evaluate.predictions import (
 from ..explain.attribution import MapScale
 from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors
 from ..files import atomic
-from . import thumbnails
 from .image_selection import wrong_label_mask
 from .task_sections import CaptionLine
-from .thumbnails import StoredThumbnail
+from .thumbnails import StoredThumbnail, Thumbnails
 
 EXPLANATIONS_FILE = "explanations.npz"
 MAX_EXPLANATIONS = 6
@@ -191,27 +189,19 @@ class SaliencySection(NamedTuple):
 
 
 def build_saliency_section(
-    explanations: StoredExplanations | None,
-    predictions: TaskPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    explanations: StoredExplanations | None, predictions: TaskPredictions, thumbnails: Thumbnails
 ) -> SaliencySection | None:
-    """Context of `explanations.html.j2`; None without maps.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
+    """Context of `explanations.html.j2`; None without maps."""
     if explanations is None:
         return None
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    thumbnail_of = dict(zip(indices.tolist(), images, strict=True))
-    wrong = set(indices[wrong_row_mask(predictions, indices)].tolist()) if len(indices) else set()
+    rows = np.array(list(thumbnails), np.int64)
+    wrong = rows[wrong_row_mask(predictions, rows)].tolist() if thumbnails else []
     worst: list[SaliencyPair] = []
     others: list[SaliencyPair] = []
     hidden = 0
     for index, row in enumerate(explanations.rows.tolist()):
-        if row in thumbnail_of:
-            pair = _make_pair(explanations, index, predictions, row, thumbnail_of[row])
+        if row in thumbnails:
+            pair = _make_pair(explanations, index, predictions, row, thumbnails[row])
             (worst if row in wrong else others).append(pair)
             hidden += bool(explanations.artifact_mask[index].any())
     if not (worst or others or explanations.about.nothing):
@@ -248,14 +238,14 @@ def _make_pair(
     else:
         value = f"{100 * predictions.probabilities[row, output]:.1f}\u202f%"
     truth, is_wrong = _describe_truth(predictions, row, output)
-    place = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
+    peak = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
     return SaliencyPair(
         image=thumbnail.uri,
         overlay=StoredThumbnail(mixed, thumbnail.aspect).uri,
         path=predictions.paths[row] or predictions.ids[row],
         small=thumbnail.small,
         lines=(truth, CaptionLine(f"{about.method} for", name, f", {value}", is_wrong)),
-        alt=f"map by {about.method} of {name}, {value}, strongest {place}",
+        alt=f"map by {about.method} of {name}, {value}, strongest {peak}",
     )
 
 

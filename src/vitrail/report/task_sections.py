@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.metrics import ClassificationMetrics
@@ -17,10 +15,9 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
-from ..evaluate.regression_metrics import RegressionMetrics
 from . import charts, thumbnails
 from .image_selection import wrong_label_mask
-from .thumbnails import StoredThumbnail
+from .thumbnails import StoredThumbnail, Thumbnails
 
 MAX_MATRIX_CLASSES = 24
 """Largest confusion matrix on a page; of larger ones only the largest confusions are listed."""
@@ -49,17 +46,22 @@ class Confusion(NamedTuple):
 
 
 def classification_context(
-    metrics: ClassificationMetrics,
-    predictions: ClassificationPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    metrics: ClassificationMetrics, predictions: ClassificationPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `classes.html.j2`, beyond that of every page.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    shown = classification_thumbnails(predictions, images, indices)
+    """Context of `classes.html.j2`, beyond that of every page."""
+    shown = []
+    for row, image in images.items():
+        assert predictions.targets is not None
+        shown.append(
+            ClassThumbnail(
+                uri=image.uri,
+                target=predictions.classes[int(predictions.targets[row])],
+                predicted=predictions.classes[int(predictions.labels[row])],
+                confidence=float(predictions.confidences[row]),
+                path=predictions.paths[row] or predictions.ids[row],
+                small=image.small,
+            )
+        )
     return {
         "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
@@ -69,39 +71,14 @@ def classification_context(
     }
 
 
-def classification_thumbnails(
-    predictions: ClassificationPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
-) -> list[ClassThumbnail]:
-    """Thumbnails with their targets and predictions, in their stored order.
-
-    Raises:
-        UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
-    """
-    targets, labels = predictions.targets, predictions.labels
-    thumbnails.check_thumbnail_rows(indices, len(predictions), targets is not None)
-    if targets is None:
-        return []
-    return [
-        ClassThumbnail(
-            uri=image.uri,
-            target=predictions.classes[int(targets[i])],
-            predicted=predictions.classes[int(labels[i])],
-            confidence=float(predictions.confidences[i]),
-            path=predictions.paths[i] or predictions.ids[i],
-            small=image.small,
-        )
-        for image, i in zip(images, indices, strict=True)
-    ]
-
-
 def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int) -> list[Confusion]:
     """The most frequent confusions, largest first."""
     matrix = np.array(metrics.confusion)
     sums = matrix.sum(1)
     np.fill_diagonal(matrix, 0)
-    places = np.argsort(-matrix, axis=None, kind="stable")[:max_confusions]
+    order = np.argsort(-matrix, axis=None, kind="stable")[:max_confusions]
     names = [one.name for one in metrics.per_class]
-    pairs = [divmod(int(place), len(names)) for place in places]
+    pairs = [divmod(int(index), len(names)) for index in order]
     return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
 
 
@@ -128,29 +105,18 @@ MAX_SCATTER_COLUMNS = 8
 MAX_COLUMN_LINES = 3
 
 
-def regression_context(
-    metrics: RegressionMetrics,
-    predictions: RegressionPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
-) -> dict[str, Any]:
-    """Context of `number.html.j2`, beyond that of every page.
+def regression_context(predictions: RegressionPredictions, images: Thumbnails) -> dict[str, Any]:
+    """Context of `number.html.j2`, beyond that of every page."""
 
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    captioned = [
-        _caption_image(image, predictions, row, _column_lines(predictions, row))
-        for image, row in zip(images, indices.tolist(), strict=True)
-    ]
-    worst = len(indices) - len(indices) // 2  # `select_regression_images` gives equally many of both
-
-    def first_known_target(index: int) -> float:
-        row = indices[index]
+    def first_known_target(row: int) -> float:
         assert predictions.targets is not None
         return float(predictions.targets[row][predictions.known_mask[row]][0])
 
+    captioned = {
+        row: _caption_image(image, predictions, row, _column_lines(predictions, row)) for row, image in images.items()
+    }
+    rows = list(images)
+    worst = len(rows) - len(rows) // 2  # `select_regression_images` gives equally many of both
     return {
         "scatters": [
             (name, draw_scatter(predictions, k))
@@ -158,8 +124,8 @@ def regression_context(
             if predictions.known_mask[:, k].any()
         ],
         "points": MAX_SCATTER_POINTS,
-        "mistakes": captioned[:worst],
-        "others": [captioned[index] for index in sorted(range(worst, len(indices)), key=first_known_target)],
+        "mistakes": [captioned[row] for row in rows[:worst]],
+        "others": [captioned[row] for row in sorted(rows[worst:], key=first_known_target)],
     }
 
 
@@ -186,7 +152,7 @@ def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[Caption
         CaptionLine(
             f"{predictions.columns[k]} is" if several else "is",
             f"{predictions.targets[row, k]:.4g}",
-            f", said {predictions.values[row, k]:.4g}",
+            f", predicted {predictions.values[row, k]:.4g}",
         )
         for k in np.flatnonzero(predictions.known_mask[row]).tolist()[:MAX_COLUMN_LINES]
     )
@@ -199,20 +165,11 @@ MAX_LABEL_LINES = 3
 
 
 def multilabel_context(
-    metrics: MultilabelMetrics,
-    predictions: MultilabelPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    metrics: MultilabelMetrics, predictions: MultilabelPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `labels.html.j2`, beyond that of every page.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
+    """Context of `labels.html.j2`, beyond that of every page."""
     captioned = [
-        (row, _caption_image(image, predictions, row, _label_lines(predictions, row)))
-        for image, row in zip(images, indices.tolist(), strict=True)
+        (row, _caption_image(image, predictions, row, _label_lines(predictions, row))) for row, image in images.items()
     ]
     wrong = np.asarray(wrong_label_mask(predictions).any(1))
     ranked = [
@@ -240,7 +197,7 @@ def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionL
         order = wrong[np.argsort(-errors, kind="stable")][:MAX_LABEL_LINES].tolist()
         words = ["has" if targets[k] >= LABEL_THRESHOLD else "no" for k in order]
         return tuple(
-            CaptionLine(word, predictions.classes[k], f", said {chances[k]:.0%}", True)
+            CaptionLine(word, predictions.classes[k], f", predicted {chances[k]:.0%}", True)
             for word, k in zip(words, order, strict=True)
         )
     present, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]

@@ -24,7 +24,7 @@ from ..evaluate.predictions import (
 from ..stats.intervals import wilson_interval
 from . import charts
 from .charts import MIN_IMAGES
-from .image_selection import wrong_label_mask
+from .image_selection import wrong_and_known_masks
 from .proportions import Proportion, estimate_proportion
 from .task_sections import MAX_SCATTER_COLUMNS
 
@@ -67,14 +67,15 @@ class ThresholdRow(NamedTuple):
 def uncertainty_context(
     predictions: TaskPredictions, decisions: Decisions, groups: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Context of `trust.html.j2`; parts that cannot be shown are None.
+    """Context of `uncertainty.html.j2`; parts that cannot be shown are None.
 
     Args:
         groups: group of each image, such as its patient; intervals of thresholds, sets and ranges resample groups.
     """
     context: dict[str, Any] = {
-        "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
-        "silent": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
+        "calibration": None, "label_calibration": [], "selective_risk": None, "set_coverage": None, "thresholds": [],
+        "ranges": [], "agreement": [],
+        "abstained": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
     if predictions.targets is None:
         return context
@@ -82,8 +83,8 @@ def uncertainty_context(
         return context | _classification_uncertainty(predictions, decisions, groups)
     if isinstance(predictions, MultilabelPredictions):
         return context | {
-            "cuts": _label_threshold_rows(predictions, decisions, groups),
-            "by_label": charts.multilabel_calibration(predictions, decisions),
+            "thresholds": _label_threshold_rows(predictions, decisions, groups),
+            "label_calibration": charts.multilabel_calibration(predictions, decisions),
         }
     return context | _regression_uncertainty(predictions, decisions, groups)
 
@@ -99,18 +100,18 @@ def _classification_uncertainty(
     wrong = probabilities.argmax(1) != targets
     many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decisions.positive and decisions.thresholds)
     return {
-        "calibrated": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
-        "answering": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
-        "held": _set_coverage(predictions, decisions, groups) if decisions.cuts else None,
-        "cuts": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
+        "calibration": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
+        "selective_risk": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
+        "set_coverage": _set_coverage(predictions, decisions, groups) if decisions.cuts else None,
+        "thresholds": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
     }
 
 
 def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk:
     curve = risk_coverage_curve(confidences, wrong.astype(np.float64))
     n = len(wrong)
-    places = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
-    points = [(100 * float(curve.coverage[place]), 100 * float(curve.risk[place])) for place in places]
+    indices = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
+    points = [(100 * float(curve.coverage[index]), 100 * float(curve.risk[index])) for index in indices]
     span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
     title = "Share of wrong answers by the share of pictures that are answered"
     line = charts.ChartLine(name="risk", points=points)
@@ -248,12 +249,8 @@ def summarize_abstention(
     predictions: TaskPredictions, decisions: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> AbstentionSummary:
     """Summarize the abstention of a table of classes or labels with at least one row."""
-    if isinstance(predictions, MultilabelPredictions):
-        wrong, known = wrong_label_mask(predictions).any(1), predictions.known_mask.any(1)  # wrong in any label
-    else:
-        assert isinstance(predictions, ClassificationPredictions)
-        targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
-        wrong, known = predictions.labels != targets, targets != UNKNOWN_CLASS
+    assert not isinstance(predictions, RegressionPredictions)
+    wrong, known = wrong_and_known_masks(predictions)
     reasons, abstained = predictions.abstain_reasons, predictions.abstained_mask
     unsure = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNSURE]
     unlike = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNLIKE]
