@@ -112,12 +112,8 @@ class ProbabilityHead(nn.Module):
             return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.max_distance)
         probabilities = calibrated.softmax(-1).float()
         unsure = probabilities.amax(-1) < self.min_probability if self.min_probability else None
-        return (
-            probabilities,
-            logits,
-            self._decide_classes(probabilities),
-            _decide_abstention(logits, unsure, distances, self.max_distance),
-        )
+        abstained = _decide_abstention(logits, unsure, distances, self.max_distance)
+        return probabilities, logits, self._decide_classes(probabilities), abstained
 
     def _decide_classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
         if self.positive_index is None:

@@ -42,7 +42,7 @@ class VerificationResult:
 
     def __str__(self) -> str:
         if self.num_changed:
-            decided = f"{self.num_changed} on a threshold fall to its other side"
+            decided = f"{self.num_changed} closer than that to a threshold are decided otherwise"
         else:
             decided = "every decision is the same"
         return f"compared on {self.num_images:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
