@@ -44,7 +44,7 @@ def test_what_is_kept_stands_in_the_next_report(vitrail, run_folder, tmp_path):
     assert vitrail("evaluate", run, "--corruptions", "films", "--most", 2, "--keep", "--json").code == 0
     assert vitrail("report", run).code == 0
     page = (run / "report.html").read_text()
-    assert "Does it look at the border" in page and "How it stands disturbance" in page
+    assert "Does it rely on the border?" in page and "How robust it is" in page
 
 
 def test_what_another_source_shows_is_not_kept(vitrail, run_folder, flowers):

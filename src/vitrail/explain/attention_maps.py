@@ -54,7 +54,8 @@ def attention_by_head(
     kind = model.pool.kind
     with gradient_mode(model), torch.no_grad():
         if kind == PROBE_LAYER and layer is None:
-            weights = _probe_attention(model, images, heads)  # [B, a, T]
+            weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]  # [B, A, T]
+            weights = weights if heads is None else weights[:, _check_heads(model, heads)]
         else:
             name = f"blocks.{resolve_block(model, layer, -1)}.attention"
             rows = {"class": (0,), "class+distillation": (0, 1)}.get(kind)
@@ -99,24 +100,19 @@ def attention_rollout(
 
 def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
     """Token weights of the pooling, and the mean attention [B, T, T] of each block from `start` on."""
-    x, places = model.embed(images)
+    x, positions = model.embed(images)
     x = model.encoder.prepare_tokens(x)
     last: list[Tensor] = []
     mixing: list[Tensor] = []
     for i, block in enumerate(model.encoder.blocks):
         assert isinstance(block, Block)
         if i < start:
-            x = model.encoder.run_block(block, x, places)
+            x = model.encoder.run_block(block, x, positions)
         else:
-            x, weights = block.forward_with_attention(x, places, None, None)
+            x, weights = block.forward_with_attention(x, positions, None, None)
             mixing.append(weights.mean(1))
         last = [*last, x][-model.config.pool_span :]
     return token_weights(model, model.encoder.apply_final_norm(last)), mixing
-
-
-def _probe_attention(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:
-    weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]
-    return weights if heads is None else weights[:, _check_heads(model, heads)]
 
 
 def _check_heads(model: ViT, heads: Sequence[int]) -> list[int]:
@@ -133,5 +129,5 @@ def _select_query_rows(
         return torch.einsum("bart,br->bat", weights, probe.mean(1)[:, 0])
     if model.pool.kind in ("class", "class+distillation"):
         return weights.mean(2)
-    of_patches = weights[:, :, model.config.prefix :].mean(2)
-    return of_patches if model.pool.kind == "mean" else (of_patches + weights[:, :, 0]) / 2
+    patch_mean = weights[:, :, model.config.prefix :].mean(2)
+    return patch_mean if model.pool.kind == "mean" else (patch_mean + weights[:, :, 0]) / 2

@@ -58,8 +58,8 @@ def require_nonempty_map(attribution: AttributionMap, why: str) -> AttributionMa
     Raises:
         EmptyMapError: a map holds NaN or infinity, is zero everywhere, or constant.
     """
-    for place, one in enumerate(attribution.values):
-        name = f"The map by {attribution.method} of picture {place + 1} of {len(attribution.values)}"
+    for index, one in enumerate(attribution.values):
+        name = f"The map by {attribution.method} of picture {index + 1} of {len(attribution.values)}"
         if not np.isfinite(one).all():
             raise EmptyMapError(
                 f"{name} holds {int((~np.isfinite(one)).sum())} values that are not finite. The weights of the model "
@@ -91,23 +91,22 @@ def token_weights(model: ViT, final_tokens: Float[Tensor, "B T P"]) -> Float[Ten
     kind, prefix = model.pool.kind, model.config.prefix
     if kind == "attention":
         return model.pool.forward_with_attention(final_tokens)[1].mean(1)[:, 0].detach()
-    found = torch.zeros(B, T, device=final_tokens.device, dtype=final_tokens.dtype)
+    weights = torch.zeros(B, T, device=final_tokens.device, dtype=final_tokens.dtype)
     if kind == "class":
-        found[:, 0] = 1
+        weights[:, 0] = 1
     elif kind == "class+distillation":
-        found[:, :2] = 0.5
+        weights[:, :2] = 0.5
     else:
-        found[:, prefix:] = 1 / (T - prefix)
+        weights[:, prefix:] = 1 / (T - prefix)
     if kind == "class+mean":
-        found /= 2
-        found[:, 0] = 0.5
-    return found
+        weights /= 2
+        weights[:, 0] = 0.5
+    return weights
 
 
 def patch_grid_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Grid:
     """Rows and columns of patches in these images, including partly padded ones."""
-    height, width = images.shape[-2:]
-    patch = model.config.patch
+    (height, width), patch = images.shape[-2:], model.config.patch
     return Grid(math.ceil(height / patch[0]), math.ceil(width / patch[1]))
 
 
@@ -136,15 +135,15 @@ def resolve_targets(outputs: Float[Tensor, "B K"], targets: Targets) -> Int[Tens
     Raises:
         UsageError: an output that the model does not have, or not one index per image.
     """
-    pictures, count = outputs.shape
+    num_images, count = outputs.shape
     if targets is None:
         return outputs.detach().argmax(1)
-    numbers = [targets] * pictures if isinstance(targets, int) else list(targets)
-    if len(numbers) != pictures:
-        raise UsageError(f"One output to explain per picture is needed, {pictures}. Got {len(numbers)}.")
-    if wrong := sorted({int(number) for number in numbers if not 0 <= number < count}):
+    indices = [targets] * num_images if isinstance(targets, int) else list(targets)
+    if len(indices) != num_images:
+        raise UsageError(f"One output to explain per picture is needed, {num_images}. Got {len(indices)}.")
+    if wrong := sorted({int(index) for index in indices if not 0 <= index < count}):
         raise UsageError(f"The model has outputs 0 to {count - 1}. Got {', '.join(map(str, wrong))} to explain.")
-    return torch.tensor(numbers, device=outputs.device)
+    return torch.tensor(indices, device=outputs.device)
 
 
 def target_scores(outputs: Float[Tensor, "B K"], targets: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
@@ -159,8 +158,3 @@ def require_outputs(model: ViT, method: str) -> None:
             f"{method} explains an output, and this model has none: it gives features. Choose attention, rollout or "
             "similarity, or train a head on it first."
         )
-
-
-def target_list(targets: Int[Tensor, " B"]) -> tuple[int, ...]:
-    """The targets as plain integers."""
-    return tuple(int(number) for number in targets.tolist())

@@ -5,11 +5,12 @@ Every function returns a new Figure; the global state of matplotlib is not used.
 
 from __future__ import annotations
 
+import difflib
 import io
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -47,12 +48,9 @@ def plot_patch_grid(
     axes = figure.add_subplot()
     show_image(axes, image, cmap)
     thin = 1.6 if grid.patches <= 100 else 0.7
-    axes.hlines(
-        np.arange(0, height + 1, patch[0]) - 0.5, -0.5, width - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False
-    )
-    axes.vlines(
-        np.arange(0, width + 1, patch[1]) - 0.5, -0.5, height - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False
-    )
+    rows, columns = np.arange(0, height + 1, patch[0]) - 0.5, np.arange(0, width + 1, patch[1]) - 0.5
+    axes.hlines(rows, -0.5, width - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False)
+    axes.vlines(columns, -0.5, height - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False)
     if show_numbers:
         _draw_patch_numbers(axes, grid, patch)
     hide_axes(axes)
@@ -73,6 +71,8 @@ def plot_token_strip(
     Raises:
         UsageError: as `plot_patch_grid`, or a token outside 1 .. N.
     """
+    from matplotlib.patches import Rectangle
+
     grid = patch_grid_of_image(image, patch)
     if not 1 <= token <= grid.patches:
         raise UsageError(f"token must lie in 1..{grid.patches} for {grid.rows} x {grid.columns} patches. Got {token}.")
@@ -81,9 +81,14 @@ def plot_token_strip(
     cut = image[top : top + patch[0], left : left + patch[1]]
     flat = cut.transpose(2, 0, 1).reshape(-1)
     figure = new_figure(10.0, 5.4)
-    whole, one, strip = _strip_layout(figure, image.shape[1] / image.shape[0])
+    aspect = image.shape[1] / image.shape[0]
+    cells = figure.add_gridspec(2, 2, width_ratios=(max(aspect, 1.0), 1.0), height_ratios=(4.2, 1.0))
+    whole, one, strip = (figure.add_subplot(cell) for cell in (cells[0, 0], cells[0, 1], cells[1, :]))
     show_image(whole, image, cmap)
-    _outline_patch(whole, top, left, patch)
+    corner = (left - 0.5, top - 0.5)
+    whole.add_patch(
+        Rectangle(corner, patch[1], patch[0], fill=False, edgecolor=HIGHLIGHT_COLOR, linewidth=3, clip_on=False)
+    )
     whole.set_title(f"row {row + 1}, column {column + 1}")
     show_image(one, cut, cmap)
     one.set_title(f"patch {token} of {grid.patches}: [{', '.join(map(str, cut.shape))}]")
@@ -134,8 +139,6 @@ def check_colormap(cmap: str) -> str:
     Raises:
         UsageError: it has none; the message lists similar names.
     """
-    import difflib
-
     from matplotlib import colormaps
 
     if cmap not in colormaps:
@@ -159,24 +162,7 @@ def _draw_patch_numbers(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
     for i in range(grid.patches):
         row, column = divmod(i, grid.columns)
         y, x = (row + 0.5) * patch[0] - 0.5, (column + 0.5) * patch[1] - 0.5
-        axes.text(
-            x, y, str(i + 1), color="white", fontsize=size, ha="center", va="center", path_effects=[edge],
-        )  # fmt: skip
-
-
-def _strip_layout(figure: Figure, aspect: float) -> tuple[Axes, Axes, Axes]:
-    """Axes of the image and the patch side by side, and of the strip below."""
-    cells = figure.add_gridspec(2, 2, width_ratios=(max(aspect, 1.0), 1.0), height_ratios=(4.2, 1.0))
-    return figure.add_subplot(cells[0, 0]), figure.add_subplot(cells[0, 1]), figure.add_subplot(cells[1, :])
-
-
-def _outline_patch(axes: Axes, top: int, left: int, patch: tuple[int, int]) -> None:
-    from matplotlib.patches import Rectangle
-
-    place = (left - 0.5, top - 0.5)
-    axes.add_patch(
-        Rectangle(place, patch[1], patch[0], fill=False, edgecolor=HIGHLIGHT_COLOR, linewidth=3, clip_on=False)
-    )
+        axes.text(x, y, str(i + 1), color="white", fontsize=size, ha="center", va="center", path_effects=[edge])
 
 
 def _draw_strip(axes: Axes, flat: np.ndarray, patch: tuple[int, int], cmap: str) -> None:
@@ -194,21 +180,6 @@ MAX_TILES = 14
 """Tiles per side; a larger grid shows every second, third, ... row and column."""
 
 
-class PositionTable(NamedTuple):
-    """A position table with its labels."""
-
-    table: np.ndarray
-    """[rows, numbers]."""
-    patches: np.ndarray
-    """Vectors of the patches only, for cosine similarities, [N, numbers]."""
-    grid: Grid
-    title: str
-    across: str
-    """Label of the columns."""
-    down: str
-    """Label of the rows."""
-
-
 def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
     """Plot the position table [rows, D], and for each patch a map of its cosine similarity to every other patch.
 
@@ -218,15 +189,14 @@ def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
     Raises:
         UsageError: the model has no positions, or there is no such colormap.
     """
-    places = _position_table(model)
+    table, patches, title, across, down = _position_table(model)
     check_colormap(cmap)
     figure = new_figure(14.0, 5.6)
     left, right = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
-    drawn = left.imshow(places.table, cmap, aspect="auto", interpolation="nearest")
-    figure.colorbar(drawn, ax=left, shrink=0.75)
-    left.set(xlabel=places.across, ylabel=places.down)
-    left.set_title(places.title)
-    _draw_tiles(right, cosine_similarities(places.patches), places.grid, cmap)
+    mappable = left.imshow(table, cmap, aspect="auto", interpolation="nearest")
+    figure.colorbar(mappable, ax=left, shrink=0.75)
+    left.set(title=title, xlabel=across, ylabel=down)
+    _draw_tiles(right, cosine_similarities(patches), model.config.grid, cmap)
     return figure
 
 
@@ -237,22 +207,21 @@ def cosine_similarities(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, 
     return unit @ unit.T
 
 
-def _position_table(model: ViT) -> PositionTable:
+def _position_table(model: ViT) -> tuple[np.ndarray, np.ndarray, str, str, str]:
+    """The position table, its vectors of patches for cosine similarities, its title, and labels of columns and rows."""
     grid = model.config.grid
     if model.positions.table is not None:
         table = model.positions.table.detach().float().cpu().numpy()
         kind = "trained" if isinstance(model.positions.table, torch.nn.Parameter) else "fixed"
         title = f"{model.config.positions} positions ({kind}): [{table.shape[0]}, {table.shape[1]}]"
-        return PositionTable(table, table[-grid.patches :], grid, title, "number within the token", "token")
+        return table, table[-grid.patches :], title, "number within the token", "token"
     if model.config.rotary == "none":
         if model.config.relative:
             raise UsageError("This model knows places by relative tables in every block, of which there is no figure.")
         raise UsageError("This model has no positions to draw: it adds no table and rotates nothing.")
     angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     title = f"{model.config.rotary} rotary positions: angles of [{angles.shape[0]}, {angles.shape[1]}], radians"
-    return PositionTable(
-        angles, np.hstack([np.cos(angles), np.sin(angles)]), grid, title, "pair of numbers in a head", "patch"
-    )
+    return angles, np.hstack([np.cos(angles), np.sin(angles)]), title, "pair of numbers in a head", "patch"
 
 
 def tile_similarities(similarities: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
@@ -274,9 +243,9 @@ def tile_similarities(similarities: np.ndarray, grid: Grid) -> tuple[np.ndarray,
 def _draw_tiles(axes: Axes, similarities: np.ndarray, grid: Grid, cmap: str) -> None:
     canvas, every = tile_similarities(similarities, grid)
     rows, columns = -(-grid.rows // every), -(-grid.columns // every)
-    drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(similarities.min())), vmax=1.0, interpolation="nearest")
+    mappable = axes.imshow(canvas, cmap, vmin=min(0.0, float(similarities.min())), vmax=1.0, interpolation="nearest")
     assert axes.figure is not None
-    axes.figure.colorbar(drawn, ax=axes, shrink=0.75)
+    axes.figure.colorbar(mappable, ax=axes, shrink=0.75)
     shown = "" if every == 1 else f", every {every}. row and column"
     axes.set_title(f"cosine similarity: {rows} x {columns} places, {grid.rows} x {grid.columns} each{shown}")
     hide_axes(axes)
@@ -341,9 +310,8 @@ def draw_text_lines(
     The first line is darker than the others, unless all are bold or faint.
     """
     paper, tall = figure.get_size_inches()
-    for place, line in enumerate(lines):
-        y = (top - place * LINE_SPACING * size) / tall
-        colour, weight = (
-            (FAINT_TEXT, "normal") if faint or (place and not bold) else (DARK_TEXT, "bold" if bold else "normal")
-        )
+    for index, line in enumerate(lines):
+        y = (top - index * LINE_SPACING * size) / tall
+        colour = FAINT_TEXT if faint or (index and not bold) else DARK_TEXT
+        weight = "bold" if bold and not faint else "normal"
         figure.text(left / paper, y, line, fontsize=size, color=colour, weight=weight, va="top")

@@ -19,7 +19,6 @@ from .attribution import (
     require_outputs,
     resolve_targets,
     sum_by_patch,
-    target_list,
     target_scores,
     token_weights,
     tokens_to_grid,
@@ -79,7 +78,7 @@ def integrated_gradients(
         values=sum_by_patch(pixels, model.config.patch, patch_grid_of(model, images)).numpy(force=True),
         pixels=pixels.numpy(force=True),
         method="integrated",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer="pixels",
         unit="added to the score",
         description="What each patch adds to this score, or takes from it, on the way from an empty picture.",
@@ -90,23 +89,23 @@ def integrated_gradients(
 
 def _mean_gradient(model: ViT, images: Tensor, empty: Tensor, target: Tensor, steps: int) -> Float[Tensor, "B C H W"]:
     """The gradient of the score, averaged over the path."""
-    found = torch.zeros_like(images)
+    total = torch.zeros_like(images)
     for part, weights, rows in _path_points(images, empty, steps):
         part.requires_grad_()
         (gradient,) = torch.autograd.grad(target_scores(model(part), target[rows]).sum(), part)
-        found.index_add_(0, rows, gradient * weights[:, None, None, None])
-    return found
+        total.index_add_(0, rows, gradient * weights[:, None, None, None])
+    return total
 
 
 def _path_points(images: Tensor, empty: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Batches of images on the path, their quadrature weights (summing to 1 per image), and their image indices."""
-    places, weights = np.polynomial.legendre.leggauss(steps)  # on -1 .. 1
-    lots = [(b, i) for i in range(steps) for b in range(len(images))]
-    for first in range(0, len(lots), BATCH_SIZE):
-        rows = torch.tensor([b for b, _ in lots[first : first + BATCH_SIZE]], device=images.device)
-        here = [i for _, i in lots[first : first + BATCH_SIZE]]
-        share = torch.tensor((places[here] + 1) / 2, dtype=images.dtype, device=images.device)
-        weight = torch.tensor(weights[here] / 2, dtype=images.dtype, device=images.device)
+    nodes, weights = np.polynomial.legendre.leggauss(steps)  # on -1 .. 1
+    points = [(b, i) for i in range(steps) for b in range(len(images))]
+    for first in range(0, len(points), BATCH_SIZE):
+        rows = torch.tensor([b for b, _ in points[first : first + BATCH_SIZE]], device=images.device)
+        steps_here = [i for _, i in points[first : first + BATCH_SIZE]]
+        share = torch.tensor((nodes[steps_here] + 1) / 2, dtype=images.dtype, device=images.device)
+        weight = torch.tensor(weights[steps_here] / 2, dtype=images.dtype, device=images.device)
         yield empty[rows] + share[:, None, None, None] * (images[rows] - empty[rows]), weight, rows
 
 
@@ -158,7 +157,7 @@ def relevance_map(
     return AttributionMap(
         values=tokens_to_grid(carried - weights, model, patch_grid_of(model, images)).numpy(force=True),
         method="relevance",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=describe_block_range(model, start),
         unit="relevance, no unit",
         description="Attention that raises this score. It shows what the model reacts to, not where a thing ends.",
@@ -204,37 +203,28 @@ def legrad(
     start, depth = resolve_block(model, first, 0), model.config.depth
     probe = model.config.pool == "attention"
     with gradient_mode(model):
-        opened = BlockRecorder(model, images, depth if probe else start, memory_limit)
+        recorder = BlockRecorder(model, images, depth if probe else start, memory_limit)
         with torch.no_grad():
-            target = resolve_targets(model.head(model.pool(opened.readout_after(depth - 1))), targets)
-        found = torch.zeros(opened.tokens[0].shape[:2], device=images.device)  # [B, T]
+            target = resolve_targets(model.head(model.pool(recorder.readout_after(depth - 1))), targets)
+        relevance = torch.zeros(recorder.tokens[0].shape[:2], device=images.device)  # [B, T]
         for i in range(start, depth):
-            gradient = (
-                _probe_relevance(model, opened, i, target) if probe else _block_relevance(model, opened, i, target)
-            )
-            found += gradient.clamp(min=0).mean((1, 2)) / (depth - start)
+            if probe:
+                tokens = recorder.readout_after(i).detach().requires_grad_()
+                pooled, attention = model.pool.forward_with_attention(tokens)  # [B, A, 1, T]
+            else:
+                block = recorder.record_block(i)
+                pooled, attention = model.pool(recorder.readout_after(i, block.after)), block.attention  # [B, A, T, T]
+            (gradient,) = torch.autograd.grad(target_scores(model.head(pooled), target).sum(), attention)
+            relevance += gradient.clamp(min=0).mean((1, 2)) / (depth - start)
     return AttributionMap(
-        values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
+        values=tokens_to_grid(relevance, model, patch_grid_of(model, images)).numpy(force=True),
         method="legrad",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=describe_block_range(model, start) + (", through the pooling's probe" if probe else ""),
         unit="score per unit of attention",
         description="Where more attention would raise this score. It shows what the model reacts to, not where a "
         "thing ends.",
     )
-
-
-def _block_relevance(model: ViT, recorder: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A T T"]:
-    block = recorder.record_block(i)
-    outputs = model.head(model.pool(recorder.readout_after(i, block.after)))
-    (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), block.attention)
-    return gradient
-
-
-def _probe_relevance(model: ViT, recorder: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A 1 T"]:
-    pooled, weights = model.pool.forward_with_attention(recorder.readout_after(i).detach().requires_grad_())
-    (gradient,) = torch.autograd.grad(target_scores(model.head(pooled), target).sum(), weights)
-    return gradient
 
 
 # -- Grad-CAM
@@ -260,16 +250,16 @@ def gradcam(
     require_outputs(model, "grad-cam")
     number = resolve_block(model, layer, -1)
     with gradient_mode(model):
-        opened = BlockRecorder(model, images, model.config.depth)
-        normal, outputs = _forward_from_norm(model, opened, number)
+        recorder = BlockRecorder(model, images, model.config.depth)
+        normal, outputs = _forward_from_norm(model, recorder, number)
         target = resolve_targets(outputs, targets)
         (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), normal)
     factors = gradient[:, model.config.prefix :].mean(1, keepdim=True)  # [B, 1, D]
-    found = (factors * normal.detach()).sum(-1).clamp(min=0)  # [B, T]
+    relevance = (factors * normal.detach()).sum(-1).clamp(min=0)  # [B, T]
     return AttributionMap(
-        values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
+        values=tokens_to_grid(relevance, model, patch_grid_of(model, images)).numpy(force=True),
         method="grad-cam",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=f"block {number}, after its first norm",
         unit="weighted features, no unit",
         description="Features that raise this score, where they lie; what speaks against it is cut off.",
@@ -284,9 +274,9 @@ def _forward_from_norm(
     block = model.encoder.blocks[block_index]
     assert isinstance(block, Block)
     normal = block.norm1(recorder.tokens[block_index]).detach().requires_grad_()
-    x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.places)
+    x = block.forward_from_norm(recorder.tokens[block_index], normal, recorder.positions)
     last = [*recorder.tokens[1 : block_index + 1], x][-reach:]
     for block in model.encoder.blocks[block_index + 1 :]:
-        x = model.encoder.run_block(block, x, recorder.places)
+        x = model.encoder.run_block(block, x, recorder.positions)
         last = [*last, x][-reach:]
     return normal, model.head(model.pool(model.encoder.apply_final_norm(last)))

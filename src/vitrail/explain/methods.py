@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
@@ -40,7 +40,7 @@ class MethodOptions:
     @property
     def given_names(self) -> tuple[str, ...]:
         """Names of the options that are set."""
-        return tuple(field.name for field in fields(self) if self.__dict__[field.name] is not None)
+        return tuple(name for name, value in vars(self).items() if value is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +83,8 @@ def explain_images(
         uses = f"It knows {', '.join(entry.option_names)}." if entry.option_names else "It knows no options."
         raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
     if targets is not None and not entry.class_specific:
-        of_class = ", ".join(other for other, one in METHODS.items() if one.class_specific)
-        raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
+        others = ", ".join(other for other, one in METHODS.items() if one.class_specific)
+        raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {others}.")
     return require_nonempty_map(entry.run(model, images, targets, chosen), entry.empty_reason)
 
 
@@ -120,7 +120,6 @@ def _layer_method(
     )
 
 
-NO_ATTENTION = "no patch is looked at"
 METHODS: dict[str, AttributionMethod] = {
     "relevance": _layer_method(relevance_map, "no attention raises this score"),
     "legrad": _layer_method(legrad, "more attention would raise this score nowhere"),
@@ -144,13 +143,13 @@ METHODS: dict[str, AttributionMethod] = {
         run=lambda model, images, targets, options: attention_map(model, images, options.layer, options.heads),
         option_names=("layer", "heads"),
         class_specific=False,
-        empty_reason=NO_ATTENTION,
+        empty_reason="no patch is looked at",
     ),
     "rollout": AttributionMethod(
         run=lambda model, images, targets, options: attention_rollout(model, images, options.layer),
         option_names=("layer",),
         class_specific=False,
-        empty_reason=NO_ATTENTION,
+        empty_reason="no patch is looked at",
     ),
     "similarity": AttributionMethod(
         run=_run_similarity,

@@ -18,7 +18,6 @@ from .attribution import (
     patch_grid_of,
     require_outputs,
     resolve_targets,
-    target_list,
     target_scores,
 )
 from .recorder import gradient_mode
@@ -55,7 +54,6 @@ def occlusion_map(
     with gradient_mode(model), torch.no_grad():
         target = resolve_targets(model(images), targets)
         if drop:
-            _check_drop_possible(model, grid, window)
             falls = _patch_drop_scores(model, images, target, grid, window)
         else:
             falls = occlusion_from_outputs(
@@ -66,7 +64,7 @@ def occlusion_map(
     return AttributionMap(
         values=falls.numpy(force=True),
         method="occlusion",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
         unit="fall of the score",
         description="How far this score falls without the patch. What two patches say together, one alone may not "
@@ -93,14 +91,11 @@ def occlusion_from_outputs(
     """
     under = torch.zeros_like(images) if cover is None else cover.expand_as(images)
     windows = _window_masks(grid, window, images.device)  # [n, rows, columns]
-    todo = [(b, i) for i in range(len(windows)) for b in range(len(images))]
+    pairs = [(b, i) for i in range(len(windows)) for b in range(len(images))]
     whole = forward(images, torch.arange(len(images), device=images.device))
     falls = torch.zeros(len(images), len(windows), device=images.device)
-    for first in range(0, len(todo), OCCLUSION_BATCH_SIZE):
-        rows, places = (
-            torch.tensor(part, device=images.device)
-            for part in zip(*todo[first : first + OCCLUSION_BATCH_SIZE], strict=True)
-        )
+    for first in range(0, len(pairs), OCCLUSION_BATCH_SIZE):
+        rows, places = torch.tensor(pairs[first : first + OCCLUSION_BATCH_SIZE], device=images.device).T
         hidden = windows[places].repeat_interleave(patch[0], 1).repeat_interleave(patch[1], 2)
         hidden = hidden[:, None, : images.shape[2], : images.shape[3]]  # [n, 1, H, W]
         scores = forward(torch.where(hidden, under[rows], images[rows]), rows)
@@ -111,11 +106,18 @@ def occlusion_from_outputs(
 def _patch_drop_scores(
     model: ViT, images: Tensor, target: Tensor, grid: Grid, window: int
 ) -> Float[Tensor, "B rows columns"]:
+    if model.config.patches in T2T_PATCHES:
+        raise UsageError(
+            "Patches of this model overlap: each has seen its neighbours before it can be taken out. Cover them "
+            "instead."
+        )
+    if window == min(grid) == max(grid):
+        raise UsageError(f"A window of {window} x {window} takes out every patch. Choose a smaller one.")
     windows = _window_masks(grid, window, images.device)
     whole = target_scores(model(images), target)
     falls = []
-    for left in ~windows.flatten(1):
-        visible = left.nonzero()[:, 0].expand(len(images), -1)  # [B, n]
+    for remaining in ~windows.flatten(1):
+        visible = remaining.nonzero()[:, 0].expand(len(images), -1)  # [B, n]
         falls.append(whole - target_scores(model(images, visible), target))
     return _average_over_windows(torch.stack(falls, dim=1), windows)
 
@@ -135,13 +137,3 @@ def _average_over_windows(falls: Float[Tensor, "B n"], windows: Tensor) -> Float
     """For each patch the mean over the windows that contain it."""
     holds = windows.to(falls.dtype)
     return torch.einsum("bn,nrc->brc", falls, holds) / holds.sum(0)
-
-
-def _check_drop_possible(model: ViT, grid: Grid, window: int) -> None:
-    if model.config.patches in T2T_PATCHES:
-        raise UsageError(
-            "Patches of this model overlap: each has seen its neighbours before it can be taken out. Cover them "
-            "instead."
-        )
-    if window == min(grid) == max(grid):
-        raise UsageError(f"A window of {window} x {window} takes out every patch. Choose a smaller one.")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 
 from ..errors import UsageError
@@ -75,10 +77,8 @@ def plot_overlay(
         UsageError: opacity outside 0..1.
     """
     shown = normalize_map(heat, scale, hidden)
-    seen, large = (
-        enlarge_pixels(to_rgb(image)),
-        enlarge_pixels(to_rgb(image if original_image is None else original_image)),
-    )
+    seen = enlarge_pixels(to_rgb(image))
+    large = seen if original_image is None else enlarge_pixels(to_rgb(original_image))
     drawn = large.shape[:2]
     mixed = blend_colors(large, upsample_map(shown, image.shape[:2], patch, drawn), scale, opacity)
     alone = colorize_map(upsample_map(shown, image.shape[:2], patch, drawn, smooth=False), scale)
@@ -92,9 +92,8 @@ def plot_overlay(
         axes.imshow(pixels, aspect="auto", interpolation="nearest")
         hide_axes(axes)
     if hidden is not None:
-        _hatch_hidden_patches(
-            right, hidden, [side * large / seen for side, large, seen in zip(patch, drawn, image.shape, strict=False)]
-        )
+        sides = [side * large / seen for side, large, seen in zip(patch, drawn, image.shape, strict=False)]
+        _hatch_hidden_patches(right, hidden, sides)
     _draw_colorbar(bar, heat if hidden is None else heat[~hidden], scale)
     bar.set_ylabel(caption.unit, fontsize=8, color=FAINT_TEXT)
     bar.yaxis.set_label_position("right")
@@ -137,14 +136,14 @@ def normalize_map(
     """Scale a map by its full-scale value to 0..1, or -1..1 for signed maps; hidden patches are 0."""
     kept = heat if hidden is None else heat[~hidden]
     if scale == "cosine":
-        found = np.clip(heat, -1, 1)
+        shares = np.clip(heat, -1, 1)
     elif scale == "signed":
-        found = np.clip(heat / _nonzero_or_one(full_scale_value(np.abs(kept))), -1, 1)
+        shares = np.clip(heat / (full_scale_value(np.abs(kept)) or 1.0), -1, 1)
     elif scale == "positive":
-        found = np.clip(heat / _nonzero_or_one(full_scale_value(kept)), 0, 1)
+        shares = np.clip(heat / (full_scale_value(kept) or 1.0), 0, 1)
     else:
-        found = (heat - kept.min()) / _nonzero_or_one(float(np.ptp(kept)))
-    return np.where(False if hidden is None else hidden, 0, found).astype(np.float32)
+        shares = (heat - kept.min()) / (float(np.ptp(kept)) or 1.0)
+    return np.where(False if hidden is None else hidden, 0, shares).astype(np.float32)
 
 
 def full_scale_value(values: Float[np.ndarray, "*shape"]) -> float:
@@ -171,16 +170,10 @@ def upsample_map(
         size: pixels of the model's input, in the units of `patch`; patches beyond it are padding.
         drawn_size: pixels of the same region as drawn.
     """
-    import torch
-    import torch.nn.functional as F
-
     counted = zip(shares.shape, patch, drawn_size, size, strict=True)
     whole = [round(count * side * large / pixels) for count, side, large, pixels in counted]
     values = torch.from_numpy(shares)[None, None]
-    if smooth:
-        spread = F.interpolate(values, size=whole, mode="bilinear", align_corners=False)
-    else:
-        spread = F.interpolate(values, size=whole, mode="nearest-exact")
+    spread = F.interpolate(values, size=whole, mode="bilinear" if smooth else "nearest-exact")
     return spread[0, 0, : drawn_size[0], : drawn_size[1]].numpy()
 
 
@@ -228,10 +221,6 @@ def enlarge_pixels(image: UInt8[np.ndarray, "H W 3"], shorter: int = MIN_SIDE_PI
     return image.repeat(step, axis=0).repeat(step, axis=1)
 
 
-def _nonzero_or_one(largest: float) -> float:
-    return largest or 1.0
-
-
 def _overlay_layout(
     aspect: float, caption: OverlayCaption, names: tuple[str, ...]
 ) -> tuple[Figure, tuple[Axes, Axes, Axes, Axes]]:
@@ -244,13 +233,11 @@ def _overlay_layout(
     below = wrap_lines(caption.below, paper - 2 * OVERLAY_MARGIN, OVERLAY_TEXT_SIZE)
     named = [wrap_lines((name,), width, OVERLAY_NAME_SIZE) for name in names]
     over = 0.06 + LINE_SPACING * OVERLAY_NAME_SIZE * max(map(len, named))
-    head, foot = (
-        0.24 + LINE_SPACING * OVERLAY_TITLE_SIZE * len(title) + over,
-        0.3 + LINE_SPACING * OVERLAY_TEXT_SIZE * len(below),
-    )
-    figure = new_figure(paper, head + height + foot)
-    figure.set_layout_engine("none")
+    head = 0.24 + LINE_SPACING * OVERLAY_TITLE_SIZE * len(title) + over
+    foot = 0.3 + LINE_SPACING * OVERLAY_TEXT_SIZE * len(below)
     tall = head + height + foot
+    figure = new_figure(paper, tall)
+    figure.set_layout_engine("none")
     boxes = zip(lefts, (width, width, width, COLORBAR_WIDTH), strict=True)
     first, second, third, bar = (
         figure.add_axes((left / paper, foot / tall, wide / paper, height / tall)) for left, wide in boxes
@@ -289,24 +276,16 @@ def _draw_colorbar(axes: Axes, heat: np.ndarray, scale: MapScale) -> None:
         "range": (float(heat.min(initial=np.inf)), float(heat.max(initial=-np.inf))),
     }[scale]
     shares = np.linspace(-1 if scale in ("signed", "cosine") else 0, 1, 256, dtype=np.float32)[:, None]
-    axes.imshow(
-        colorize_map(shares, scale), aspect="auto", origin="lower", interpolation="nearest", extent=(0, 1, 0, 1)
-    )
+    colours = colorize_map(shares, scale)
+    axes.imshow(colours, aspect="auto", origin="lower", interpolation="nearest", extent=(0, 1, 0, 1))
     axes.yaxis.tick_right()
     axes.set(xticks=[], yticks=[0, 0.5, 1])
-    cut = scale in ("positive", "signed")
-    ends = (
-        _format_scale_end("\u2264 ", low, scale == "signed" and float(heat.min(initial=0)) < low),
-        _format_scale_end("\u2265 ", high, cut and float(heat.max(initial=0)) > high),
-    )
-    axes.set_yticklabels([ends[0], _format_number((low + high) / 2), ends[1]], fontsize=8, color=DARK_TEXT)
+    below = "\u2264 " if scale == "signed" and float(heat.min(initial=0)) < low else ""  # the map exceeds the scale
+    above = "\u2265 " if scale in ("positive", "signed") and float(heat.max(initial=0)) > high else ""
+    labels = [f"{below}{_format_number(low)}", _format_number((low + high) / 2), f"{above}{_format_number(high)}"]
+    axes.set_yticklabels(labels, fontsize=8, color=DARK_TEXT)
     axes.tick_params(length=2, color=FAINT_TEXT)
     axes.spines[:].set_visible(False)
-
-
-def _format_scale_end(sign: str, end: float, more: bool) -> str:
-    """Label of an end of the scale, with a sign if the map exceeds it."""
-    return f"{sign if more else ''}{_format_number(end)}"
 
 
 def _format_number(number: float) -> str:
@@ -321,7 +300,7 @@ SHEET_PANEL_WIDTH, SHEET_PANEL_HEIGHT = 2.3, 2.6
 """Largest size of a panel in inches."""
 SHEET_MARGIN, SHEET_GAP = 0.3, 0.25
 SHEET_TITLE_SIZE, SHEET_NAME_SIZE, SHEET_TEXT_SIZE = 14.0, 9.5, 7.0
-COLOR_LEGEND = "Purple to yellow: the brighter, the more. Of two sides orange is for it, blue against it."
+COLOR_LEGEND = "Brighter is more. In two-colour maps orange supports the answer, blue opposes it."
 SHEET_DESCRIPTION_LINES = 5
 """Lines of text below the name of a panel."""
 
@@ -357,10 +336,8 @@ def plot_sheet(
     Raises:
         UsageError: opacity outside 0..1.
     """
-    seen, large = (
-        enlarge_pixels(to_rgb(image)),
-        enlarge_pixels(to_rgb(image if original_image is None else original_image)),
-    )
+    seen = enlarge_pixels(to_rgb(image))
+    large = seen if original_image is None else enlarge_pixels(to_rgb(original_image))
     aspect = large.shape[1] / large.shape[0]
     wide = min(SHEET_PANEL_WIDTH, SHEET_PANEL_HEIGHT * aspect)
     shown = [SheetPanel("what the model sees", f"{image.shape[0]} \u00d7 {image.shape[1]} pixels", None), *panels]
@@ -372,17 +349,10 @@ def plot_sheet(
     tall = head + down * cell
     figure = new_figure(paper, tall)
     figure.set_layout_engine("none")
-    draw_text_lines(
-        figure,
-        wrap_lines((title,), paper - 2 * SHEET_MARGIN, SHEET_TITLE_SIZE)[:1],
-        SHEET_MARGIN,
-        tall - 0.15,
-        SHEET_TITLE_SIZE,
-        bold=True,
-    )
-    draw_text_lines(
-        figure, [COLOR_LEGEND], SHEET_MARGIN, tall - 0.17 - LINE_SPACING * SHEET_TITLE_SIZE, SHEET_TEXT_SIZE, faint=True
-    )
+    heading = wrap_lines((title,), paper - 2 * SHEET_MARGIN, SHEET_TITLE_SIZE)[:1]
+    draw_text_lines(figure, heading, SHEET_MARGIN, tall - 0.15, SHEET_TITLE_SIZE, bold=True)
+    legend_top = tall - 0.17 - LINE_SPACING * SHEET_TITLE_SIZE
+    draw_text_lines(figure, [COLOR_LEGEND], SHEET_MARGIN, legend_top, SHEET_TEXT_SIZE, faint=True)
     for place, panel in enumerate(shown):
         left = SHEET_MARGIN + place % across * (SHEET_PANEL_WIDTH + SHEET_GAP)
         top = tall - head - place // across * cell
@@ -390,20 +360,14 @@ def plot_sheet(
         mixed = large if place else seen
         if panel.heat is not None:
             shares = normalize_map(panel.heat, panel.scale, hidden)
-            mixed = blend_colors(
-                large, upsample_map(shares, image.shape[:2], patch, large.shape[:2]), panel.scale, opacity
-            )
+            shares = upsample_map(shares, image.shape[:2], patch, large.shape[:2])
+            mixed = blend_colors(large, shares, panel.scale, opacity)
         axes.imshow(mixed, aspect="auto", interpolation="nearest")
         hide_axes(axes)
         below = top - wide / aspect - 0.06
         draw_text_lines(figure, [panel.name], left, below, SHEET_NAME_SIZE, bold=True)
-        lines = wrap_lines((_describe_range(panel), panel.description), SHEET_PANEL_WIDTH, SHEET_TEXT_SIZE)[
-            :SHEET_DESCRIPTION_LINES
-        ]
-        draw_text_lines(figure, lines, left, below - LINE_SPACING * SHEET_NAME_SIZE, SHEET_TEXT_SIZE)
+        value_range = "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}: {panel.unit}"
+        lines = wrap_lines((value_range, panel.description), SHEET_PANEL_WIDTH, SHEET_TEXT_SIZE)
+        top = below - LINE_SPACING * SHEET_NAME_SIZE
+        draw_text_lines(figure, lines[:SHEET_DESCRIPTION_LINES], left, top, SHEET_TEXT_SIZE)
     return figure
-
-
-def _describe_range(panel: SheetPanel) -> str:
-    """Range and unit of a map."""
-    return "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}: {panel.unit}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -18,7 +16,6 @@ from .attribution import (
     patch_grid_of,
     require_outputs,
     resolve_targets,
-    target_list,
     tokens_to_grid,
 )
 from .recorder import BlockRecorder, gradient_mode, resolve_block
@@ -38,20 +35,6 @@ ATTENTION_METHODS = ("attention", "rollout", "relevance", "legrad")
 """Methods that concentrate on artefact tokens."""
 
 
-def patch_token_norms(
-    model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None
-) -> Float[np.ndarray, "B rows columns"]:
-    """Norm of each patch token after a block; None is the last block, before the final norm.
-
-    Raises:
-        UsageError: a block that the model does not have.
-    """
-    name = f"blocks.{resolve_block(model, layer, -1)}"
-    with gradient_mode(model), torch.no_grad():
-        lengths = model.features(images, (name,))[name].norm(dim=-1)  # [B, T]
-    return tokens_to_grid(lengths, model, patch_grid_of(model, images)).numpy(force=True)
-
-
 def find_artifact_patches(model: ViT, images: Float[Tensor, "B C H W"]) -> Bool[np.ndarray, "B rows columns"]:
     """Mask of the artefact tokens: high norm after the last block, but not before the first one.
 
@@ -61,17 +44,16 @@ def find_artifact_patches(model: ViT, images: Float[Tensor, "B C H W"]) -> Bool[
     last = f"blocks.{model.config.depth - 1}"
     with gradient_mode(model), torch.no_grad():
         kept = model.features(images, ("embedded", last))
-        lengths = [
-            tokens_to_grid(kept[name].norm(dim=-1), model, patch_grid_of(model, images)) for name in ("embedded", last)
-        ]
-    before, after = (each.numpy(force=True) for each in lengths)
+    before, after = (
+        tokens_to_grid(kept[name].norm(dim=-1), model, patch_grid_of(model, images)).numpy(force=True)
+        for name in ("embedded", last)
+    )
     return outlier_mask(after) & (before < EARLY_OUTLIER_RATIO * np.median(before, axis=(1, 2), keepdims=True))
 
 
 def outlier_mask(lengths: Float[np.ndarray, "B rows columns"]) -> Bool[np.ndarray, "B rows columns"]:
     """Mask of the outlying norms of each image."""
-    limits = np.array([outlier_limit(one) for one in lengths])
-    return lengths > limits[:, None, None]
+    return lengths > np.array([outlier_limit(one) for one in lengths])[:, None, None]
 
 
 def outlier_limit(lengths: Float[np.ndarray, "*shape"]) -> float:
@@ -97,48 +79,22 @@ def patch_lens(
     require_outputs(model, "lens")
     number = resolve_block(model, layer, -1)
     with gradient_mode(model), torch.no_grad():
-        opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.readout_after(model.config.depth - 1))), targets)
-        (found,) = _lens_scores(model, opened, (number,), target)
+        recorder = BlockRecorder(model, images, model.config.depth)
+        target = resolve_targets(model.head(model.pool(recorder.readout_after(model.config.depth - 1))), targets)
+        patches = recorder.readout_after(number)[:, model.config.prefix :]  # [B, N, P]
+        alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # prefix tokens are copies of it
+        outputs = model.head(model.pool(alone)).unflatten(0, patches.shape[:2])  # [B, N, K]
+        scores = outputs.gather(2, target[:, None, None].expand(-1, patches.shape[1], 1))[..., 0]
     return AttributionMap(
-        values=found.unflatten(-1, tuple(patch_grid_of(model, images))).numpy(force=True),
+        values=scores.unflatten(-1, tuple(patch_grid_of(model, images))).numpy(force=True),
         method="lens",
-        targets=target_list(target),
+        targets=tuple(target.tolist()),
         layer=f"after block {number}",
         unit="score of the patch alone",
         description="The score that each patch's token would give alone. The model was not trained to answer from "
         "patches.",
         scale="range",
     )
-
-
-def patch_lens_per_block(
-    model: ViT, images: Float[Tensor, "B C H W"], targets: Targets = None
-) -> Float[Tensor, "L B rows columns"]:
-    """The patch lens after each block, from one forward pass.
-
-    Raises:
-        UsageError: as `patch_lens`.
-    """
-    require_outputs(model, "lens")
-    last = resolve_block(model, None, -1)
-    with gradient_mode(model), torch.no_grad():
-        opened = BlockRecorder(model, images, model.config.depth)
-        target = resolve_targets(model.head(model.pool(opened.readout_after(last))), targets)
-        found = _lens_scores(model, opened, range(last + 1), target)
-    return torch.stack(found).unflatten(-1, tuple(patch_grid_of(model, images)))
-
-
-def _lens_scores(
-    model: ViT, recorder: BlockRecorder, blocks: Sequence[int], target: Tensor
-) -> list[Float[Tensor, "B N"]]:
-    found = []
-    for i in blocks:
-        patches = recorder.readout_after(i)[:, model.config.prefix :]  # [B, N, P]
-        alone = patches.flatten(0, 1)[:, None].expand(-1, model.config.prefix + 1, -1)  # prefix tokens are copies of it
-        outputs = model.head(model.pool(alone)).unflatten(0, patches.shape[:2])  # [B, N, K]
-        found.append(outputs.gather(2, target[:, None, None].expand(-1, patches.shape[1], 1))[..., 0])
-    return found
 
 
 # -- Similarity
@@ -163,10 +119,10 @@ def patch_similarity(
     with gradient_mode(model), torch.no_grad():
         tokens = model.features(images, (name,))[name]
         one = tokens[:, model.config.prefix + patch - 1, None]  # [B, 1, D]
-        found = F.cosine_similarity(tokens, one, dim=-1)  # [B, T]
+        similarity = F.cosine_similarity(tokens, one, dim=-1)  # [B, T]
     row, column = divmod(patch - 1, grid.columns)
     return AttributionMap(
-        values=tokens_to_grid(found, model, grid).numpy(force=True),
+        values=tokens_to_grid(similarity, model, grid).numpy(force=True),
         method="similarity",
         layer="after the final norm" if layer is None else f"after block {layer}",
         unit="cosine of the angle",

@@ -37,7 +37,7 @@ class BlockRecorder:
     ):
         self.model = model
         with torch.no_grad():
-            x, self.places = model.embed(images)
+            x, self.positions = model.embed(images)
             x = model.encoder.prepare_tokens(x)
         self.tokens: list[Tensor] = [x]
         """The input of each block, then the output of the last one."""
@@ -50,7 +50,7 @@ class BlockRecorder:
                 x = self._kept[i].after.detach()
             else:
                 with torch.no_grad():
-                    x = model.encoder.run_block(block, x, self.places)
+                    x = model.encoder.run_block(block, x, self.positions)
             self.tokens.append(x)
 
     def record_block(self, i: int) -> RecordedBlock:
@@ -72,17 +72,24 @@ class BlockRecorder:
         block = self.model.encoder.blocks[i]
         assert isinstance(block, Block)
         before = self.tokens[i].detach().requires_grad_()
-        after, weights = block.forward_with_attention(before, self.places, None, None)
+        after, weights = block.forward_with_attention(before, self.positions, None, None)
         return RecordedBlock(before, weights, after)
 
 
 @contextmanager
 def gradient_mode(model: ViT) -> Iterator[None]:
     """Evaluation mode with gradients, whatever the caller has set; restores the model's mode afterwards."""
+    with inference_mode(model), torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+@contextmanager
+def inference_mode(model: ViT) -> Iterator[None]:
+    """Evaluation mode without gradients; restores the model's mode afterwards."""
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.no_grad():
             yield
     finally:
         model.train(was_training)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from ..data import preprocess
@@ -18,6 +17,7 @@ from ..model.config import T2T_PATCHES
 from ..model.tokens import pad_to_patches, patchify
 from ..model.vit import ViT
 from ..spec import Grid, ImageSpec
+from .recorder import inference_mode
 
 PACKAGE_FOLDER = Path(__file__).parent.parent
 POOLING_WORDS = {
@@ -45,14 +45,9 @@ def trace_forward(model: ViT, spec: ImageSpec, image: ImageInput) -> list[TraceS
         DataError: the image cannot be read.
         UsageError: its size after fitting is not a multiple of the patch.
     """
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            images, steps = _trace_preprocessing(spec, image)
-            return [*steps, *_trace_model(model, images)]
-    finally:
-        model.train(was_training)
+    with inference_mode(model):
+        images, steps = _trace_preprocessing(spec, image)
+        return [*steps, *_trace_model(model, images)]
 
 
 def format_trace(steps: list[TraceStep]) -> str:
@@ -90,7 +85,10 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     flat = patchify(padded, config.patch)  # [1, N, P]
     x, grid = model.tokens(images)
     if config.patches not in T2T_PATCHES:
-        yield _make_step("patches", patchify, flat, _patches_note(model, grid))
+        height, width = config.patch
+        size = f"{height}x{width}x{config.channels} = {config.patch_dim} numbers"
+        note = f"{grid.patches} patches ({grid.rows} rows of {grid.columns}) of {size}"
+        yield _make_step("patches", patchify, flat, note)
     yield _make_step("tokens", model.tokens, x, _tokens_note(model, grid))
     x = model.positions(x, grid)
     yield _make_step("positions", model.positions, x, _positions_note(model))
@@ -102,11 +100,13 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
         yield TraceStep("pre-norm", _source_file(type(model.encoder)), tuple(x.shape), note)
-    places, last = TokenPositions(grid, None, rotary), [x]
+    positions, last = TokenPositions(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
-        x = block(x, places)
+        x = block(x, positions)
         last = [*last, x][-config.pool_span :]
-        yield _make_step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
+        weights = f"{config.heads} x {x.shape[1]} x {x.shape[1]} attention weights, heads {config.head_dim} wide"
+        note = f"{weights}; then an MLP {config.mlp_width} wide"
+        yield _make_step(f"block {i}", block, x, note if i == 0 else "")
     x = model.encoder.apply_final_norm(last)
     if config.final_norm or config.pool_blocks > 1:
         words = [f"{config.norm} over the {config.width} numbers"] * config.final_norm
@@ -122,27 +122,12 @@ def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     yield _make_step("head", model.head, x, answer if config.outputs else "features: the model has no outputs")
 
 
-def _patches_note(model: ViT, grid: Grid) -> str:
-    height, width = model.config.patch
-    numbers = model.config.patch_dim
-    return (
-        f"{grid.patches} patches ({grid.rows} rows of {grid.columns}) "
-        f"of {height}x{width}x{model.config.channels} = {numbers} numbers"
-    )
-
-
 def _tokens_note(model: ViT, grid: Grid) -> str:
     how = "a convolution" if model.config.patches == "conv" else "a matrix"
     if model.config.patches in T2T_PATCHES:
         how = "three soft splits with attention between them"
     first = f"{model.config.describe_prefix} and " if model.config.prefix else ""
     return f"{first}{grid.patches} patches, projected to {model.config.width} by {how}"
-
-
-def _block_note(model: ViT, tokens: int) -> str:
-    config = model.config
-    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.head_dim} wide"
-    return f"{attention}; then an MLP {config.mlp_width} wide"
 
 
 def _positions_note(model: ViT) -> str:

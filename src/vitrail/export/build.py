@@ -1,4 +1,4 @@
-"""A graph as ONNX: by torch's exporter, with class names, version and hash among the file's notes."""
+"""Export to ONNX and torch.export (.pt2): capture the graph, write, reopen, verify, and only then keep the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,17 +29,16 @@ from .module import ExportModule
 from .verify import VerificationResult, preprocess_decoded, verify_file, verify_resizing
 
 ONNX_OPSET = 18
-"""The version of ONNX's operators that files are written in; readers since 2023 know it."""
+"""ONNX operator set; supported by readers since 2023."""
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-INSTALL_HINT = "Get them with: pip install 'vitrail[export]'"
 MIN_KEPT_ADDEND = 1e-8
-"""onnxscript's rewriting drops an addition of what is no larger."""
+"""onnxscript's optimizer drops an addition of a constant that is no larger."""
 MAX_EMBEDDED_BYTES = 1_900_000_000
-"""Bytes of weights up to which they lie in the file itself; ONNX allows 2 GiB."""
+"""Most bytes of weights inside the ONNX file, which may have 2 GiB; larger ones go into NAME.data."""
 
 
 def check_onnx_installed() -> None:
-    """Refuse to begin without what writes ONNX and what reads it again.
+    """Check that the packages for writing and reading ONNX are installed.
 
     Raises:
         UsageError: packages are missing, by name.
@@ -47,12 +46,13 @@ def check_onnx_installed() -> None:
     missing = [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"An ONNX file needs {', '.join(ONNX_PACKAGES)}. Missing: {', '.join(missing)}. {INSTALL_HINT}"
+            f"An ONNX file needs {', '.join(ONNX_PACKAGES)}. Missing: {', '.join(missing)}. Get them with: "
+            "pip install 'vitrail[export]'"
         )
 
 
 def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -> None:
-    """Write a graph with its notes; weights that are too many for one file lie beside it, in NAME.data.
+    """Write a graph with its metadata as ONNX; large weights go into NAME.data beside it.
 
     Raises:
         UsageError: packages are missing, by name.
@@ -62,7 +62,7 @@ def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
-        made = torch.onnx.export(
+        onnx_program = torch.onnx.export(
             program,
             (),
             input_names=[exported.INPUT_NAME],
@@ -70,41 +70,35 @@ def write_onnx(program: ExportedProgram, metadata: ExportMetadata, path: Path) -
             opset_version=ONNX_OPSET,
             dynamo=True,
             verbose=False,
-            custom_translation_table=_custom_translations(),
+            custom_translation_table={
+                torch.ops.aten.log_sigmoid.default: _translate_log_sigmoid,
+                torch.ops.aten.gelu.default: _translate_gelu,
+                torch.ops.aten.add.Tensor: _translate_add,
+            },
         )
-    assert made is not None
-    ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
-    made.model.metadata_props.update(metadata.to_metadata())
+    assert onnx_program is not None
+    ClearMetadataAndDocStringPass()(onnx_program.model)  # source paths of this machine
+    onnx_program.model.metadata_props.update(metadata.to_metadata())
     weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
-    made.save(path, external_data=weights > MAX_EMBEDDED_BYTES)
-
-
-def _custom_translations() -> dict[Any, Callable[..., Any]]:
-    """The functions of PyTorch that are not written as its exporter would."""
-    aten = torch.ops.aten
-    return {
-        aten.log_sigmoid.default: _translate_log_sigmoid,
-        aten.gelu.default: _translate_gelu,
-        aten.add.Tensor: _translate_add,
-    }
+    onnx_program.save(path, external_data=weights > MAX_EMBEDDED_BYTES)
 
 
 def _translate_add(x: Any, y: Any, alpha: float = 1.0) -> Any:
-    """A sum; with a number that the exporter's optimiser would take for 0 and leave out, by another operator.
+    """Addition; with a tiny constant as `Sum`, because the exporter's optimizer would drop an `Add` of it.
 
     Performer attention divides by a sum that may be 0, plus 1e-8.
     """
     from onnxscript import opset18 as op
 
     if isinstance(y, float) and 0 < abs(y) <= MIN_KEPT_ADDEND:
-        lost: Any = op.Constant(value_float=y)
-        return op.Sum(x, op.CastLike(lost, x))
-    times: Any = op.Constant(value_float=float(alpha))
-    return op.Add(x, y if alpha == 1 else op.Mul(y, op.CastLike(times, y)))
+        tiny: Any = op.Constant(value_float=y)
+        return op.Sum(x, op.CastLike(tiny, x))
+    factor: Any = op.Constant(value_float=float(alpha))
+    return op.Add(x, y if alpha == 1 else op.Mul(y, op.CastLike(factor, y)))
 
 
 def _translate_gelu(x: Any, approximate: str = "none") -> Any:
-    """The same factors in the order in which ONNX Runtime knows them, and computes them in one pass."""
+    """GELU with its factors in the order that ONNX Runtime recognises and fuses into one operator."""
     from onnxscript import opset18 as op
 
     def like(number: float) -> Any:
@@ -112,124 +106,124 @@ def _translate_gelu(x: Any, approximate: str = "none") -> Any:
         return op.CastLike(constant, x)
 
     if approximate == "tanh":
-        grown = op.Add(op.Mul(op.Mul(x, like(0.044715)), x), like(1.0))
-        bent = op.Tanh(op.Mul(op.Mul(x, like(math.sqrt(2 / math.pi))), grown))
-        return op.Mul(op.Add(bent, like(1.0)), op.Mul(x, like(0.5)))
-    bent = op.Erf(op.Div(x, like(math.sqrt(2))))
-    return op.Mul(op.Mul(x, op.Add(bent, like(1.0))), like(0.5))
+        cubic = op.Add(op.Mul(op.Mul(x, like(0.044715)), x), like(1.0))
+        tanh = op.Tanh(op.Mul(op.Mul(x, like(math.sqrt(2 / math.pi))), cubic))
+        return op.Mul(op.Add(tanh, like(1.0)), op.Mul(x, like(0.5)))
+    erf = op.Erf(op.Div(x, like(math.sqrt(2))))
+    return op.Mul(op.Mul(x, op.Add(erf, like(1.0))), like(0.5))
 
 
 def _translate_log_sigmoid(x: Any) -> Any:
-    """In one step: the logarithm of a sigmoid that has become 0 is no number any more."""
+    """log(sigmoid(x)) as -softplus(-x), which stays finite where the sigmoid underflows to 0."""
     from onnxscript import opset18
 
     return opset18.Neg(opset18.Softplus(opset18.Neg(x)))
 
 
-# A `torch.export` package (.pt2): the graph and its weights for PyTorch, without Vitrail's code.
+# -- torch.export packages (.pt2): graph and weights for PyTorch, without Vitrail's code.
 
 METADATA_FILE = "vitrail.json"
-"""The file inside the package that holds its notes."""
+"""The metadata file inside the package."""
 
 
 class Pt2File:
-    """A package that `write` has made, opened: images in, named outputs out.
+    """An opened .pt2 package of `write_pt2`: images in, named outputs out.
 
-    Only open packages that you trust: reading one can run what it says.
+    Only open packages that you trust: loading one can execute its code.
 
     Raises:
-        DamagedFileError: no such package, or Vitrail has not written it.
+        DamagedFileError: no such package, or not written by Vitrail.
     """
 
     def __init__(self, path: Path):
         notes = {METADATA_FILE: ""}
         try:
             program = torch.export.load(path, extra_files=notes)
-            said = json.loads(notes[METADATA_FILE])
+            values = json.loads(notes[METADATA_FILE])
         except (OSError, RuntimeError, ValueError) as error:
             raise DamagedFileError(
                 f"{path} is no package of torch.export that Vitrail has written: {error}."
             ) from error
-        self.metadata = exported.parse_metadata(said, str(path))
+        self.metadata = exported.parse_metadata(values, str(path))
         self.module = program.module()
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name."""
         with torch.inference_mode():
-            found = self.module(torch.from_numpy(np.ascontiguousarray(images)))
-        return {name: output.numpy() for name, output in zip(self.metadata.outputs, found, strict=True)}
+            outputs = self.module(torch.from_numpy(np.ascontiguousarray(images)))
+        return {name: output.numpy() for name, output in zip(self.metadata.outputs, outputs, strict=True)}
 
 
 def write_pt2(program: ExportedProgram, metadata: ExportMetadata, path: Path) -> None:
-    """Write a graph with its notes."""
+    """Write a graph with its metadata as .pt2."""
     torch.export.save(program, path, extra_files={METADATA_FILE: json.dumps(metadata.to_metadata())})
 
 
-# One exported file: captured, written beside its place, opened again, compared with the run, and only then kept.
+# -- Export of one file: capture, write a draft, reopen, compare with the model, keep.
 
 ExportFormat = Literal["onnx", "pt2"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 ExportedFile = OnnxPredictor | Pt2File
-"""A file that has been written and opened again: facts, and `run` from images to named outputs."""
+"""An opened exported file: `metadata`, and `run` from images to named outputs."""
 
 
 def export_file(
     member: PredictorMember, file_format: ExportFormat, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
 ) -> tuple[VerificationResult, VerificationResult | None]:
-    """Write a model as one file that answers as it does in float32.
+    """Write a model as one float32 file and verify its predictions.
 
     Args:
-        decoded: images as `data.decode` gives them, on which the file is compared with the model; at least one.
+        decoded: decoded images on which the file is compared with the model; at least one.
         resize: let the file take images of any size.
 
     Returns:
-        The proof on prepared images, and with `resize` another on images as they are.
+        The verification on preprocessed images, and with `resize` another one on decoded images.
 
     Raises:
-        UsageError: `out` exists or has the wrong ending, or the packages that write such a file are not installed.
-        DamagedFileError: the file answers otherwise than the model; nothing is kept.
+        UsageError: `out` exists or has the wrong extension, or the required packages are not installed.
+        DamagedFileError: the file's predictions differ from the model's; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_export_path(out, file_format)
     exact = replace(member, precision="float32")
-    with make_draft(out) as place:
-        file = write_and_reopen(exact, file_format, place, resize)
-        proof = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))
-        resizing = verify_resizing(file.run, file.metadata, exact, decoded) if resize else None
-        commit_draft(place, out)
-    return proof, resizing
+    with make_draft(out) as draft:
+        file = write_and_reopen(exact, file_format, draft, resize)
+        result = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))
+        resize_result = verify_resizing(file.run, file.metadata, exact, decoded) if resize else None
+        commit_draft(draft, out)
+    return result, resize_result
 
 
 def write_and_reopen(
     member: PredictorMember, file_format: ExportFormat, path: Path, resize: bool, precision: str = "float32"
 ) -> ExportedFile:
-    """A file that has just been written, opened again; nothing has been compared.
+    """Write a file and open it again, without verification.
 
     Args:
-        precision: in which matrices are stored and multiplied.
+        precision: of the stored matrices and their products.
 
     Raises:
-        UsageError: the packages that write such a file are not installed.
+        UsageError: the required packages are not installed.
     """
     if file_format == "onnx":
         check_onnx_installed()
-    answering = ExportModule(member, resize, precision=precision)
-    program = capture_graph(answering)
+    module = ExportModule(member, resize, precision=precision)
+    program = capture_graph(module)
     write = write_onnx if file_format == "onnx" else write_pt2
-    write(program, make_metadata(answering, member), path)
+    write(program, make_metadata(module, member), path)
     return reopen_file(path, file_format)
 
 
 def reopen_file(path: Path, file_format: ExportFormat) -> ExportedFile:
-    """A file as its users will open it, computing with as many threads as PyTorch does here."""
+    """Open a file as its users will, with as many threads as PyTorch has here."""
     return OnnxPredictor(path, torch.get_num_threads()) if file_format == "onnx" else Pt2File(path)
 
 
 def check_export_path(out: Path, file_format: ExportFormat) -> None:
-    """Refuse a place, before anything is done for it.
+    """Check the output path before any work is done.
 
     Raises:
-        UsageError: something is there already, or the name has the wrong ending.
+        UsageError: the path exists, or has the wrong extension.
     """
     if out.suffix != f".{file_format}":
         raise UsageError(f"{file_format} is one file, whose name must end in .{file_format}. Got {out}.")
@@ -237,14 +231,14 @@ def check_export_path(out: Path, file_format: ExportFormat) -> None:
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
 
 
-# From a module to a graph of tensor operations, for any number of images at once: `torch.export`.
+# -- Graph capture by torch.export, and the file's metadata.
 
 NUM_EXAMPLE_IMAGES = 3
-"""Images that the graph is recorded with; 1 would be taken for a fact about all batches."""
+"""Batch size of the example input; torch.export would specialise the graph on 1."""
 
 
 def capture_graph(module: ExportModule) -> ExportedProgram:
-    """The graph of a module, for any batch; and for any height and width where the module resizes."""
+    """The graph of a module with a dynamic batch size, and dynamic height and width if the module resizes."""
     spec = module.spec
     height, width = spec.size if module.resizing is None else (spec.height + 3, spec.width + 5)
     images = torch.zeros(NUM_EXAMPLE_IMAGES, height, width, spec.channels, dtype=torch.uint8)
@@ -256,15 +250,12 @@ def capture_graph(module: ExportModule) -> ExportedProgram:
     if module.precision == "float32":
         return program
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch copies its own trees in a way that it warns of
-        return program.run_decompositions({})  # autocast becomes a change of format wherever it would make one
-
-
-# What an exported file is to say about itself.
+        warnings.simplefilter("ignore", FutureWarning)  # from torch's own code
+        return program.run_decompositions({})  # autocast becomes explicit casts
 
 
 def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetadata:
-    """The notes of the file that a module becomes."""
+    """The metadata of a module's exported file."""
     return ExportMetadata(
         task=member.task,
         classes=member.classes,
@@ -278,10 +269,10 @@ def make_metadata(module: ExportModule, member: PredictorMember) -> ExportMetada
 
 
 def hash_model(model: nn.Module) -> str:
-    """SHA-256 over the names, shapes and values of all tensors of a model, in the order of their names."""
-    found = hashlib.sha256()
+    """SHA-256 of the names, shapes, types and values of all tensors of a model, in the order of their names."""
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         values = tensor.detach().cpu().contiguous().numpy()
-        found.update(f"{name} {list(values.shape)} {values.dtype}\n".encode())
-        found.update(np.ascontiguousarray(values).data)
-    return found.hexdigest()
+        digest.update(f"{name} {list(values.shape)} {values.dtype}\n".encode())
+        digest.update(np.ascontiguousarray(values).data)
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""A whole predictor as one module: images uint8 in, answers out, so that an exported file decides as the run does."""
+"""A predictor as one `nn.Module` for export: uint8 images in, calibrated predictions and decisions out."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ UNSURE_CODE, UNLIKE_CODE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASON
 
 
 class ExportModule(nn.Module):
-    """Images uint8 [B, H, W, C] of the model's size to the outputs that `names` lists.
+    """Images uint8 [B, H, W, C] of the model's size to the outputs in `output_names`.
 
-    `probabilities` float32 [B, K] (`values` of numbers, in the user's units), `logits` float32 [B, K] (averaged over
-    all views, before any temperature), `decisions` int64, the answered class [B] or 0 and 1 of each label [B, K] (none
-    for numbers), `abstained` int64 [B], a place in `exported.REASONS`, and `distances` float64 [B] from the training
-    images, if a cut was fitted. What `Decisions` computes in float64 is computed in float64 here.
+    `probabilities` float32 [B, K] (for regression `values`, in the user's units); `logits` float32 [B, K], averaged
+    over all views, before the temperature; `decisions` int64, the predicted class [B] or 0 and 1 for each label [B, K]
+    (not for regression); `abstained` int64 [B], an index into `exported.ABSTENTION_REASONS`; and `distances` float64
+    [B] from the training images, if a threshold was fitted. What `Decisions` computes in float64 is float64 here too.
 
     Args:
-        resize: take images of any size, and resize them as `Resizing` does.
-        attention: the path of attention; "open" becomes plain products in a graph.
-        number_format: in which matrices are stored and multiplied, as `torch.autocast` does it; what they decide is
-            always computed in float32 and float64.
+        resize: take images of any size, and resize them by `GraphResize`.
+        attention: path of attention; "open" becomes plain matrix products in a graph.
+        precision: of stored matrices and their products, as `torch.autocast`; decisions are always computed in float32
+            and float64.
     """
 
     def __init__(
@@ -51,7 +51,10 @@ class ExportModule(nn.Module):
         self.resizing = GraphResize(member.spec) if resize else None
         self.precision = precision
         self.model = _freeze_model(member.model, attention, DTYPES[precision])
-        self.distances = _make_distance(member)
+        self.distances = None
+        if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
+            stats = member.feature_stats
+            self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
         self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
@@ -63,11 +66,11 @@ class ExportModule(nn.Module):
         if self.views.num_views > 1:
             logits = average_outputs(logits.unflatten(0, (self.views.num_views, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
-        answers = self.decide(logits, distances)
-        return (*answers, distances) if distances is not None else answers
+        outputs = self.decide(logits, distances)
+        return (*outputs, distances) if distances is not None else outputs
 
     def _run_in_precision(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Float32 outputs and features, whatever they were computed in."""
+        """Outputs and features as float32, computed in `precision`."""
         if self.precision == "float32":
             return self._run_model(views)
         with torch.autocast("cpu", DTYPES[self.precision]):
@@ -75,33 +78,31 @@ class ExportModule(nn.Module):
         return logits.float(), None if features is None else features.float()
 
     def _run_model(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Outputs for all views, and what the head reads of the images as they are, if somebody wants it."""
+        """Outputs for all views, and the pooled features of the first view if distances are computed."""
         if self.distances is None:
             return self.model(views), None
-        kept = self.model.features(views, keep=("pooled", "outputs"))
-        itself = kept["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
-        return kept["outputs"], itself[:, -self.model.config.width :]
+        values = self.model.features(views, keep=("pooled", "outputs"))
+        pooled = values["pooled"].unflatten(0, (self.views.num_views, -1))[0]  # [B, P]
+        return values["outputs"], pooled[:, -self.model.config.width :]
 
 
 class ProbabilityHead(nn.Module):
-    """Logits to calibrated probabilities and what they decide, of classes or labels: `Decisions` as a module."""
+    """`Decisions` as a module: logits to calibrated probabilities and decisions, of classes or labels."""
 
     temperature: Tensor
     labels: Tensor
 
     def __init__(self, member: PredictorMember):
         super().__init__()
-        decided, K = member.decisions, len(member.classes)
+        rules, K = member.decisions, len(member.classes)
         self.task = member.task
-        self.positive_index = (
-            member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
-        )
-        self.positive_threshold = _round_to_float32(decided.thresholds[0]) if self.positive_index is not None else 0.0
-        self.min_probability = _round_to_float32(decided.sure)
-        self.max_distance = decided.unlike
-        self.register_buffer("temperature", torch.tensor(decided.temperature or (1.0,), dtype=torch.float64))
-        each = decided.thresholds if member.task == "labels" and decided.thresholds else (0.5,) * K
-        self.register_buffer("labels", torch.tensor(each, dtype=torch.float64))
+        self.positive_index = member.classes.index(rules.positive) if rules.positive and rules.thresholds else None
+        self.positive_threshold = _round_to_float32(rules.thresholds[0]) if self.positive_index is not None else 0.0
+        self.min_probability = _round_to_float32(rules.sure)
+        self.max_distance = rules.unlike
+        self.register_buffer("temperature", torch.tensor(rules.temperature or (1.0,), dtype=torch.float64))
+        thresholds = rules.thresholds if member.task == "labels" and rules.thresholds else (0.5,) * K
+        self.register_buffer("labels", torch.tensor(thresholds, dtype=torch.float64))
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         calibrated = logits.double() / self.temperature
@@ -111,12 +112,8 @@ class ProbabilityHead(nn.Module):
             return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.max_distance)
         probabilities = calibrated.softmax(-1).float()
         unsure = probabilities.amax(-1) < self.min_probability if self.min_probability else None
-        return (
-            probabilities,
-            logits,
-            self._decide_classes(probabilities),
-            _decide_abstention(logits, unsure, distances, self.max_distance),
-        )
+        abstained = _decide_abstention(logits, unsure, distances, self.max_distance)
+        return probabilities, logits, self._decide_classes(probabilities), abstained
 
     def _decide_classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
         if self.positive_index is None:
@@ -126,7 +123,7 @@ class ProbabilityHead(nn.Module):
 
 
 class RegressionHead(nn.Module):
-    """Outputs as they were learnt to numbers in the user's units."""
+    """Standardised outputs to numbers in the user's units."""
 
     mean: Tensor
     deviation: Tensor
@@ -147,7 +144,7 @@ class RegressionHead(nn.Module):
 
 
 class MahalanobisDistance(nn.Module):
-    """`Familiar.distances` as a module: squared Mahalanobis distances to the nearest of some means, float64."""
+    """`FeatureStats.mahalanobis_distances` as a module: squared distance to the nearest class mean, float64."""
 
     whitening: Tensor
     centres: Tensor
@@ -158,8 +155,8 @@ class MahalanobisDistance(nn.Module):
         self.register_buffer("centres", means.double() @ whitening.double())  # [K, D]
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, " B"]:
-        wide = features.double()
-        white = wide / wide.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-12) @ self.whitening  # [B, D]
+        x = features.double()
+        white = x / x.square().sum(-1, keepdim=True).sqrt().clamp(min=1e-12) @ self.whitening  # [B, D]
         products = white @ self.centres.T
         squares = white.square().sum(-1, keepdim=True) + self.centres.square().sum(-1) - 2 * products  # [B, K]
         return squares.clamp(min=0).amin(-1)
@@ -168,25 +165,16 @@ class MahalanobisDistance(nn.Module):
 def _decide_abstention(
     logits: Tensor, unsure: Tensor | None, distances: Tensor | None, max_distance: float | None
 ) -> Int64[Tensor, " B"]:
-    """Why each image is not answered; being unlike the training weighs more than being unsure."""
-    why = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
+    """Abstention code of each image; "unlike" takes precedence over "unsure"."""
+    code = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
     if distances is None or max_distance is None:
-        return why
+        return code
     far = (distances > max_distance).to(torch.int64)
-    return far * UNLIKE_CODE + (1 - far) * why
-
-
-def _make_distance(member: PredictorMember) -> MahalanobisDistance | None:
-    """Only where they decide something."""
-    if member.feature_stats is None or member.decisions.unlike is None:
-        return None
-    return MahalanobisDistance(
-        torch.from_numpy(member.feature_stats.means), torch.from_numpy(member.feature_stats.whitening)
-    )
+    return far * UNLIKE_CODE + (1 - far) * code
 
 
 def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
-    """A copy without gradients, dropout or recomputation: one path of attention, one precision of matrices."""
+    """A copy for inference, without gradient checkpointing, with one attention path and one precision of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
     frozen.encoder.grad_checkpointing = False
     for part in frozen.modules():
@@ -198,25 +186,27 @@ def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) ->
 
 
 def _round_to_float32(value: float) -> float:
-    """The number that float32 makes of it: the thresholds of classes are compared in that format."""
+    """Round to float32, in which class thresholds are compared."""
     return torch.tensor(value, dtype=torch.float32).item()
 
 
-# The resize inside a graph: images of any size to that of the model, by two products with weights made on the way.
-#
-# Antialiased, it computes as the uint8 kernel of `data/transforms` does: whole-numbered weights, columns first,
-# rounded in between. Sums are made in float32, which now and then turns a value that lies between two grey levels.
+# -- Resizing inside the graph.
 
 KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
-"""How far a pixel's weight goes to either side, in pixels of the smaller image."""
+"""Radius of the interpolation kernel, in pixels of the smaller image."""
 MAX_WEIGHT = 1 << 15
-"""Weights are whole numbers below this."""
+"""Fixed-point weights are below this."""
 MAX_FRACTION_BITS = 22
-"""Behind the point of a weight, at most."""
+"""Most fractional bits of a fixed-point weight."""
 
 
 class GraphResize(nn.Module):
-    """uint8 [B, H, W, C] to uint8 [B, H', W', C] of the spec's size, by its way of fitting."""
+    """Resize uint8 [B, H, W, C] to uint8 [B, h, w, C] of the spec's size, by its `fit`.
+
+    Each axis is one product with a weight matrix computed in the graph. With antialiasing it follows the uint8 kernel
+    of `data.preprocess`: fixed-point weights, columns first, rounded in between. Sums are float32, so a value between
+    two grey levels is sometimes rounded the other way.
+    """
 
     def __init__(self, spec: ImageSpec):
         super().__init__()
@@ -232,7 +222,7 @@ class GraphResize(nn.Module):
         return x.permute(0, 3, 2, 1).round().clamp(0, 255).to(torch.uint8)
 
     def _resized_size(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-        """The size before the centre is cut out or a border laid around, known only when the graph runs."""
+        """Height and width before the centre crop or the padding, known only when the graph runs."""
         spec, cover = self.spec, self.spec.resize_size
         if spec.fit == "squash":
             return torch.full_like(height, cover[0]), torch.full_like(width, cover[1])
@@ -242,37 +232,37 @@ class GraphResize(nn.Module):
         scale = torch.minimum(spec.height / height, spec.width / width)
         return (height * scale).round().clamp(1, spec.height), (width * scale).round().clamp(1, spec.width)
 
-    def _resize_axis(self, x: Tensor, places: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
-        """The last axis, of so many pixels as `places`, resized to `inner` ones of which the middle `size` are kept."""
+    def _resize_axis(self, x: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
+        """Resize the last axis, with pixels at `places`, to `inner` pixels and keep the middle `size` of them."""
         shift = ((inner - size) / 2).floor() if self.spec.fit != "pad" else -((size - inner) / 2).floor()
         new = torch.arange(size, dtype=torch.float64) + shift
         if not self.spec.antialias:
-            weights = compute_interpolation_weights(new, places, old, inner, self.spec.interpolation)
+            weights = compute_interpolation_weights(new, pixels, old, inner, self.spec.interpolation)
             return x @ _zero_border_weights(weights, new, inner).float().T
-        all_new = torch.cat([new, torch.zeros_like(inner)[None], inner[None] - 1])  # the largest weights are at an edge
-        weights = compute_antialias_weights(all_new, places, old, inner, self.spec.interpolation)
+        all_new = torch.cat([new, torch.zeros_like(inner)[None], inner[None] - 1])  # edges have the largest weights
+        weights = compute_antialias_weights(all_new, pixels, old, inner, self.spec.interpolation)
         whole, one = quantize_resize_weights(_zero_border_weights(weights, all_new, inner))
         return (x @ whole[:size].float().T / one + 0.5).floor().clamp(0, 255)
 
 
 def compute_antialias_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
+    new: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
-    """Weights of all old pixels in each new one that covers several; each row sums to 1."""
+    """Antialiased weights of all old pixels in each new one; each row sums to 1."""
     scale = old / inner
     wide = scale.clamp(min=1)
     centre = (scale * (new + 0.5))[:, None]
     reach = KERNEL_SUPPORT[interpolation] * wide
     first, beyond = (centre - reach + 0.5).trunc(), (centre + reach + 0.5).trunc()
-    weights = _interpolation_kernel(((places - centre + 0.5) / wide).abs(), interpolation, -0.5) * (
-        (places >= first) & (places < beyond)
+    weights = _interpolation_kernel(((pixels - centre + 0.5) / wide).abs(), interpolation, -0.5) * (
+        (pixels >= first) & (pixels < beyond)
     )
     total = weights.sum(1, keepdim=True)
     return weights / torch.where(total == 0, torch.ones_like(total), total)
 
 
 def quantize_resize_weights(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tensor]:
-    """The weights as whole numbers, and what 1 has become: as many bits behind the point as fit 16."""
+    """Weights in fixed point, and its value of 1: as many fractional bits as fit into 16 bits."""
     powers = 2.0 ** torch.arange(1, MAX_FRACTION_BITS + 1, dtype=torch.float64)
     fits = ((weights.max() * powers + 0.5).floor() < MAX_WEIGHT).to(torch.float64)
     one = 2.0 ** fits.sum()
@@ -281,27 +271,27 @@ def quantize_resize_weights(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tens
 
 
 def compute_interpolation_weights(
-    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
+    new: Tensor, pixels: Tensor, old: Tensor, inner: Tensor, interpolation: Interpolation
 ) -> Float[Tensor, "n N"]:
-    """Weights of the nearest old pixels in each new one; those beyond the edge are the edge."""
-    place = (new + 0.5) * (old / inner) - 0.5
-    place = place.clamp(min=0) if interpolation == "bilinear" else place
-    first, near = place.floor(), int(KERNEL_SUPPORT[interpolation])
-    weights = torch.zeros_like(first[:, None] * places)
+    """Weights of old pixels in each new one without antialiasing; edge pixels are repeated."""
+    position = (new + 0.5) * (old / inner) - 0.5
+    position = position.clamp(min=0) if interpolation == "bilinear" else position
+    first, near = position.floor(), int(KERNEL_SUPPORT[interpolation])
+    weights = torch.zeros_like(first[:, None] * pixels)
     for tap in range(1 - near, near + 1):
-        weight = _interpolation_kernel((place - first - tap).abs(), interpolation, -0.75)
+        weight = _interpolation_kernel((position - first - tap).abs(), interpolation, -0.75)
         pixel = torch.minimum((first + tap).clamp(min=0), old - 1)
-        weights = weights + weight[:, None] * (pixel[:, None] == places)
+        weights = weights + weight[:, None] * (pixel[:, None] == pixels)
     return weights
 
 
 def _zero_border_weights(weights: Tensor, new: Tensor, inner: Tensor) -> Tensor:
-    """Zeros for new pixels of the border that is laid around an image."""
+    """Set the weights of new pixels in the padding to 0."""
     return weights * ((new >= 0) & (new < inner))[:, None]
 
 
 def _interpolation_kernel(distance: Tensor, interpolation: Interpolation, a: float) -> Tensor:
-    """The weight of a pixel so far away."""
+    """Bilinear or cubic (Keys 1981) kernel at a distance in pixels."""
     if interpolation == "bilinear":
         return (1 - distance).clamp(min=0)
     near = ((a + 2) * distance - (a + 3)) * distance * distance + 1

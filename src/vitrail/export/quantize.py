@@ -1,8 +1,8 @@
-"""A quantised graph in ONNX Runtime's own operators: every product with its bias, every attention with its products.
+"""Export in int8, bfloat16 or float16: quantise, fuse operators, and compare decisions and speed with float32.
 
-ONNX Runtime joins a product with its scales by itself, but adds the bias in another pass, and cuts queries, keys and
-values apart and turns them around in float32: of ViT-Ti in int8 a quarter of the time. What stands here finds these
-patterns as our graphs have them and leaves others as they are.
+A fused graph uses ONNX Runtime's own operators: each product with its bias, each attention as a whole. ONNX Runtime
+fuses a product with its scales by itself, but adds the bias in another pass, and splits and transposes queries, keys
+and values in float32, which takes a quarter of the time of ViT-Ti in int8. Only the patterns of our graphs are fused.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,17 +26,17 @@ from ..predict import exported
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
 from . import verify
-from .build import ExportedFile, ExportFormat, check_export_path, reopen_file, write_and_reopen
+from .build import ExportFormat, check_export_path, reopen_file, write_and_reopen
 from .verify import PrecisionAgreement, check_agreement, compare_with_float32, preprocess_decoded
 
 CONTRIB_DOMAIN = "com.microsoft"
-"""The domain of these operators: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"""
+"""Domain of ONNX Runtime's operators: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"""
 SPLIT_HEADS_AXES, MERGE_HEADS_AXES, TRANSPOSE_KEYS_AXES = [2, 0, 3, 1, 4], [0, 2, 1, 3], [0, 1, 3, 2]
-"""Turns of axes: [B, N, 3, h, d] to [3, B, h, N, d]; [B, h, N, d] to [B, N, h, d], and of keys to [B, h, d, N]."""
+"""Permutations: [B, N, 3, h, d] to [3, B, h, N, d]; [B, h, N, d] to [B, N, h, d]; keys to [B, h, d, N]."""
 
 
 class GraphIndex:
-    """Who makes and who reads each tensor of a graph, and which are stored in it."""
+    """Producers, consumers and initializers of an ONNX graph by tensor name."""
 
     def __init__(self, graph: Any):
         self.producers = {name: node for node in graph.node for name in node.output}
@@ -44,108 +45,109 @@ class GraphIndex:
         for node in graph.node:
             for name in node.input:
                 self.consumers[name].append(node)
-        for answer in graph.output:
-            self.consumers[answer.name].append(answer)
+        for output in graph.output:
+            self.consumers[output.name].append(output)
 
     def follow_consumers(self, node: Any, *kinds: str) -> list[Any]:
-        """The nodes after one, each the only reader of the one before; none where they are not of these kinds."""
-        found: list[Any] = []
+        """The chain of nodes of these kinds after a node, each the only consumer of the one before; else empty."""
+        chain: list[Any] = []
         for kind in kinds:
-            readers = self.consumers[node.output[0]]
-            if len(readers) != 1 or getattr(readers[0], "op_type", "") != kind:
+            consumers = self.consumers[node.output[0]]
+            if len(consumers) != 1 or getattr(consumers[0], "op_type", "") != kind:
                 return []
-            found.append(node := readers[0])
-        return found
+            chain.append(node := consumers[0])
+        return chain
 
     def constant_values(self, name: str) -> list[float]:
-        """What a stored tensor holds, flat; of one that is computed, nothing."""
+        """The flat values of an initializer; empty for a computed tensor."""
         from onnx import numpy_helper
 
         return numpy_helper.to_array(self.initializers[name]).ravel().tolist() if name in self.initializers else []
 
     def dequantize_inputs(self, name: str) -> list[str]:
-        """What a dequantised tensor was made of: whole numbers, scale, zero; nothing of another."""
-        made = self.producers.get(name)
-        return list(made.input) if made is not None and made.op_type == "DequantizeLinear" else []
+        """Inputs of the DequantizeLinear that makes a tensor (integers, scale, zero point); else empty."""
+        producer = self.producers.get(name)
+        return list(producer.input) if producer is not None and producer.op_type == "DequantizeLinear" else []
 
 
 def fuse_operators(model: Any) -> dict[str, int]:
-    """Put the operators in their places, in the model as it is.
+    """Replace quantised products and attention by fused operators, in place.
 
     Returns:
-        How many there are now of each.
+        Number of fused operators by kind.
     """
     from onnx import helper
 
-    graph, wires = model.graph, GraphIndex(model.graph)
-    made: dict[str, Any] = {}
+    graph, index = model.graph, GraphIndex(model.graph)
+    fused: dict[str, Any] = {}
     for product in graph.node:
-        if product.op_type == "MatMul" and all(wires.dequantize_inputs(name) for name in product.input):
-            operator = _fuse_attention(product, wires) or _fuse_matmul(product, wires)
-            made[operator.output[0]] = operator
-    nodes = [made.get(node.output[0], node) for node in graph.node]
-    kept = _keep_needed_nodes(nodes, {answer.name for answer in graph.output})
+        if product.op_type == "MatMul" and all(index.dequantize_inputs(name) for name in product.input):
+            operator = _fuse_attention(product, index) or _fuse_matmul(product, index)
+            fused[operator.output[0]] = operator
+    nodes = [fused.get(node.output[0], node) for node in graph.node]
+    needed_nodes = _keep_needed_nodes(nodes, {output.name for output in graph.output})
     del graph.node[:]
-    graph.node.extend(kept)
-    names = {name for node in kept for name in node.input}
+    graph.node.extend(needed_nodes)
+    names = {name for node in needed_nodes for name in node.input}
     stored = [tensor for tensor in graph.initializer if tensor.name in names]
     del graph.initializer[:], graph.value_info[:]
     graph.initializer.extend(stored)
-    if made and all(known.domain != CONTRIB_DOMAIN for known in model.opset_import):
+    if fused and all(known.domain != CONTRIB_DOMAIN for known in model.opset_import):
         model.opset_import.append(helper.make_opsetid(CONTRIB_DOMAIN, 1))
-    kinds = [node.op_type for node in made.values()]
+    kinds = [node.op_type for node in fused.values()]
     return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
 
 
 def _fuse_matmul(product: Any, index: GraphIndex) -> Any:
-    """A product of whole numbers to float32, with its bias where one is added."""
+    """Fuse an integer product with its scales and, if there is one, its bias."""
     from onnx import helper
 
     (x, x_scale, x_zero), (w, w_scale, w_zero) = map(index.dequantize_inputs, product.input)
-    end, bias = product, ""
-    if found := _find_bias_add(product, index):
-        end, bias = found
-    inputs = [x, w, x_scale, w_scale, x_zero, w_zero, *([bias] if bias else [])]
+    inputs, end = [x, w, x_scale, w_scale, x_zero, w_zero], product
+    if bias_add := _find_bias_add(product, index):
+        end, bias = bias_add
+        inputs.append(bias)
     return helper.make_node("MatMulIntegerToFloat", inputs, [end.output[0]], product.name, domain=CONTRIB_DOMAIN)
 
 
 def _fuse_attention(product: Any, index: GraphIndex) -> Any | None:
-    """All of an attention, from the product with the matrix of queries, keys and values to its tokens [B, N, D]."""
+    """Fuse an attention, from its QKV product to its tokens [B, N, D]; None if the pattern does not match."""
     from onnx import helper
 
     (x, x_scale, x_zero), (w, w_scale, w_zero) = map(index.dequantize_inputs, product.input)
-    biased, apart = _find_bias_add(product, index), index.follow_consumers(product, "Add", "Reshape", "Transpose")
-    if not biased or not apart or _transpose_axes(apart[2]) != SPLIT_HEADS_AXES:
+    bias_add = _find_bias_add(product, index)
+    split_nodes = index.follow_consumers(product, "Add", "Reshape", "Transpose")
+    if not bias_add or not split_nodes or _transpose_axes(split_nodes[2]) != SPLIT_HEADS_AXES:
         return None
-    thirds = {_qkv_slice_index(node, index): node for node in index.consumers[apart[2].output[0]]}
-    if sorted(thirds) != [0, 1, 2]:
+    slices = {_qkv_slice_index(node, index): node for node in index.consumers[split_nodes[2].output[0]]}
+    if sorted(slices) != [0, 1, 2]:
         return None
-    queries = index.follow_consumers(thirds[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
-    keys = index.follow_consumers(thirds[1], "Squeeze", "Transpose", "MatMul")
-    values = index.follow_consumers(thirds[2], "Squeeze", "MatMul")
+    queries = index.follow_consumers(slices[0], "Squeeze", "Mul", "MatMul", "Softmax", "MatMul", "Transpose", "Reshape")
+    keys = index.follow_consumers(slices[1], "Squeeze", "Transpose", "MatMul")
+    values = index.follow_consumers(slices[2], "Squeeze", "MatMul")
     if not (queries and keys and values):
         return None
-    _, scaled, alike, _, mixed, together, tokens = queries
-    *_, heads, width = 0, 0, *index.constant_values(apart[1].input[1])
+    _, scaled, scores, _, context, merged, tokens = queries
+    *_, heads, width = 0, 0, *index.constant_values(split_nodes[1].input[1])
     scales = [number for name in scaled.input for number in index.constant_values(name)]
     as_expected = (
-        list(alike.input) == [scaled.output[0], keys[1].output[0]]
-        and list(mixed.input) == [queries[3].output[0], values[0].output[0]]
-        and (_transpose_axes(keys[1]), _transpose_axes(together)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
+        list(scores.input) == [scaled.output[0], keys[1].output[0]]
+        and list(context.input) == [queries[3].output[0], values[0].output[0]]
+        and (_transpose_axes(keys[1]), _transpose_axes(merged)) == (TRANSPOSE_KEYS_AXES, MERGE_HEADS_AXES)
         and index.constant_values(tokens.input[1])[2:] == [heads * width] != [0]
         and len(scales) == 1
         and math.isclose(scales[0], width**-0.5, rel_tol=1e-6)
     )
     if not as_expected:
         return None
-    inputs = [x, w, biased[1], x_scale, w_scale, "", x_zero, w_zero]
+    inputs = [x, w, bias_add[1], x_scale, w_scale, "", x_zero, w_zero]
     return helper.make_node(
         "QAttention", inputs, [tokens.output[0]], product.name, domain=CONTRIB_DOMAIN, num_heads=int(heads)
     )
 
 
 def _find_bias_add(product: Any, index: GraphIndex) -> tuple[Any, str] | None:
-    """The addition of a stored vector to a product, and that vector."""
+    """The Add of a stored vector after a product, and the vector's name."""
     for add in index.follow_consumers(product, "Add"):
         for name in add.input:
             if name in index.initializers and len(index.initializers[name].dims) == 1:
@@ -154,7 +156,7 @@ def _find_bias_add(product: Any, index: GraphIndex) -> tuple[Any, str] | None:
 
 
 def _qkv_slice_index(node: Any, index: GraphIndex) -> int:
-    """Which of queries, keys and values (0, 1, 2) is cut off along the first axis; -1 if it is something else."""
+    """0, 1, 2 for a slice of queries, keys, values along the first axis; -1 for another node."""
     if getattr(node, "op_type", "") != "Slice" or len(node.input) != 4:
         return -1
     begin, end, axis = (index.constant_values(name) for name in node.input[1:])
@@ -162,21 +164,21 @@ def _qkv_slice_index(node: Any, index: GraphIndex) -> int:
 
 
 def _transpose_axes(node: Any) -> list[int]:
-    """The order of axes that a Transpose makes."""
-    return next((list(found.ints) for found in node.attribute if found.name == "perm"), [])
+    """The permutation of a Transpose."""
+    return next((list(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), [])
 
 
 def _keep_needed_nodes(nodes: list[Any], needed: set[str]) -> list[Any]:
-    """The nodes that something wanted depends on, in their order."""
-    kept = []
+    """Nodes that the needed tensors depend on, in their order."""
+    needed_nodes = []
     for node in reversed(nodes):
         if needed.intersection(node.output):
-            kept.append(node)
+            needed_nodes.append(node)
             needed |= set(node.input)
-    return kept[::-1]
+    return needed_nodes[::-1]
 
 
-# A file that computes in fewer bits: its answers and speed beside those of float32, kept if it decides alike.
+# -- Export with fewer bits, kept only if its decisions agree with float32.
 
 ExportPrecision = Literal["float32", "int8", "bf16", "float16"]
 EXPORT_PRECISIONS: tuple[ExportPrecision, ...] = get_args(ExportPrecision)
@@ -185,7 +187,7 @@ SUPPORTED_PRECISIONS: dict[ExportFormat, tuple[ExportPrecision, ...]] = {
     "onnx": ("float32", "int8", "float16"),
     "pt2": ("float32", "bf16", "float16"),
 }
-"""What each kind of file computes in on a CPU: ONNX Runtime has no products in bf16 there, PyTorch's graphs no int8."""
+"""Precisions of each format on a CPU: ONNX Runtime has no bf16 products there, PyTorch's graphs no int8."""
 
 
 def export_reduced_precision(
@@ -198,16 +200,16 @@ def export_reduced_precision(
     resize: bool = False,
     force: bool = False,
 ) -> PrecisionAgreement:
-    """Write a model as one file that answers almost as it does in float32, and say how nearly and how fast.
+    """Write a model as one file of reduced precision, and measure its agreement with float32 and its speed.
 
     Args:
-        decoded: images as `data.decode` gives them, on which the file is compared with the model; at least one.
-        calibration: of int8, images that the ranges of activations are read from; at least one.
+        decoded: decoded images on which the file is compared with the model; at least one.
+        calibration: for int8, decoded images for the ranges of activations; at least one.
         resize: let the file take images of any size.
-        force: keep it although too many decisions differ.
+        force: keep the file even if too many decisions differ.
 
     Raises:
-        UsageError: `out` exists or has the wrong ending, or such a file cannot compute in that precision.
+        UsageError: `out` exists or has the wrong extension, or the format does not support the precision.
         DamagedFileError: too many decisions differ, or the file's decisions do not follow from its scores; nothing is
             kept.
         ResourceError: the disk is full or read-only, or permission is missing.
@@ -215,111 +217,83 @@ def export_reduced_precision(
     check_export_path(out, file_format)
     check_precision_support(file_format, precision)
     exact = replace(member, precision="float32")
-    pictures = preprocess_decoded(decoded, exact.spec)
-    with make_draft(out) as place, tempfile.TemporaryDirectory() as elsewhere:
-        aside = Path(elsewhere) / f"float32.{file_format}"
-        whole = write_and_reopen(exact, file_format, aside, resize)
+    images = preprocess_decoded(decoded, exact.spec)
+    with make_draft(out) as draft, tempfile.TemporaryDirectory() as folder:
+        float32_path = Path(folder) / f"float32.{file_format}"
+        float32_file = write_and_reopen(exact, file_format, float32_path, resize)
         if precision == "int8":
-            facts = replace(whole.metadata, number_format=precision)
-            quantize_onnx(aside, preprocess_decoded(calibration, exact.spec), facts, place)
-            file = reopen_file(place, file_format)
+            metadata = replace(float32_file.metadata, number_format=precision)
+            quantize_onnx(float32_path, preprocess_decoded(calibration, exact.spec), metadata, draft)
+            file = reopen_file(draft, file_format)
         else:
-            file = write_and_reopen(exact, file_format, place, resize, TORCH_PRECISIONS[precision])
-        same, difference = compare_with_float32(file.run, file.metadata, exact, pictures)
-        agreed = PrecisionAgreement(
-            precision=precision, task=member.task, num_images=len(pictures), same_fraction=same, difference=difference,
-            rates=verify.measure_rates(_functions_to_time(exact, whole, file, precision), pictures),
+            file = write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision])
+        same, difference = compare_with_float32(file.run, file.metadata, exact, images)
+        device = next(exact.model.parameters()).device
+        timed: dict[str, Callable[[np.ndarray], object]] = {
+            "float32 in PyTorch": lambda batch: exact.compute_outputs(to_batch_tensor(batch), device),
+            "float32 file": float32_file.run,
+            f"{precision} file": file.run,
+        }
+        agreement = PrecisionAgreement(
+            precision=precision, task=member.task, num_images=len(images), same_fraction=same, difference=difference,
+            rates=verify.measure_rates(timed, images),
         )  # fmt: skip
         if not force:
-            check_agreement(agreed)
-        commit_draft(place, out)
-    return agreed
+            check_agreement(agreement)
+        commit_draft(draft, out)
+    return agreement
 
 
 def check_precision_support(file_format: ExportFormat, precision: ExportPrecision) -> None:
-    """Refuse what a kind of file cannot compute in, before anything is done for it.
+    """Check that a format supports a precision, before any work is done.
 
     Raises:
-        UsageError: it cannot; the message names the kind that can.
+        UsageError: it does not; the message names the format that does.
     """
     if precision not in SUPPORTED_PRECISIONS[file_format]:
         other = next(name for name, able in SUPPORTED_PRECISIONS.items() if precision in able)
         raise UsageError(
-            f"{file_format} files compute in {', '.join(SUPPORTED_PRECISIONS[file_format])}, and not in "
-            f"{precision}. Use --to "
-            f"{other} for it."
+            f"{file_format} files compute in {', '.join(SUPPORTED_PRECISIONS[file_format])}, and not in {precision}. "
+            f"Use --to {other} for it."
         )
 
 
-def _functions_to_time(
-    exact: PredictorMember, whole: ExportedFile, file: ExportedFile, precision: str
-) -> dict[str, Callable[[np.ndarray], object]]:
-    """Whose speed is compared: the run itself, the same kind of file in float32, and the new one."""
-    device = next(exact.model.parameters()).device
-    return {
-        "float32 in PyTorch": lambda pictures: exact.compute_outputs(to_batch_tensor(pictures), device),
-        "float32 file": whole.run,
-        f"{precision} file": file.run,
-    }
-
-
-# An ONNX file in eight bits, by ONNX Runtime's static quantisation: matrices in int8, what they multiply in uint8.
-#
-# Weights have a scale for each output, activations one for the tensor, from the least and the largest value that some
-# of the user's images give. Only products with stored matrices are made of whole numbers; products of queries and
-# keys, softmax, norms and the head stay in float32. `fusing` then writes them in operators of ONNX Runtime's own.
+# -- Static quantisation by ONNX Runtime: int8 weights, uint8 activations.
 
 QUANTIZED_OPS = ("MatMul", "Gemm")
 CALIBRATION_BATCH_SIZE = 8
-"""Images that ranges are read from at once."""
+"""Batch size of the calibration."""
 
 
-def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> int:
-    """Write the eight-bit form of a float32 file that Vitrail has written.
+def quantize_onnx(source: Path, images: UInt8[np.ndarray, "n H W C"], metadata: ExportMetadata, out: Path) -> None:
+    """Write the int8 version of a float32 file that Vitrail has written.
+
+    Weights have one scale per output, activations one per tensor, from their smallest and largest value on calibration
+    images. Only products with stored matrices are quantised; products of queries and keys, softmax, norms and the head
+    stay in float32. `fuse_operators` then fuses the graph.
 
     Args:
-        images: prepared for the file, at least one; the ranges of activations come from them.
-        metadata: the notes of the new file.
-
-    Returns:
-        How many matrices are int8 now.
+        images: preprocessed calibration images, at least one.
+        metadata: of the new file.
     """
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.quant_utils import add_pre_process_metadata
 
     model = onnx.load(source)
-    chosen = find_weight_matmuls(model.graph)
+    stored = {tensor.name for tensor in model.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
+    # Products of tokens with stored matrices; the head reads pooled tokens, by Gemm.
+    matmuls = [node.name for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in stored]
     add_pre_process_metadata(model)  # constants are folded and shapes known already
+    starts = range(0, len(images), CALIBRATION_BATCH_SIZE)
+    batches = ({exported.INPUT_NAME: images[start : start + CALIBRATION_BATCH_SIZE]} for start in starts)
     quantize_static(
-        model, out, _CalibrationBatches(images), quant_format=QuantFormat.QDQ, op_types_to_quantize=list(QUANTIZED_OPS),
-        nodes_to_quantize=chosen, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-        calibrate_method=CalibrationMethod.MinMax,
+        model, out, SimpleNamespace(get_next=lambda: next(batches, None)), quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=list(QUANTIZED_OPS), nodes_to_quantize=matmuls, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax,
         extra_options={"OpTypesToExcludeOutputQuantization": list(QUANTIZED_OPS), "MatMulConstBOnly": True},
     )  # fmt: skip
-    made = onnx.load(out)
-    fuse_operators(made)
-    onnx.helper.set_model_props(made, metadata.to_metadata())
-    onnx.save(made, out)
-    return len(chosen)
-
-
-def find_weight_matmuls(graph: Any) -> list[str]:
-    """Names of the products of tokens with stored float32 matrices; the head reads pooled tokens, by Gemm."""
-    import onnx
-
-    stored = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT}
-    return [node.name for node in graph.node if node.op_type == "MatMul" and node.input[1] in stored]
-
-
-class _CalibrationBatches:
-    """What the calibrator asks for: one batch after another, then None."""
-
-    def __init__(self, images: UInt8[np.ndarray, "n H W C"]):
-        self._remaining = [
-            images[start : start + CALIBRATION_BATCH_SIZE] for start in range(0, len(images), CALIBRATION_BATCH_SIZE)
-        ]
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        """The input of the graph by its name."""
-        return {exported.INPUT_NAME: self._remaining.pop(0)} if self._remaining else None
+    quantized = onnx.load(out)
+    fuse_operators(quantized)
+    onnx.helper.set_model_props(quantized, metadata.to_metadata())
+    onnx.save(quantized, out)

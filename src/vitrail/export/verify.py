@@ -1,10 +1,10 @@
-"""Whether a file answers as the run does: asked about the same images, one at a time and five at once."""
+"""Verification of exported files: predictions compared with the model's, agreement of reduced precision, throughput."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,29 +20,29 @@ from ..predict.predictor import PredictorMember
 from ..spec import ImageSpec
 
 OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
-"""Images to the named outputs of a file."""
+"""From images to the named outputs of a file."""
 BATCH_SIZES = (1, 5)
 NUM_SINGLE_IMAGES = 10
-"""Images that are asked about one at a time; all are asked about five at once."""
+"""Images compared with batch size 1; all are compared with the larger batch size."""
 TOLERANCE = 1e-4
 """Largest difference of two probabilities, or of two numbers as a fraction of the largest (at least of 1)."""
 RESIZE_TOLERANCE = 0.01
-"""The same where the file resizes the images by itself."""
+"""The same if the file resizes the images."""
 
 
 @dataclass(frozen=True)
 class VerificationResult:
-    """What was compared, and how far the answers lie apart."""
+    """Result of a comparison of an exported file with its model."""
 
     num_images: int
     difference: float
     """Largest difference of two scores."""
     num_changed: int
-    """Images that are decided otherwise: they lie on a threshold, closer than that difference."""
+    """Images with another decision: their scores are closer to a threshold than that difference."""
 
     def __str__(self) -> str:
         if self.num_changed:
-            decided = f"{self.num_changed} on a threshold fall to its other side"
+            decided = f"{self.num_changed} closer than that to a threshold are decided otherwise"
         else:
             decided = "every decision is the same"
         return f"compared on {self.num_images:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
@@ -51,50 +51,46 @@ class VerificationResult:
 def verify_file(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> VerificationResult:
-    """Ask a file and the run about the same prepared images.
+    """Compare a file with its model on preprocessed images, with batch sizes 1 and 5.
 
     Args:
-        member: whom the file is to equal, computing in float32.
+        member: the model, in float32.
 
     Raises:
         DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
     """
     expected, tolerance = predict_expected(metadata, member, images)
-    proofs = []
-    for batch in BATCH_SIZES:
-        asked = images[:NUM_SINGLE_IMAGES] if batch == 1 else images
-        parts = [run_file(asked[start : start + batch]) for start in range(0, len(asked), batch)]
-        proofs.append(_compare_outputs(parts, metadata, member, expected, tolerance))
+    results = [
+        _compare_outputs(parts, metadata, member, expected, tolerance) for parts in _iter_outputs(run_file, images)
+    ]
     return VerificationResult(
-        len(images), max(proof.difference for proof in proofs), max(proof.num_changed for proof in proofs)
+        len(images), max(result.difference for result in results), max(result.num_changed for result in results)
     )
 
 
 def verify_resizing(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
 ) -> VerificationResult:
-    """Ask a file that resizes by itself about images as they are, and the run about the same, prepared as always.
+    """Compare a file that resizes by itself on decoded images with its model on the same, preprocessed images.
 
     Raises:
-        DamagedFileError: scores that differ by more than `RESIZED`, or decisions that do not follow from them.
+        DamagedFileError: scores that differ by more than `RESIZE_TOLERANCE`, or decisions that do not follow from them.
     """
     expected = predict_with_member(member, preprocess_decoded(decoded, member.spec))
-    return _compare_outputs(
-        [run_file(picture[None]) for picture in decoded], metadata, member, expected, RESIZE_TOLERANCE
-    )
+    return _compare_outputs([run_file(image[None]) for image in decoded], metadata, member, expected, RESIZE_TOLERANCE)
 
 
 def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
-    """Decoded images as the model reads them."""
-    return np.stack([fit_array_to_tensor(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
+    """Preprocess decoded images."""
+    return np.stack([fit_array_to_tensor(image, spec).permute(1, 2, 0).numpy() for image in decoded])
 
 
 def predict_expected(
     metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[TaskPredictions, float]:
-    """What a model says of images of its size that a file is asked about, and how far the file may be from it.
+    """The model's predictions for images of its size, and the tolerance for the file's.
 
-    A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
+    If the model crops the centre, a file that resizes by itself crops these images too.
     """
     if metadata.size == "any" and member.spec.crop_fraction != 1:
         return predict_with_member(member, preprocess_decoded(list(images), member.spec)), RESIZE_TOLERANCE
@@ -102,14 +98,14 @@ def predict_expected(
 
 
 def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
-    """What a model says of prepared images, in the precision of the member."""
+    """The model's predictions for preprocessed images, in the member's precision."""
     device = next(member.model.parameters()).device
     parts = [member.compute_outputs(part, device) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
-    measured = [distances for _, distances in parts if distances is not None]
+    all_distances = [distances for _, distances in parts if distances is not None]
     return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
         [("", str(row)) for row in range(len(images))], decisions=member.decisions,
-        distances=np.concatenate(measured) if measured else None,
+        distances=np.concatenate(all_distances) if all_distances else None,
     )  # fmt: skip
 
 
@@ -120,40 +116,56 @@ def _compare_outputs(
     expected: TaskPredictions,
     tolerance: float,
 ) -> VerificationResult:
-    """What a file gave in batches, against what the run says of those images and perhaps of more."""
-    outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
-    n = len(outputs[exported.ABSTAINED])
-    found = onnx_predictor.predictions_from_outputs(metadata, outputs, ("",) * n, tuple(map(str, range(n))))
-    difference = max_score_difference(get_scores(found), get_scores(expected)[:n], metadata.task)
+    """Compare a file's outputs with the expected predictions, of which the first n belong to these images."""
+    outputs, actual = _join_outputs(parts, metadata)
+    n = len(actual)
+    difference = max_score_difference(get_scores(actual), get_scores(expected)[:n], metadata.task)
     if not difference <= tolerance:
         raise DamagedFileError(
             f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
             f"pictures, and {tolerance:g} is allowed. Nothing is kept; please report this model."
         )
     check_decisions(outputs, metadata, member)
-    return VerificationResult(n, difference, int(find_changed_decisions(found, expected).sum()))
+    return VerificationResult(n, difference, int(find_changed_decisions(actual, expected).sum()))
+
+
+def _iter_outputs(
+    run_file: OutputFunction, images: UInt8[np.ndarray, "n H W C"]
+) -> Iterator[list[Mapping[str, np.ndarray]]]:
+    """Outputs of a file by batch, for each batch size; only the first images with batch size 1."""
+    for batch_size in BATCH_SIZES:
+        inputs = images[:NUM_SINGLE_IMAGES] if batch_size == 1 else images
+        yield [run_file(inputs[start : start + batch_size]) for start in range(0, len(inputs), batch_size)]
+
+
+def _join_outputs(
+    parts: Sequence[Mapping[str, np.ndarray]], metadata: ExportMetadata
+) -> tuple[dict[str, np.ndarray], TaskPredictions]:
+    """Outputs of several batches as one, and the predictions in them."""
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
+    n = len(outputs[exported.ABSTAINED])
+    return outputs, onnx_predictor.predictions_from_outputs(metadata, outputs, ("",) * n, tuple(map(str, range(n))))
 
 
 def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata, member: PredictorMember) -> None:
-    """Decisions of a file must be those that the run would draw from the file's own scores.
+    """Check that a file's decisions are those that the model would draw from the file's own scores.
 
     Raises:
         DamagedFileError: they are not.
     """
-    n, decided = len(outputs[exported.ABSTAINED]), member.decisions
+    n, rules = len(outputs[exported.ABSTAINED]), member.decisions
     probabilities = outputs.get(exported.PROBABILITIES)
-    of_classes = probabilities if metadata.task == "classes" else None
-    told = decided.abstain_reasons(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
-    right = told == tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
+    is_classification = metadata.task == "classes"
+    class_probabilities = probabilities if is_classification else None
+    reasons = rules.abstain_reasons(class_probabilities, outputs.get(exported.DISTANCES), n) or ("",) * n
+    agree = reasons == tuple(exported.ABSTENTION_REASONS[code] for code in outputs[exported.ABSTAINED].tolist())
     if probabilities is not None:
-        classes = metadata.task == "classes"
-        drawn = (
-            decided.predict_classes(probabilities, metadata.classes)
-            if classes
-            else decided.predict_labels(probabilities)
-        )
-        right = right and bool((drawn == outputs[exported.DECISIONS]).all())
-    if not right:
+        if is_classification:
+            decisions = rules.predict_classes(probabilities, metadata.classes)
+        else:
+            decisions = rules.predict_labels(probabilities)
+        agree = agree and bool((decisions == outputs[exported.DECISIONS]).all())
+    if not agree:
         raise DamagedFileError(
             "The exported file decides otherwise than the run would from the same scores. Nothing is kept; please "
             "report this model."
@@ -161,12 +173,12 @@ def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata,
 
 
 def get_scores(predictions: TaskPredictions) -> np.ndarray:
-    """Probabilities, or values of numbers, [n, K]."""
+    """Probabilities, or regression values, [n, K]."""
     return predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
 
 
 def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) -> float:
-    """The largest difference of two scores; of numbers as a fraction of the largest (at least of 1)."""
+    """Largest difference of two scores; of numbers as a fraction of the largest (at least of 1); inf for NaN."""
     if not np.isfinite(actual).all():
         return float("inf")
     largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
@@ -174,24 +186,23 @@ def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) ->
 
 
 def find_changed_decisions(actual: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
-    """bool [n] of the images in `actual`, the first ones of `expected`."""
+    """Bool [n]: images of `actual` with another decision than in the first n rows of `expected`."""
     n = len(actual)
-    other = np.array(
-        [a != b for a, b in zip(actual.abstain_column(), expected.abstain_column()[:n], strict=True)], bool
-    )
+    reasons = zip(actual.abstain_column(), expected.abstain_column()[:n], strict=True)
+    changed = np.array([a != b for a, b in reasons], bool)
     if isinstance(actual, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
-        return other | (actual.labels != expected.labels[:n])
+        return changed | (actual.labels != expected.labels[:n])
     if isinstance(actual, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return other | (actual.labels != expected.labels[:n]).any(1)
-    return other
+        return changed | (actual.labels != expected.labels[:n]).any(1)
+    return changed
 
 
-# Whether a file that computes in fewer bits still decides as float32 does, on how many images, and how fast.
+# -- Agreement of reduced precision with float32.
 
 MIN_AGREEMENT = 0.99
-"""Fraction of decisions that must be those of float32."""
+"""Least fraction of decisions equal to those of float32."""
 NUMBER_TOLERANCE = 0.05
-"""Two numbers count as the same answer if so many deviations of the training's numbers lie between them."""
+"""Two numbers agree within this many standard deviations of the training targets."""
 TASK_UNITS = {
     "classes": "classes",
     "labels": "yes and no of labels",
@@ -201,95 +212,87 @@ TASK_UNITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionAgreement:
-    """What was compared, and how far the answers lie apart."""
+    """Agreement of a reduced-precision file with float32, and throughputs."""
 
     precision: str
     task: str
     num_images: int
     same_fraction: float
-    """Fraction of the classes, labels or numbers that are answered as in float32."""
+    """Fraction of classes, labels or numbers equal to those of float32."""
     difference: float
     """Largest difference of two scores."""
     rates: Mapping[str, float]
-    """Images per second of the file and of whom it is compared with, by name."""
+    """Images per second of the file and of float32, by name."""
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
         return (
             f"{self.precision} agrees with float32 in {self.same_fraction:.2%} of the {TASK_UNITS[self.task]} of "
-            f"{self.num_images:,} "
-            f"pictures; scores differ by at most {self.difference:.2g}; pictures per second: {rates}"
+            f"{self.num_images:,} pictures; scores differ by at most {self.difference:.2g}; pictures per second: "
+            f"{rates}"
         )
 
 
 def compare_with_float32(
     run_file: OutputFunction, metadata: ExportMetadata, member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
-    """The fraction of equal answers and the largest difference of two scores; one image at a time and five at once.
+    """Fraction of equal decisions and largest difference of two scores, with batch sizes 1 and 5.
 
     Args:
-        member: whom the file is to equal, computing in float32.
+        member: the model, in float32.
 
     Raises:
-        DamagedFileError: a score that is no number, or decisions that do not follow from the file's own scores.
+        DamagedFileError: NaN scores, or decisions that do not follow from the file's own scores.
     """
     expected, _ = predict_expected(metadata, member, images)
     same, difference = 1.0, 0.0
-    for batch in BATCH_SIZES:
-        asked = images[:NUM_SINGLE_IMAGES] if batch == 1 else images
-        parts = [run_file(asked[start : start + batch]) for start in range(0, len(asked), batch)]
-        outputs = {name: np.concatenate([part[name] for part in parts]) for name in metadata.outputs}
-        found = onnx_predictor.predictions_from_outputs(
-            metadata, outputs, ("",) * len(asked), tuple(map(str, range(len(asked))))
-        )
-        apart = max_score_difference(get_scores(found), get_scores(expected)[: len(asked)], metadata.task)
-        if apart == float("inf"):
+    for parts in _iter_outputs(run_file, images):
+        outputs, actual = _join_outputs(parts, metadata)
+        n = len(actual)
+        batch_difference = max_score_difference(get_scores(actual), get_scores(expected)[:n], metadata.task)
+        if batch_difference == float("inf"):
             raise DamagedFileError(
                 f"In {metadata.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
                 "export in float32."
             )
         check_decisions(outputs, metadata, member)
-        difference = max(difference, apart)
-        if len(asked) == len(images):
-            same = min(same, measure_agreement(found, expected, member))
+        difference = max(difference, batch_difference)
+        if n == len(images):
+            same = min(same, measure_agreement(actual, expected, member))
     return same, difference
 
 
 def measure_agreement(predictions: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
-    """The fraction of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
-    if isinstance(predictions, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
+    """Fraction of equal classes, of equal labels one by one, or of numbers within `NUMBER_TOLERANCE`."""
+    if not isinstance(predictions, RegressionPredictions):
+        assert not isinstance(expected, RegressionPredictions)
         return float((predictions.labels == expected.labels).mean())
-    if isinstance(predictions, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
-        return float((predictions.labels == expected.labels).mean())
-    assert isinstance(predictions, RegressionPredictions) and isinstance(expected, RegressionPredictions)
+    assert isinstance(expected, RegressionPredictions)
     deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
-    return float(
-        (np.abs(predictions.values.astype(np.float64) - expected.values) <= NUMBER_TOLERANCE * deviation).mean()
-    )
+    differences = np.abs(predictions.values.astype(np.float64) - expected.values)
+    return float((differences <= NUMBER_TOLERANCE * deviation).mean())
 
 
 def check_agreement(agreement: PrecisionAgreement) -> None:
-    """Refuse a file that decides otherwise too often.
+    """Refuse a file whose decisions differ too often.
 
     Raises:
-        DamagedFileError: fewer equal answers than `LEAST`.
+        DamagedFileError: agreement below `MIN_AGREEMENT`.
     """
     if agreement.same_fraction < MIN_AGREEMENT:
         raise DamagedFileError(
             f"In {agreement.precision} only {agreement.same_fraction:.2%} of the {TASK_UNITS[agreement.task]} of "
-            f"{agreement.num_images:,} "
-            f"pictures "
-            f"are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, "
-            f"calibrate int8 "
-            "on more pictures (--calibrate FOLDER), or keep the file as it is with --force."
+            f"{agreement.num_images:,} pictures are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. "
+            "Nothing is kept. Keep float32, calibrate int8 on more pictures (--calibrate FOLDER), or keep the file as "
+            "it is with --force."
         )
 
 
-# How many images a second several answerers take, measured in turns, so that a busy machine slows all of them.
+# -- Throughput.
 
 NUM_ROUNDS = 5
 RATE_BATCH_SIZE = 16
-"""Images that are asked about at once."""
+"""Batch size of the timing."""
 
 
 def measure_rates(
@@ -298,17 +301,17 @@ def measure_rates(
     num_rounds: int = NUM_ROUNDS,
     batch_size: int = RATE_BATCH_SIZE,
 ) -> dict[str, float]:
-    """Images per second of each: the median of some rounds in which all take their turn, after one that warms up.
+    """Images per second of each function: the median of interleaved rounds after a warm-up.
 
     Args:
         images: at least one; repeated to a batch.
     """
-    asked = np.resize(images, (batch_size, *images.shape[1:]))
+    batch = np.resize(images, (batch_size, *images.shape[1:]))
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(num_rounds + 1):
-        for name, answer in functions.items():
+        for name, function in functions.items():
             began = time.perf_counter()
-            answer(asked)
+            function(batch)
             if turn:
                 seconds[name].append(time.perf_counter() - began)
-    return {name: batch_size / statistics.median(taken) for name, taken in seconds.items()}
+    return {name: batch_size / statistics.median(times) for name, times in seconds.items()}

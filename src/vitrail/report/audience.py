@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from ..data.source import Task
 from ..errors import UsageError
@@ -36,7 +35,7 @@ from .operating_points import (
 from .proportions import Proportion, estimate_proportion
 from .provenance import Provenance, ReportFacts, read_provenance
 from .task_sections import find_largest_confusions
-from .thumbnails import StoredThumbnail
+from .thumbnails import Thumbnails
 from .uncertainty import AbstentionSummary, summarize_abstention
 
 Audience = Literal["radiology", "inspection"]
@@ -95,10 +94,9 @@ class AudienceRequest:
         Raises:
             UsageError: no fraction, a name that is not on the page, or one fraction for several names.
         """
-        words = [word.strip() for word in self.prevalence.split(",") if word.strip()]
-        found: dict[str, float] = {}
-        for word in words:
-            name, equals, share = word.rpartition("=")
+        prevalences: dict[str, float] = {}
+        for word in filter(None, map(str.strip, self.prevalence.split(","))):
+            name, equals, text = word.rpartition("=")
             if not equals and len(names) > 1:
                 raise UsageError(
                     f"--prevalence {word} is one share, and this page speaks of {len(names)}: write "
@@ -107,18 +105,14 @@ class AudienceRequest:
             name = name if equals else names[0]
             if name not in names:
                 raise UsageError(f"--prevalence must name one of {_join_names(names)}. Got {name!r}.")
-            found[name] = _parse_share(share)
-        return found
-
-
-def _parse_share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 < share < 1:
-        raise UsageError(f"--prevalence must be a share between 0 and 1, for example 0.05. Got {text!r}.")
-    return share
+            try:
+                share = float(text)
+            except ValueError:
+                share = -1.0
+            if not 0 < share < 1:
+                raise UsageError(f"--prevalence must be a share between 0 and 1, for example 0.05. Got {text!r}.")
+            prevalences[name] = share
+        return prevalences
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -163,14 +157,13 @@ class FirstPage:
     @property
     def most_missed(self) -> BinaryTarget | None:
         """The target with the highest miss rate; rare targets only where all are rare."""
-        return _highest_rate([(thing.miss_rate.value, thing) for thing in self.targets if thing.miss_rate is not None])
+        return _highest_rate([(one.miss_rate.value, one) for one in self.targets if one.miss_rate is not None])
 
     @property
     def most_false_alarms(self) -> BinaryTarget | None:
         """The target with the highest false alarm rate; rare targets only where all are rare."""
-        return _highest_rate(
-            [(thing.false_alarm_rate.value, thing) for thing in self.targets if thing.false_alarm_rate is not None]
-        )
+        rates = [(one.false_alarm_rate.value, one) for one in self.targets if one.false_alarm_rate is not None]
+        return _highest_rate(rates)
 
 
 def build_first_page(
@@ -179,13 +172,9 @@ def build_first_page(
     predictions: TaskPredictions,
     folder: Path,
     request: AudienceRequest,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    images: Thumbnails,
 ) -> FirstPage:
     """Build the first page from the files of a run.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
 
     Raises:
         UsageError: the request does not fit the run.
@@ -194,28 +183,28 @@ def build_first_page(
     names, groups = output_names(predictions), provenance.load_groups(folder, len(predictions))
     request.check_run(facts.task, names)
     if isinstance(predictions, ClassificationPredictions):
-        names = tuple(names[place] for place in target_class_indices(predictions, facts.decisions, request.positive))
-    stated = request.parse_prevalences((request.positive,) if request.positive else names)
-    things = binary_targets(predictions, facts.decisions, request.positive, stated, groups)
-    misses, alarms = find_worst_failures(things, predictions, images, indices)
+        names = tuple(names[index] for index in target_class_indices(predictions, facts.decisions, request.positive))
+    prevalences = request.parse_prevalences((request.positive,) if request.positive else names)
+    targets = binary_targets(predictions, facts.decisions, request.positive, prevalences, groups)
+    misses, alarms = find_worst_failures(targets, predictions, images)
+    positive_given = bool(request.positive or facts.decisions.positive)
+    issues = (provenance.read_json_table(folder / "check.json") or {}).get("concerns", [])
+    check_warnings = [str(one["text"]) for one in issues if one.get("severity") == "warning"]
+    copy_codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
+    copies = {name for one in issues if one.get("code") in copy_codes for name in one.get("pictures", [])}
     return FirstPage(
         request=request,
-        targets=things,
-        target_guessed=_is_target_guessed(facts, request),
+        targets=targets,
+        target_guessed=facts.task == "classes" and len(facts.classes) == 2 and not positive_given,
         abstention=summarize_abstention(predictions, facts.decisions, groups),
         misses=misses,
         false_alarms=alarms,
-        limits=[*_describe_limits(facts, metrics, things, groups is not None), *_read_check_warnings(folder)],
+        limits=[*_describe_limits(facts, metrics, targets, groups is not None), *check_warnings],
         provenance=read_provenance(folder, facts),
         extra_findings=extra_findings.read_extra_findings(folder),
-        num_train_copies=_count_train_copies(folder, predictions),
+        num_train_copies=len(copies & set(predictions.ids)),
         has_maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
     )
-
-
-def _is_target_guessed(facts: ReportFacts, request: AudienceRequest) -> bool:
-    """Whether the positive one of two classes was chosen by default."""
-    return facts.task == "classes" and len(facts.classes) == 2 and not (request.positive or facts.decisions.positive)
 
 
 def _highest_rate(pairs: Sequence[tuple[float, BinaryTarget]]) -> BinaryTarget | None:
@@ -235,7 +224,7 @@ def _describe_limits(
     limits = [f"All figures come from {metrics.n:,} pictures of one source, {facts.source}; no other was tested."]
     if metrics.groups is None:
         limits.append(
-            "Nobody said which pictures are of one patient, part or film (--group COLUMN). If some are, intervals are "
+            "Pictures of one patient, part or film were not marked (--group COLUMN). If there are some, intervals are "
             "narrower than they should be."
         )
     elif has_groups:
@@ -245,7 +234,7 @@ def _describe_limits(
             f"The pictures come in {metrics.groups:,} groups, but this run has not stored which belong together, so "
             "the intervals of this page count pictures and are narrower than they should be."
         )
-    if rare := [thing.name for thing in targets if _is_rare(thing)]:
+    if rare := [one.name for one in targets if _is_rare(one)]:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         limits.append(
             f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
@@ -253,30 +242,12 @@ def _describe_limits(
     if facts.decisions.temperature:
         limits.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
     else:
-        limits.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
+        limits.append("Probabilities are not calibrated: too few validation pictures, or calibration was switched off.")
     return limits
-
-
-def _read_check_warnings(folder: Path) -> list[str]:
-    """Warnings of the data check before the training."""
-    return [str(one["text"]) for one in _read_issues(folder) if one.get("severity") == "warning"]
-
-
-def _count_train_copies(folder: Path, predictions: TaskPredictions) -> int:
-    """Number of images of the table that the data check found in the training images too."""
-    codes = {f"{how}-copies-in-train-and-{predictions.split}" for how in ("exact", "near")}
-    found = {name for one in _read_issues(folder) if one.get("code") in codes for name in one.get("pictures", [])}
-    return len(found & set(predictions.ids))
-
-
-def _read_issues(folder: Path) -> list[dict[str, Any]]:
-    """The stored issues of the data check."""
-    return list((provenance.read_json_table(folder / "check.json") or {}).get("concerns", []))
 
 
 # -- Inspection: expected escapes and false rejects of a shift, and thresholds to choose from
 
-INSPECTION_TEMPLATE = "inspection.html.j2"
 DEFAULT_PARTS = 1000
 """Parts of a shift, if not given."""
 MAX_CHOICES = 2
@@ -308,11 +279,16 @@ class PartsLot(NamedTuple):
 
     def expected_escapes(self, target: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
         """Defective parts that pass."""
-        return _scale_to_parts(self.parts * target.prevalence, missed)
+        return self._expected_count(target.prevalence, missed)
 
     def expected_rejects(self, target: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
         """Parts without the defect that are rejected."""
-        return _scale_to_parts(self.parts * (1 - target.prevalence), alarms)
+        return self._expected_count(1 - target.prevalence, alarms)
+
+    def _expected_count(self, share_of_parts: float, rate: Proportion | None) -> ExpectedCount | None:
+        if rate is None:
+            return None
+        return ExpectedCount(*(self.parts * share_of_parts * value for value in (rate.value, *rate.interval)))
 
 
 def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskMetrics, folder: Path) -> dict[str, Any]:
@@ -334,7 +310,7 @@ def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskM
         "lot": lot,
         "defects": defects,
         "worst_defect": order[0] if order else None,
-        "choices": _all_operating_points(shown, first_page, facts, folder),
+        "choices": _all_operating_points(shown, facts, folder),
         "left_out": len(defects) - len(shown),
         "confusions": find_largest_confusions(metrics, 8) if isinstance(metrics, ClassificationMetrics) else [],
         "pace": _seconds_per_image(facts, folder),
@@ -342,50 +318,41 @@ def inspection_context(first_page: FirstPage, facts: ReportFacts, metrics: TaskM
     }
 
 
-def _scale_to_parts(parts: float, share: Proportion | None) -> ExpectedCount | None:
-    return None if share is None else ExpectedCount(*(parts * value for value in (share.value, *share.interval)))
-
-
-def _all_operating_points(
-    targets: Sequence[BinaryTarget], first_page: FirstPage, facts: ReportFacts, folder: Path
-) -> list[ThresholdChoices]:
+def _all_operating_points(targets: Sequence[BinaryTarget], facts: ReportFacts, folder: Path) -> list[ThresholdChoices]:
     """Operating points, chosen on the validation predictions if the run has stored them."""
     path = folder / "predictions" / "val.csv"
     if facts.held_out_split == "val" or not path.is_file():
-        return [compute_operating_points(thing, None) for thing in targets]
-    answers = read_predictions_csv(path, facts.task)
-    return [
-        compute_operating_points(thing, binary_targets(answers, facts.decisions, thing.name)[0]) for thing in targets
-    ]
+        return [compute_operating_points(one, None) for one in targets]
+    validation = read_predictions_csv(path, facts.task)
+    return [compute_operating_points(one, binary_targets(validation, facts.decisions, one.name)[0]) for one in targets]
 
 
 def _seconds_per_image(facts: ReportFacts, folder: Path) -> float | None:
     """Upper bound of the seconds per image: time of the whole evaluation divided by its images."""
     actual = (provenance.read_json_table(folder / "cost.json") or {}).get("actual")
-    pictures = sum(count.n for count in facts.counts if count.split in ("val", "test"))
-    return actual["evaluation"] / pictures if isinstance(actual, dict) and pictures else None
+    num_images = sum(count.n for count in facts.counts if count.split in ("val", "test"))
+    return actual["evaluation"] / num_images if isinstance(actual, dict) and num_images else None
 
 
 def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[MissingItem]:
-    found = [
-        MissingItem("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
-    ]
+    missing = []
     if not first_page.has_maps:
-        found.insert(0, MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
+        missing.append(MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
+    because = "no pictures from the line, or golden samples, are stored beside these"
+    missing.append(MissingItem("Drift of the scores", because))
     if first_page.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
-        found.append(MissingItem("Failures by size, module, camera and date", because))
+        missing.append(MissingItem("Failures by size, module, camera and date", because))
     if first_page.extra_findings.suspects is None:
-        because = "nobody has looked for any: vitrail evaluate RUN --suspects RUN/suspects.csv"
-        found.append(MissingItem("Labels to look at again", because))
+        because = "they were not searched for: vitrail evaluate RUN --suspects RUN/suspects.csv"
+        missing.append(MissingItem("Labels to look at again", because))
     if facts.task == "labels":
-        found.append(MissingItem("Which defect was taken for which", "each label is answered by itself"))
-    return found
+        missing.append(MissingItem("Which defect was taken for which", "each label is answered by itself"))
+    return missing
 
 
 # -- Radiology: predictive values and icon arrays of a hundred patients
 
-RADIOLOGY_TEMPLATE = "radiology.html.j2"
 PROBABILITY_RANGES = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
 """Half-open ranges of probabilities, with 0.7 in the middle of one; the last one includes both ends."""
 MAX_ICON_ARRAYS = 14
@@ -407,40 +374,35 @@ def radiology_context(first_page: FirstPage) -> dict[str, Any]:
     """Context of `radiology.html.j2`."""
     return {
         "first": first_page,
-        "findings": [_make_finding(thing, len(first_page.targets) <= MAX_ICON_ARRAYS) for thing in first_page.targets],
+        "findings": [_make_finding(one, len(first_page.targets) <= MAX_ICON_ARRAYS) for one in first_page.targets],
         "ranges": PROBABILITY_RANGES,
         "missing": _missing_for_radiology(first_page),
     }
 
 
 def _make_finding(target: BinaryTarget, draw_icons: bool) -> RadiologyFinding:
-    some = charts.expected_counts(target)
-    drawing = charts.draw_icon_array(some, target.name) if some is not None and some.n == 100 and draw_icons else ""
-    return RadiologyFinding(target, some, drawing, [_rate_in_range(target, *span) for span in PROBABILITY_RANGES])
-
-
-def _rate_in_range(target: BinaryTarget, low: float, high: float) -> Proportion | None:
-    inside = np.asarray((target.probabilities >= low) & ((target.probabilities < high) | (high == 1.0)))
-    return estimate_proportion(target.present[inside], None if target.groups is None else target.groups[inside])
+    counts, rates = charts.expected_counts(target), []
+    for low, high in PROBABILITY_RANGES:
+        inside = np.asarray((target.probabilities >= low) & ((target.probabilities < high) | (high == 1.0)))
+        rates.append(estimate_proportion(target.present, target.groups, inside))
+    drawing = ""
+    if counts is not None and counts.n == 100 and draw_icons:
+        drawing = charts.draw_icon_array(counts, target.name)
+    return RadiologyFinding(target, counts, drawing, rates)
 
 
 def _missing_for_radiology(first_page: FirstPage) -> list[MissingItem]:
-    found = [
-        MissingItem(
-            "Similar confirmed cases",
-            "a model keeps what its training pictures look like, but not which pictures they are",
-        ),
-        MissingItem(
-            "A flag of its own for rotated, lateral, inverted or poor pictures",
-            "they are not told apart: such a picture is left unanswered if it is unlike those of the training"
-            if first_page.abstention.can_be_unlike
-            else "no door of this model tells which pictures are unlike those of the training",
-        ),
-        MissingItem("Dates of the pictures", "no source states them"),
-    ]
-    if not first_page.has_maps:
-        found.insert(0, MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
+    missing = []
     if first_page.extra_findings.slices is None:
         because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
-        found.insert(0, MissingItem("Subgroups, such as age, sex, view and device", because))
-    return found
+        missing.append(MissingItem("Subgroups, such as age, sex, view and device", because))
+    if not first_page.has_maps:
+        missing.append(MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
+    because = "a model keeps what its training pictures look like, but not which pictures they are"
+    missing.append(MissingItem("Similar confirmed cases", because))
+    because = "this model has no test for pictures that are unlike those of the training"
+    if first_page.abstention.can_be_unlike:
+        because = "they are not distinguished: such a picture is left unanswered if it is unlike those of the training"
+    missing.append(MissingItem("A flag of its own for rotated, lateral, inverted or poor pictures", because))
+    missing.append(MissingItem("Dates of the pictures", "no source states them"))
+    return missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +50,7 @@ def performance_section(
         [
             f"Measured on {metrics.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
             "",
-            *_markdown_table(
-                ["Figure", "Value", "95 % interval"], [list(line) for line in overall_metric_lines(metrics)]
-            ),
+            *_markdown_table(["Figure", "Value", "95 % interval"], overall_metric_lines(metrics)),
             "",
             *_per_output_table(metrics),
             *_abstention_lines(predictions, decisions),
@@ -71,13 +69,10 @@ def performance_section(
 def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
     """Metrics over all classes, labels or columns."""
     if isinstance(metrics, ClassificationMetrics):
-        shares = [
+        return [
             _percent_line("Accuracy", metrics.accuracy, metrics.accuracy_interval),
             _percent_line("Balanced accuracy", metrics.balanced_accuracy, metrics.balanced_accuracy_interval),
             _percent_line("Macro F1", metrics.macro_f1, metrics.macro_f1_interval),
-        ]
-        return [
-            *shares,
             _number_line("AUROC", metrics.auroc, metrics.auroc_interval),
             _number_line("Log loss", metrics.log_loss, metrics.log_loss_interval),
             _number_line("Brier score", metrics.brier, metrics.brier_interval),
@@ -93,13 +88,12 @@ def overall_metric_lines(metrics: TaskMetrics) -> list[MetricLine]:
     return [_number_line("R2, mean of the columns", metrics.r2, None)]
 
 
-def format_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    """A fraction with its interval in per cent; a dash for None."""
-    return (
-        _format_percent(value)
-        if interval is None
-        else (f"{_format_percent(value)} ({_format_bounds(*map(_format_percent, interval))})")
-    )
+def format_with_interval(
+    value: float | None, interval: tuple[float, float] | None, form: Callable[[float | None], str] | None = None
+) -> str:
+    """A value with its interval, by default a fraction in per cent; a dash for None."""
+    text = form or _format_percent
+    return text(value) if interval is None else f"{text(value)} ({_format_bounds(interval, text)})"
 
 
 def _per_output_table(metrics: TaskMetrics) -> list[str]:
@@ -118,33 +112,23 @@ def _per_output_table(metrics: TaskMetrics) -> list[str]:
 
 
 def _class_row(metrics: PerClassMetrics) -> list[str]:
-    rates = (metrics.recall, metrics.recall_interval), (metrics.precision, metrics.precision_interval)
-    return [
-        metrics.name,
-        f"{metrics.n:,}",
-        *(format_with_interval(*pair) for pair in rates),
-        _format_percent(metrics.f1),
-    ]
+    recall = format_with_interval(metrics.recall, metrics.recall_interval)
+    precision = format_with_interval(metrics.precision, metrics.precision_interval)
+    return [metrics.name, f"{metrics.n:,}", recall, precision, _format_percent(metrics.f1)]
 
 
 def _label_row(metrics: PerLabelMetrics) -> list[str]:
-    rates = (metrics.sensitivity, metrics.sensitivity_interval), (metrics.specificity, metrics.specificity_interval)
-    found, left = (format_with_interval(*pair) for pair in rates)
-    return [
-        metrics.name,
-        f"{metrics.positives:,} of {metrics.n:,}",
-        _format_number_with_interval(metrics.auroc, metrics.auroc_interval),
-        found,
-        left,
-    ]
+    auroc = format_with_interval(metrics.auroc, metrics.auroc_interval, format_number)
+    sensitivity = format_with_interval(metrics.sensitivity, metrics.sensitivity_interval)
+    specificity = format_with_interval(metrics.specificity, metrics.specificity_interval)
+    return [metrics.name, f"{metrics.positives:,} of {metrics.n:,}", auroc, sensitivity, specificity]
 
 
 def _column_row(metrics: PerColumnMetrics) -> list[str]:
-    mae, rmse = (
-        _format_number_with_interval(metrics.mae, metrics.mae_interval),
-        _format_number_with_interval(metrics.rmse, metrics.rmse_interval),
-    )
-    return [metrics.name, f"{metrics.n:,}", mae, rmse, _format_number_with_interval(metrics.r2, metrics.r2_interval)]
+    mae = format_with_interval(metrics.mae, metrics.mae_interval, format_number)
+    rmse = format_with_interval(metrics.rmse, metrics.rmse_interval, format_number)
+    r2 = format_with_interval(metrics.r2, metrics.r2_interval, format_number)
+    return [metrics.name, f"{metrics.n:,}", mae, rmse, r2]
 
 
 def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> list[str]:
@@ -156,9 +140,7 @@ def _abstention_lines(predictions: TaskPredictions, decisions: Decisions) -> lis
         rules.append(f"pictures whose likeliest class has a probability below {decisions.sure:.6g} (`unsure`)")
     if not rules:
         return ["Every picture is answered."]
-    counts = ", ".join(
-        f"{sum(one == why for one in predictions.abstain_reasons):,} `{why}`" for why in (UNLIKE, UNSURE)
-    )
+    counts = ", ".join(f"{predictions.abstain_reasons.count(why):,} `{why}`" for why in (UNLIKE, UNSURE))
     return [
         f"Left unanswered are {' and '.join(rules)}: of {len(predictions):,} pictures {counts}. The figures count all."
     ]
@@ -174,34 +156,23 @@ def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list
 
 
 def _percent_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
-    return MetricLine(
-        name, _format_percent(value), "–" if interval is None else _format_bounds(*map(_format_percent, interval))
-    )
+    return MetricLine(name, _format_percent(value), _format_bounds(interval, _format_percent))
 
 
 def _number_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
-    return MetricLine(
-        name, _format_number(value), "–" if interval is None else _format_bounds(*map(_format_number, interval))
-    )
+    return MetricLine(name, format_number(value), _format_bounds(interval, format_number))
 
 
-def _format_number_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    return (
-        _format_number(value)
-        if interval is None
-        else (f"{_format_number(value)} ({_format_bounds(*map(_format_number, interval))})")
-    )
-
-
-def _format_bounds(low: str, high: str) -> str:
-    return f"{low} to {high}"
+def _format_bounds(interval: tuple[float, float] | None, form: Callable[[float | None], str]) -> str:
+    return "–" if interval is None else " to ".join(map(form, interval))
 
 
 def _format_percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
-def _format_number(value: float | None) -> str:
+def format_number(value: float | None) -> str:
+    """Four significant digits; a dash for None."""
     return "–" if value is None else f"{value:.4g}"
 
 
@@ -261,24 +232,25 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
     Raises:
         DamagedFileError: a file is not JSON.
     """
-    found, first = provenance.read_json_table(folder / "check.json"), folder / "fold-0"
-    folds = found is None
-    if found is None:
-        found, folder = provenance.read_json_table(first / "check.json"), first
-    if found is None:
+    check = provenance.read_json_table(folder / "check.json")
+    folds = check is None
+    if check is None:
+        folder = folder / "fold-0"
+        check = provenance.read_json_table(folder / "check.json")
+    if check is None:
         return None
-    splits, counts = _class_counts(found.get("class_counts", {}), folds)
+    splits, counts = _class_counts(check.get("class_counts", {}), folds)
     if len(counts) > MAX_CARD_CLASSES:
         counts.sort(key=lambda row: row[1][0])
     return DataCard(
-        num_images=found["pictures"],
-        num_checked=found["looked_at"],
-        num_unreadable=len(found["bad"]),
-        smallest=_format_size(found.get("smallest")),
-        largest=_format_size(found.get("largest")),
-        kinds=_format_kinds(found.get("formats", {})),
-        values=_format_kinds(found.get("stored_values", {})),
-        remarks=_format_counts(found.get("remarks", {})),
+        num_images=check["pictures"],
+        num_checked=check["looked_at"],
+        num_unreadable=len(check["bad"]),
+        smallest=_format_size(check.get("smallest")),
+        largest=_format_size(check.get("largest")),
+        kinds=_format_kinds(check.get("formats", {})),
+        values=_format_kinds(check.get("stored_values", {})),
+        remarks=_format_counts(check.get("remarks", {})),
         splits=splits,
         counts=counts[:MAX_CARD_CLASSES],
         left_out=max(0, len(counts) - MAX_CARD_CLASSES),
@@ -290,10 +262,10 @@ def read_data_card(folder: Path, facts: ReportFacts, metrics: TaskMetrics) -> Da
                 advice="" if folds else one.get("advice", ""),
                 examples=_format_examples(one.get("groups", []), one.get("pictures", [])),
             )
-            for one in found.get("concerns", [])
+            for one in check.get("concerns", [])
             if not folds or "in-train-and" not in one["code"]
         ],
-        notes=[note for note in found.get("notes", []) if note not in facts.notes],
+        notes=[note for note in check.get("notes", []) if note not in facts.notes],
         fingerprint=str((provenance.read_json_table(folder / "data.json") or {}).get("fingerprint", "")),
     )
 

@@ -47,38 +47,31 @@ def draw_line_chart(
     lines: Sequence[ChartLine], x_label: str, y_format: Callable[[float], str], x: AxisRange, y: AxisRange, title: str
 ) -> str:
     """Line chart as an SVG element, with axes and round ticks; `title` is for screen readers."""
-    x_ticks, y_ticks = axis_ticks(x, 5), axis_ticks(y, 5)
-    place = _AxisTransform(x, y)
+    transform = _AxisTransform(x, y)
+    right, base = CHART_WIDTH - CHART_RIGHT, CHART_HEIGHT - CHART_BOTTOM
     parts = [f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{escape(title)}">']
-    for tick in y_ticks:
-        high = place.y(tick)
-        parts.append(
-            f'<line class="grid" x1="{CHART_LEFT}" x2="{CHART_WIDTH - CHART_RIGHT}" y1="{high:.1f}" y2="{high:.1f}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{CHART_LEFT - 8}" y="{high + 4:.1f}" text-anchor="end">{y_format(tick)}</text>'
-        )
-    for tick in x_ticks:
-        across, base = place.x(tick), CHART_HEIGHT - CHART_BOTTOM
-        parts.append(f'<text class="tick" x="{across:.1f}" y="{base + 17}" text-anchor="middle">{tick:,.6g}</text>')
-    parts.append(
-        f'<line class="axis" x1="{CHART_LEFT}" x2="{CHART_WIDTH - CHART_RIGHT}" '
-        f'y1="{CHART_HEIGHT - CHART_BOTTOM}" y2="{CHART_HEIGHT - CHART_BOTTOM}"/>'
-    )
-    middle = (CHART_LEFT + CHART_WIDTH - CHART_RIGHT) / 2
-    parts.append(
-        f'<text class="tick" x="{middle}" y="{CHART_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>'
-    )
-    parts.extend(_draw_curve(line, place) for line in lines)
+    for tick in axis_ticks(y, 5):
+        high = transform.y(tick)
+        parts.append(f'<line class="grid" x1="{CHART_LEFT}" x2="{right}" y1="{high:.1f}" y2="{high:.1f}"/>')
+        parts.append(_tick_text(CHART_LEFT - 8, f"{high + 4:.1f}", "end", y_format(tick)))
+    for tick in axis_ticks(x, 5):
+        parts.append(_tick_text(f"{transform.x(tick):.1f}", base + 17, "middle", f"{tick:,.6g}"))
+    parts.append(f'<line class="axis" x1="{CHART_LEFT}" x2="{right}" y1="{base}" y2="{base}"/>')
+    parts.append(_tick_text((CHART_LEFT + right) / 2, CHART_HEIGHT - 6, "middle", escape(x_label)))
+    parts.extend(_draw_curve(line, transform) for line in lines)
     return "\n".join([*parts, "</svg>"])
+
+
+def _tick_text(x: object, y: object, anchor: str, text: str) -> str:
+    return f'<text class="tick" x="{x}" y="{y}" text-anchor="{anchor}">{text}</text>'
 
 
 def axis_range(values: Sequence[float], floor: float | None = None, ceiling: float | None = None) -> AxisRange:
     """Range of the finite values with a margin, clipped to floor and ceiling; never empty."""
     finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
     low, high = min(finite), max(finite)
-    air = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
-    low, high = low - air, high + air
+    margin = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
+    low, high = low - margin, high + margin
     return (low if floor is None else max(low, floor)), (high if ceiling is None else min(high, ceiling))
 
 
@@ -105,28 +98,22 @@ class _AxisTransform:
 
     def y(self, value: float) -> float:
         low, high = self.y_range
-        return (
-            CHART_HEIGHT
-            - CHART_BOTTOM
-            - (min(max(value, low), high) - low) / (high - low) * (CHART_HEIGHT - CHART_TOP - CHART_BOTTOM)
-        )
+        share = (min(max(value, low), high) - low) / (high - low)
+        return CHART_HEIGHT - CHART_BOTTOM - share * (CHART_HEIGHT - CHART_TOP - CHART_BOTTOM)
 
 
 def _draw_curve(line: ChartLine, transform: _AxisTransform) -> str:
     points = [(transform.x(x), transform.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    bars = [
-        f'<line class="bar {line.style}" x1="{transform.x(x):.1f}" x2="{transform.x(x):.1f}" '
-        f'y1="{transform.y(low):.1f}" '
-        f'y2="{transform.y(high):.1f}"/>'
-        for (x, _), (low, high) in zip(line.points, line.error_bars, strict=bool(line.error_bars))
-    ]
-    parts = (
-        [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 and line.style != "points" else []
-    )
+    parts = []
+    for (value, _), interval in zip(line.points, line.error_bars, strict=bool(line.error_bars)):
+        x, (low, high) = transform.x(value), map(transform.y, interval)
+        parts.append(f'<line class="bar {line.style}" x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>')
+    if len(points) > 1 and line.style != "points":
+        parts.append(f'<polyline class="line {line.style}" points="{path}"/>')
     if line.dots or len(points) == 1:
-        parts.extend(f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points)
-    return "".join([*bars, *parts])
+        parts += [f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points]
+    return "".join(parts)
 
 
 # -- Learning curves from metrics.jsonl
@@ -147,19 +134,19 @@ def read_history(path: Path) -> dict[str, CurvePoints]:
     lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines() if Path(path).exists() else []
     for line in lines:
         try:
-            figures = json.loads(line)
-            step = float(figures.pop("step"))
+            values = json.loads(line)
+            step = float(values.pop("step"))
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        for name, value in figures.items():
+        for name, value in values.items():
             if isinstance(value, int | float) and math.isfinite(value):
                 history.setdefault(name, {})[step] = float(value)
     return {name: sorted(values.items()) for name, values in history.items()}
 
 
-def draw_loss_chart(figures: dict[str, CurvePoints]) -> str | None:
+def draw_loss_chart(history: dict[str, CurvePoints]) -> str | None:
     """Training loss, raw and smoothed, and validation loss; None without a history."""
-    train, val = downsample_points(figures.get("loss", [])), figures.get("val_loss", [])
+    train, val = downsample_points(history.get("loss", [])), history.get("val_loss", [])
     lines = [
         ChartLine(name="training", points=train, style="faint"),
         ChartLine(name="training, smoothed", points=smooth_points(train), style="first"),
@@ -169,25 +156,25 @@ def draw_loss_chart(figures: dict[str, CurvePoints]) -> str | None:
     return _draw_step_chart(lines, axis_range(values, floor=0.0), "{:g}", "Loss by training step") if values else None
 
 
-def draw_accuracy_chart(figures: dict[str, CurvePoints]) -> str | None:
+def draw_accuracy_chart(history: dict[str, CurvePoints]) -> str | None:
     """Validation accuracy by step; None where it was not measured."""
-    points = [(step, 100 * share) for step, share in figures.get("val_accuracy", [])]
+    points = [(step, 100 * share) for step, share in history.get("val_accuracy", [])]
     line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
     span = axis_range([y for _, y in points], floor=0.0, ceiling=100.0)
     return _draw_step_chart([line], span, "{:g} %", "Accuracy on the validation split by step") if points else None
 
 
-def draw_score_chart(figures: dict[str, CurvePoints], name: str) -> str | None:
+def draw_score_chart(history: dict[str, CurvePoints], name: str) -> str | None:
     """Another validation metric of at most 1, such as `AUROC` or `R2`, by step; None where it was not measured."""
-    points = figures.get(f"val_{name.lower()}", [])
+    points = history.get(f"val_{name.lower()}", [])
     line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
     span = axis_range([y for _, y in points], ceiling=1.0)
     return _draw_step_chart([line], span, "{:g}", f"{name} on the validation split by step") if points else None
 
 
-def draw_lr_chart(figures: dict[str, CurvePoints]) -> str | None:
+def draw_lr_chart(history: dict[str, CurvePoints]) -> str | None:
     """Learning rate by step; None where it was not logged."""
-    points = downsample_points(figures.get("lr", []))
+    points = downsample_points(history.get("lr", []))
     line = ChartLine(name="rate", points=points)
     span = (0.0, 1.06 * max((y for _, y in points), default=1.0) or 1.0)
     return _draw_step_chart([line], span, "{:g}", "Learning rate by step") if points else None
@@ -255,24 +242,18 @@ def multilabel_calibration(predictions: MultilabelPredictions, fitted_decisions:
     label_charts = []
     for k, name in enumerate(predictions.classes):
         known = predictions.known_mask[:, k]
-        chances, there = (
-            predictions.probabilities[known, k].astype(np.float64),
-            predictions.targets[known, k] >= LABEL_THRESHOLD,
-        )
-        if len(there) < MIN_IMAGES or min(there.sum(), (~there).sum()) < MIN_IMAGES_PER_SIDE:
+        probabilities = predictions.probabilities[known, k].astype(np.float64)
+        present = predictions.targets[known, k] >= LABEL_THRESHOLD
+        if len(present) < MIN_IMAGES or min(present.sum(), (~present).sum()) < MIN_IMAGES_PER_SIDE:
             continue
-        temperature = fitted_decisions.temperature[k] if fitted_decisions.temperature else None
-        temperature = None if temperature == 1 else temperature  # 1 means that it was not fitted
-        plain = None if temperature is None else _undo_temperature(chances, temperature)
+        temperature, plain = None, None
+        if fitted_decisions.temperature and fitted_decisions.temperature[k] != 1:  # 1 means that it was not fitted
+            temperature = fitted_decisions.temperature[k]
+            inside = np.clip(probabilities, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
+            plain = np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))  # without temperature scaling
         words = ("probability, %", f"Share of pictures with {name} by its probability")
-        label_charts.append(_make_calibration_chart(name, chances, there, plain, temperature, words))
+        label_charts.append(_make_calibration_chart(name, probabilities, present, plain, temperature, words))
     return sorted(label_charts, key=lambda one: -one.error)
-
-
-def _undo_temperature(probabilities: np.ndarray, temperature: float) -> np.ndarray:
-    """Sigmoid probabilities before temperature scaling."""
-    inside = np.clip(probabilities, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
-    return np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))
 
 
 def _make_calibration_chart(
@@ -287,10 +268,8 @@ def _make_calibration_chart(
     lines, before = [], None
     if plain is not None:
         before = calibration.debiased_calibration_error(plain, outcomes)
-        points = [
-            (100 * one.mean_probability, 100 * one.observed_rate)
-            for one in calibration.reliability_curve(plain, outcomes, NUM_CHART_BINS)
-        ]
+        bins = calibration.reliability_curve(plain, outcomes, NUM_CHART_BINS)
+        points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
         lines.append(ChartLine(name="before", points=points, style="faint", dots=True))
     bins = calibration.reliability_curve(probabilities, outcomes, NUM_CHART_BINS)
     points = [(100 * one.mean_probability, 100 * one.observed_rate) for one in bins]
@@ -301,9 +280,8 @@ def _make_calibration_chart(
     guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
     span = (lowest, 102.0)
     drawing = draw_line_chart([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
-    return CalibrationChart(
-        name, drawing, calibration.debiased_calibration_error(probabilities, outcomes), before, temperature
-    )
+    error = calibration.debiased_calibration_error(probabilities, outcomes)
+    return CalibrationChart(name, drawing, error, before, temperature)
 
 
 # -- Dot plot of values with intervals
@@ -335,11 +313,11 @@ def draw_dot_plot(rows: Sequence[DotPlotRow], span: AxisRange, title: str, guide
     for tick in axis_ticks(span, 6):
         across = _dot_x(tick, span)
         parts.append(f'<line class="grid" x1="{across:.1f}" x2="{across:.1f}" y1="{DOT_TOP}" y2="{base}"/>')
-        parts.append(f'<text class="tick" x="{across:.1f}" y="{base + 18}" text-anchor="middle">{tick:g}</text>')
+        parts.append(_tick_text(f"{across:.1f}", base + 18, "middle", f"{tick:g}"))
     middle = _dot_x(guide, span)
     parts.append(f'<polyline class="line guide" points="{middle:.1f},{DOT_TOP} {middle:.1f},{base}"/>')
-    for number, row in enumerate(rows):
-        parts += _draw_dot_row(row, DOT_TOP + DOT_ROW_HEIGHT * (number + 0.5), span)
+    for index, row in enumerate(rows):
+        parts += _draw_dot_row(row, DOT_TOP + DOT_ROW_HEIGHT * (index + 0.5), span)
     return "\n".join([*parts, "</svg>"])
 
 
@@ -394,7 +372,7 @@ def expected_counts(target: BinaryTarget) -> IconArrayCounts | None:
     if target.miss_rate is None or target.false_alarm_rate is None:
         return None
     least = min(target.prevalence, 1 - target.prevalence)
-    n = next((lot for lot in POPULATION_SIZES if lot * least >= MIN_PRESENT), POPULATION_SIZES[-1])
+    n = next((size for size in POPULATION_SIZES if size * least >= MIN_PRESENT), POPULATION_SIZES[-1])
     present = round(n * target.prevalence)
     missed, alarmed = round(present * target.miss_rate.value), round((n - present) * target.false_alarm_rate.value)
     return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
@@ -404,20 +382,14 @@ def draw_icon_array(counts: IconArrayCounts, name: str) -> str:
     """Icon array of a hundred panes in rows of twenty, as an SVG element."""
     step = PANE_SIDE + PANE_GAP
     width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
-    says = (
+    title = (
         f"Of 100, {counts.present} have {name}: {counts.true_positives} are found and {counts.false_negatives} missed. "
         f"Of the others {counts.false_positives} get a false alarm and {counts.true_negatives} are rightly left alone."
     )
-    parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says)}">']
+    parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
     start = 0
-    kinds = {
-        "found": counts.true_positives,
-        "missed": counts.false_negatives,
-        "alarmed": counts.false_positives,
-        "left": counts.true_negatives,
-    }
-    for kind, count in kinds.items():
-        places = [divmod(place, PANES_PER_ROW) for place in range(start, start + count)]
+    for kind, count in zip(("found", "missed", "alarmed", "left"), counts[1:], strict=True):
+        places = [divmod(index, PANES_PER_ROW) for index in range(start, start + count)]
         path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)
         parts += [f'<path class="{kind}" d="{path}"/>'] if path else []
         start += count

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from ..errors import DataError
 from ..files import atomic
 from ..formatting import format_count
 from ..spec import ImageSpec
-from .page import format_percent
+from .page import render_template
 
 THUMBNAIL_SIDE = 144
 """Longer side of a thumbnail in pixels."""
@@ -60,57 +61,33 @@ def write_check_page(path: Path, findings: DataCheckReport, source: Source, spec
 
 def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec) -> str:
     """The page as text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(percent=format_percent, count="{:,}".format)
-    tiles = _ThumbnailCache(source, spec)
-    return environment.get_template("findings.html.j2").render(
-        findings=findings,
-        counted=format_count,
-        bad=findings.bad_images[:MAX_UNREADABLE],
-        sections=[_make_section(issue, tiles) for issue in findings.issues],
-        counts=_count_rows(findings),
-        stops=len(findings.bad_images) + len(findings.blocking_reasons),
-        warnings=sum(issue.severity == "warning" for issue in findings.issues),
-    )
-
-
-class _ThumbnailCache:
-    """Thumbnails by row, each made once."""
-
-    def __init__(self, source: Source, spec: ImageSpec):
-        self.source = source
-        self.spec = spec
-        self.tiles: dict[int, ImageTile] = {}
-
-    def get_tile(self, row: int) -> ImageTile:
-        if row not in self.tiles:
-            self.tiles[row] = self._make_tile(row)
-        return self.tiles[row]
-
-    def _make_tile(self, row: int) -> ImageTile:
-        name, label = self.source.ids[row], describe_label(self.source, row)
+    @functools.cache
+    def get_tile(row: int) -> ImageTile:
+        name, label = source.ids[row], describe_label(source, row)
         try:
-            values = decode_image(self.source.images[row], self.spec)
+            values = decode_image(source.images[row], spec)
         except DataError:
             return ImageTile("", name, label, False)
         return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)
 
+    context = {
+        "findings": findings,
+        "counted": format_count,
+        "bad": findings.bad_images[:MAX_UNREADABLE],
+        "sections": [_make_section(issue, get_tile) for issue in findings.issues],
+        "counts": _count_rows(findings),
+        "stops": len(findings.bad_images) + len(findings.blocking_reasons),
+        "warnings": sum(issue.severity == "warning" for issue in findings.issues),
+    }
+    return render_template("findings.html.j2", context)
 
-def _make_section(issue: DataIssue, thumbnails: _ThumbnailCache) -> IssueSection:
-    groups = [[thumbnails.get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in issue.groups[:MAX_GROUPS]]
+
+def _make_section(issue: DataIssue, get_tile: Callable[[int], ImageTile]) -> IssueSection:
+    groups = [[get_tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in issue.groups[:MAX_GROUPS]]
     rows = () if groups else issue.rows[:MAX_IMAGES]
     more = len(issue.groups) - len(groups) if groups else len(issue.rows) - len(rows)
-    return IssueSection(
-        issue, CHECK_SEVERITY_WORDS[issue.severity], groups, [thumbnails.get_tile(row) for row in rows], more
-    )
+    return IssueSection(issue, CHECK_SEVERITY_WORDS[issue.severity], groups, [get_tile(row) for row in rows], more)
 
 
 def describe_label(source: Source, row: int) -> str:
@@ -126,14 +103,10 @@ def describe_label(source: Source, row: int) -> str:
 def thumbnail_data_uri(values: np.ndarray) -> str:
     """Data URI of an image uint8 [H, W, C], at most 144 pixels long: JPEG, or PNG for small images."""
     image = Image.fromarray(values if values.shape[-1] == 3 else np.ascontiguousarray(values[..., 0]))
-    small = max(image.size) < MAX_SHARP_SIDE
+    kind = "png" if max(image.size) < MAX_SHARP_SIDE else "jpeg"
     image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     data = io.BytesIO()
-    if small:
-        image.save(data, "PNG", optimize=True)
-    else:
-        image.save(data, "JPEG", quality=82)
-    kind = "png" if small else "jpeg"
+    image.save(data, kind, optimize=kind == "png", quality=82)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 

@@ -12,19 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..errors import DamagedFileError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
-from ..evaluate.predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.predictions import RegressionPredictions
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count
 from . import extra_findings, provenance, saliency
-from .cards import DataCard, format_with_interval, overall_metric_lines, read_data_card
+from .cards import DataCard, format_number, format_with_interval, overall_metric_lines, read_data_card
 from .extra_findings import ExtraFindings
+from .image_selection import wrong_and_known_masks
 from .provenance import ReportFacts
 
 CLAIM_PAGE, AUTHOR_ANSWERS_FILE = "claim.md", "claim.toml"
@@ -58,14 +57,13 @@ def build_claim_appendix(folder: Path) -> ClaimAppendix:
     unanswered = [item for item in CLAIM_ITEMS if item.number not in known and item.number not in own]
     counts = (
         f"Of {len(CLAIM_ITEMS)} items {len(known)} are answered from the files of the run and {len(own)} by its "
-        f"authors "
-        f"({AUTHOR_ANSWERS_FILE}); {len(unanswered)} are open. *Open* marks what authors have to add."
+        f"authors ({AUTHOR_ANSWERS_FILE}); {len(unanswered)} are open. *Open* marks what authors have to add."
     )
     lines = ["# CLAIM: the checklist for artificial intelligence in medical imaging", "", counts]
-    for place, item in enumerate(CLAIM_ITEMS):
-        if not place or item.part != CLAIM_ITEMS[place - 1].part:
+    for index, item in enumerate(CLAIM_ITEMS):
+        if not index or item.part != CLAIM_ITEMS[index - 1].part:
             lines += ["", f"## {item.part}", "", "| | item | answer |", "|---:|---|---|"]
-        lines.append(rows[place])
+        lines.append(rows[index])
     atomic.write_text(folder / CLAIM_PAGE, "\n".join(lines) + "\n")
     if not (folder / AUTHOR_ANSWERS_FILE).exists():
         questions = "".join(
@@ -81,16 +79,17 @@ def _read_author_answers(folder: Path) -> Mapping[int, str]:
     if not path.is_file():
         return {}
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        answers = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f'{path} must be TOML, such as 5 = "Retrospective.". {error}.') from error
     numbers = {str(item.number) for item in CLAIM_ITEMS}
-    if odd := [name for name, text in found.items() if name not in numbers or not isinstance(text, str)]:
-        raise DamagedFileError(
-            f"{path} must hold numbers of items, 1 to {len(CLAIM_ITEMS)}, each with text in quotes. Got {odd[0]} = "
-            f"{found[odd[0]]!r}."
-        )
-    return {int(name): " ".join(text.split()) for name, text in found.items() if text.strip()}
+    for name, text in answers.items():
+        if name not in numbers or not isinstance(text, str):
+            raise DamagedFileError(
+                f"{path} must hold numbers of items, 1 to {len(CLAIM_ITEMS)}, each with text in quotes. Got {name} = "
+                f"{text!r}."
+            )
+    return {int(name): " ".join(text.split()) for name, text in answers.items() if text.strip()}
 
 
 def _format_item(item: ClaimItem, run_answers: str, author_answers: str) -> str:
@@ -107,31 +106,16 @@ TASK_WORDS = {
     "labels": "any of {n} findings for each image",
     "number": "{n} for each image",
 }
+# fmt: off
 AUGMENTATION_SETTINGS = (
-    *(
-        "crop_padding",
-        "crop_scale",
-        "flip",
-        "flip_vertical",
-        "transpose",
-        "rotate",
-        "scale",
-        "translate",
-        "auto_augment",
-    ),
-    *("random_erasing", "mixup", "cutmix", "label_smoothing", "repeated_augmentation", "patch_keep_rate"),
+    "crop_padding", "crop_scale", "flip", "flip_vertical", "transpose", "rotate", "scale", "translate", "auto_augment",
+    "random_erasing", "mixup", "cutmix", "label_smoothing", "repeated_augmentation", "patch_keep_rate",
     "progressive_size",
 )
 OPTIMIZER_SETTINGS = (
-    "optimizer",
-    "muon_lr",
-    "muon_momentum",
-    "lr",
-    "weight_decay",
-    "warmup",
-    "lr_schedule",
-    "ema_decay",
+    "optimizer", "muon_lr", "muon_momentum", "lr", "weight_decay", "warmup", "lr_schedule", "ema_decay",
 )
+# fmt: on
 NEUTRAL_VALUES = {"patch_keep_rate": 1.0, "progressive_size": 1.0, "repeated_augmentation": 1, "auto_augment": "none"}
 """Neutral values of augmentation settings other than 0."""
 MAX_LISTED = 20
@@ -161,14 +145,26 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
     Raises:
         UsageError: no run folder with a report.
     """
-    record = _load_run_record(folder)
+    facts = provenance.read_facts(folder)
+    predictions = read_predictions_csv(folder / "predictions" / f"{facts.held_out_split}.csv", facts.task)
+    metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
+    explanations = saliency.load_explanations(folder)
+    record = RunRecord(
+        facts=facts,
+        plan=tomllib.loads(facts.plan),
+        card=read_data_card(folder, facts, metrics),
+        extra_findings=extra_findings.read_extra_findings(folder),
+        predictions=predictions,
+        metrics=metrics,
+        maps="" if explanations is None else explanations.about.method,
+    )
     answers = {
         1: _describe_method(record),
         7: _describe_source(record),
         9: _describe_preprocessing(record),
         10: _describe_subset(record),
         13: _describe_missing_data(record),
-        19: _describe_sizes(record),
+        19: f"{', '.join(f'{one.n:,} {one.split}' for one in facts.counts)}.",
         20: _describe_partitions(record),
         21: _describe_split_level(record),
         22: _describe_model(record),
@@ -183,29 +179,12 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
         31: _describe_explanations(record),
         33: _describe_image_flow(record),
         34: _describe_subgroups(record),
-        35: _describe_partition_metrics(record),
+        35: " ".join(f"{one.headline()}." for one in facts.all_metrics) or f"{metrics.headline()}.",
         36: _describe_accuracy(record),
         37: _describe_failures(record),
         38: _describe_limitations(record),
     }
     return {number: text for number, text in answers.items() if text}
-
-
-def _load_run_record(folder: Path) -> RunRecord:
-    facts = provenance.read_facts(folder)
-    predictions = read_predictions_csv(folder / "predictions" / f"{facts.held_out_split}.csv", facts.task)
-    metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
-    plan = tomllib.loads(facts.plan)
-    explanations = saliency.load_explanations(folder)
-    return RunRecord(
-        facts,
-        plan,
-        read_data_card(folder, facts, metrics),
-        extra_findings.read_extra_findings(folder),
-        predictions,
-        metrics,
-        "" if explanations is None else explanations.about.method,
-    )
 
 
 def _describe_method(record: RunRecord) -> str:
@@ -228,15 +207,15 @@ def _describe_preprocessing(record: RunRecord) -> str:
         f"{image['interpolation']}), {format_count(image['channels'], 'channel')}; values from {image['low']:g} to "
         f"{image['high']:g}{windowed} scaled to 0 to 1, less {_format_numbers(image['mean'])}, divided by "
         f"{_format_numbers(image['std'])}. "
-        "One function prepares images in training and behind every door."
+        "One function prepares images in training and in every interface."
     )
 
 
 def _describe_subset(record: RunRecord) -> str:
     data = record.plan_section("data")
-    ways = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
-    ways += ["those that cannot be read"] if data.get("skip_bad") else []
-    return f"All images but {' and '.join(ways)}." if ways else "Every image of the source was used."
+    exclusions = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
+    exclusions += ["those that cannot be read"] if data.get("skip_bad") else []
+    return f"All images but {' and '.join(exclusions)}." if exclusions else "Every image of the source was used."
 
 
 def _describe_missing_data(record: RunRecord) -> str:
@@ -246,10 +225,6 @@ def _describe_missing_data(record: RunRecord) -> str:
     uncertain = record.plan_section("data").get("uncertain", "ignore")
     also = f" Uncertain labels: {uncertain}." if record.facts.task == "labels" else ""
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
-
-
-def _describe_sizes(record: RunRecord) -> str:
-    return f"{', '.join(f'{one.n:,} {one.split}' for one in record.facts.counts)}."
 
 
 def _describe_partitions(record: RunRecord) -> str:
@@ -279,8 +254,8 @@ def _describe_model(record: RunRecord) -> str:
     return (
         f"{size} pixels of {format_count(model['channels'], 'channel')} in patches of {patch}, "
         f"{format_count(model['depth'], 'block')} of width {model['width']} with "
-        f"{format_count(model['heads'], 'head')}, pooling "
-        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {record.facts.parameters:,} parameters. "
+        f"{format_count(model['heads'], 'head')}, pooling {model['pool']}, "
+        f"{format_count(model['outputs'], 'output')}, {record.facts.parameters:,} parameters. "
         "model/config.json has every field."
     )
 
@@ -322,20 +297,17 @@ def _describe_distillation(record: RunRecord) -> str:
 
 
 def _describe_training(record: RunRecord) -> str:
-    recipe, known = record.plan_section("recipe"), record.facts
+    recipe, facts = record.plan_section("recipe"), record.facts
     rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
-    moved = [
-        name
-        for name in AUGMENTATION_SETTINGS
-        if recipe.get(name, NEUTRAL_VALUES.get(name, 0)) != NEUTRAL_VALUES.get(name, 0)
-    ]
-    varied = ", ".join(name if recipe[name] is True else f"{name} {recipe[name]}" for name in moved)
+    neutral = dict.fromkeys(AUGMENTATION_SETTINGS, 0) | NEUTRAL_VALUES
+    used = {name: recipe[name] for name, value in neutral.items() if recipe.get(name, value) != value}
+    varied = ", ".join(name if value is True else f"{name} {value}" for name, value in used.items())
     folds = record.plan_section("data").get("folds", 0)
-    models = f"{folds} models, one for each fold" if folds and known.held_out_split == "out-of-fold" else "one model"
+    models = f"{folds} models, one for each fold" if folds and facts.held_out_split == "out-of-fold" else "one model"
     return (
-        f"{known.steps:,} steps of {recipe['batch_size']} images ({known.images_seen:,} in all, "
-        f"{known.seconds:,.0f} s), "
-        f"{models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with its reason."
+        f"{facts.steps:,} steps of {recipe['batch_size']} images ({facts.images_seen:,} in all, "
+        f"{facts.seconds:,.0f} s), {models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with "
+        "its reason."
     )
 
 
@@ -349,11 +321,8 @@ def _describe_selection(record: RunRecord) -> str:
 def _describe_ensembling(record: RunRecord) -> str:
     if record.facts.held_out_split == "out-of-fold":
         return "The models of all folds answer together on new pictures; the figures here are of single ones."
-    views = [
-        name
-        for name in ("mirror", "shift")
-        if record.plan_section("recipe").get({"mirror": "tta_flip", "shift": "tta_shift"}[name])
-    ]
+    recipe = record.plan_section("recipe")
+    views = [name for name, setting in (("mirror", "tta_flip"), ("shift", "tta_shift")) if recipe.get(setting)]
     averaged = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
     return f"No: one model answers.{averaged}"
 
@@ -375,13 +344,13 @@ def _describe_uncertainty(record: RunRecord) -> str:
 
 
 def _describe_robustness(record: RunRecord) -> str:
-    found = record.extra_findings.robustness
-    if found is None:
+    report = record.extra_findings.robustness
+    if report is None:
         return ""
-    worst = found.worst[0]
     return (
-        f"{found.figure} {found.clean:.3f} on clean images, {found.mean:.3f} in the mean of {len(found.disturbances)} "
-        f"kinds of disturbance ({found.suite}); worst under {worst.kind}. All of them are in the report."
+        f"{report.figure} {report.clean:.3f} on clean images, {report.mean:.3f} on average over "
+        f"{len(report.disturbances)} kinds of disturbance ({report.suite}); worst under {report.worst[0].kind}. All of "
+        "them are in the report."
     )
 
 
@@ -395,90 +364,65 @@ def _describe_image_flow(record: RunRecord) -> str:
     if record.card is None:
         return ""
     left = sum(one.n for one in record.facts.counts)
-    there, bad = (
-        format_count(record.card.num_images, "image"),
-        (f"{record.card.num_unreadable:,} of the {record.card.num_checked:,} looked at"),
+    return (
+        f"{format_count(record.card.num_images, 'image')} in the partitions at first, "
+        f"{record.card.num_unreadable:,} of the {record.card.num_checked:,} looked at were unreadable; "
+        f"{left:,} were used."
     )
-    return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
 
 
 def _describe_subgroups(record: RunRecord) -> str:
-    found = record.extra_findings.slices
-    if found is None:
+    subgroups = record.extra_findings.slices
+    if subgroups is None:
         return ""
-    return f"Figures by {', '.join(column.name for column in found.columns)} stand in the report and in slices.json."
-
-
-def _describe_partition_metrics(record: RunRecord) -> str:
-    return " ".join(f"{one.headline()}." for one in record.facts.all_metrics) or f"{record.metrics.headline()}."
+    return f"Figures by {', '.join(column.name for column in subgroups.columns)} are in the report and in slices.json."
 
 
 def _describe_accuracy(record: RunRecord) -> str:
-    figures = record.metrics
-    overall = "; ".join(_format_metric(*line) for line in overall_metric_lines(figures))
-    each: list[str] = []
-    if isinstance(figures, MultilabelMetrics):
-        each = [
+    metrics = record.metrics
+    parts = [
+        f"{name} {value}" if interval == "–" else f"{name} {value} ({interval})"
+        for name, value, interval in overall_metric_lines(metrics)
+    ]
+    if isinstance(metrics, MultilabelMetrics):
+        parts += [
             f"{one.name}: sensitivity {format_with_interval(one.sensitivity, one.sensitivity_interval)}, specificity "
             f"{format_with_interval(one.specificity, one.specificity_interval)}"
-            for one in figures.per_label[:MAX_LISTED]
+            for one in metrics.per_label[:MAX_LISTED]
         ]
-    elif isinstance(figures, ClassificationMetrics):
-        each = [
+    elif isinstance(metrics, ClassificationMetrics):
+        parts += [
             f"{one.name}: sensitivity {format_with_interval(one.recall, one.recall_interval)}, positive predictive "
-            f"value "
-            f"{format_with_interval(one.precision, one.precision_interval)}"
-            for one in figures.per_class[:MAX_LISTED]
+            f"value {format_with_interval(one.precision, one.precision_interval)}"
+            for one in metrics.per_class[:MAX_LISTED]
         ]
     else:
-        each = [
-            f"{one.name}: mean absolute error {_format_number(one.mae)}"
-            + ("" if one.mae_interval is None else f" ({' to '.join(map(_format_number, one.mae_interval))})")
-            for one in figures.per_column[:MAX_LISTED]
+        parts += [
+            f"{one.name}: mean absolute error {format_with_interval(one.mae, one.mae_interval, format_number)}"
+            for one in metrics.per_column[:MAX_LISTED]
         ]
-    return (
-        f"On {format_count(figures.n, 'image')} of {figures.split}, at their prevalence: {'; '.join([overall, *each])}."
-    )
+    return f"On {format_count(metrics.n, 'image')} of {metrics.split}, at their prevalence: {'; '.join(parts)}."
 
 
 def _describe_failures(record: RunRecord) -> str:
-    wrong = _wrong_mask(record.predictions)
-    if wrong is None:
+    if isinstance(record.predictions, RegressionPredictions) or record.predictions.targets is None:
         return "The largest errors are shown in the report."
-    silent = int(record.predictions.abstained_mask.sum())
+    mask, known = wrong_and_known_masks(record.predictions)
+    wrong = mask[known]
+    abstained = int(record.predictions.abstained_mask.sum())
     return (
-        f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {silent:,} are left "
-        f"unanswered; "
-        f"the report shows the worst with their maps, and predictions/{record.metrics.split}.csv lists all."
+        f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {abstained:,} are left "
+        f"unanswered; the report shows the worst with their maps, and predictions/{record.metrics.split}.csv lists all."
     )
 
 
-def _wrong_mask(predictions: TaskPredictions) -> np.ndarray | None:
-    """Which images with a known target are predicted wrongly; None for regression."""
-    if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
-        known = predictions.targets >= 0
-        return np.asarray(predictions.labels[known] != predictions.targets[known])
-    if isinstance(predictions, MultilabelPredictions) and predictions.targets is not None:
-        wrong = ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels) & predictions.known_mask  # [n, K]
-        return np.asarray(wrong[predictions.known_mask.any(1)].any(1))
-    return None
-
-
 def _describe_limitations(record: RunRecord) -> str:
-    found = [f"Measured on {format_count(record.metrics.n, 'image')} of one source; this run has tested no other"]
+    limits = [f"Measured on {format_count(record.metrics.n, 'image')} of one source; this run has tested no other"]
     if isinstance(record.metrics, MultilabelMetrics) and record.metrics.rare:
-        found.append(f"too few known images, so in no mean: {', '.join(record.metrics.rare[:MAX_LISTED])}")
+        limits.append(f"too few known images, so left out of the means: {', '.join(record.metrics.rare[:MAX_LISTED])}")
     if record.metrics.groups is None:
-        found.append("images were taken as independent of each other")
-    return f"{'; '.join(found)}."
-
-
-def _format_metric(name: str, value: str, interval: str) -> str:
-    return f"{name} {value}" if interval == "–" else f"{name} {value} ({interval})"
-
-
-def _format_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+        limits.append("images were taken as independent of each other")
+    return f"{'; '.join(limits)}."
 
 
 def _format_numbers(numbers: object) -> str:
@@ -498,14 +442,13 @@ class ClaimItem(NamedTuple):
     number: int
     part: str
     topic: str
-    question: str
+    question: str = ""
     """What the authors must add; empty if the run answers the whole item."""
 
 
 # fmt: off
 CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
-    ("Title and abstract", "Named as a study of AI, with the kind of method",
-        ""),
+    ("Title and abstract", "Named as a study of AI, with the kind of method"),
     ("Title and abstract", "A structured summary",
         "Write the abstract: design, methods, results, conclusion."),
     ("Introduction", "Background, intended use and clinical role",
@@ -520,16 +463,13 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "Which institutions, dates and machines do the pictures come from, and who may have them?"),
     ("Data", "Who was eligible",
         "How, where and when were patients and studies found, and by which criteria were they in or out?"),
-    ("Data", "What was done to the pictures before the model",
-        ""),
-    ("Data", "Whether only a part of the data was used",
-        ""),
+    ("Data", "What was done to the pictures before the model"),
+    ("Data", "Whether only a part of the data was used"),
     ("Data", "What each label and variable means",
         "Define every finding, with the common data element or code if there is one."),
     ("Data", "How patients were made unrecognisable",
         "How were names, dates and burnt-in letters removed, and who checked it?"),
-    ("Data", "What was done about missing data",
-        ""),
+    ("Data", "What was done about missing data"),
     ("Ground truth", "What counts as the truth",
         "What is the reference standard, in enough detail to do it again?"),
     ("Ground truth", "Why that",
@@ -542,26 +482,16 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "How much do readers differ from each other and from themselves, and how were differences settled?"),
     ("Partitions", "How many cases, and why so many",
         "How was the number of cases decided?"),
-    ("Partitions", "How cases were assigned",
-        ""),
-    ("Partitions", "At which level partitions are apart",
-        ""),
-    ("Model", "The model in full",
-        ""),
-    ("Model", "Software and versions",
-        ""),
-    ("Model", "What its parameters began with",
-        ""),
-    ("Training", "How it was trained",
-        ""),
-    ("Training", "How the final model was chosen",
-        ""),
-    ("Training", "Whether several models answer together",
-        ""),
-    ("Evaluation", "Which figures were measured",
-        ""),
-    ("Evaluation", "How uncertainty was measured",
-        ""),
+    ("Partitions", "How cases were assigned"),
+    ("Partitions", "At which level partitions are apart"),
+    ("Model", "The model in full"),
+    ("Model", "Software and versions"),
+    ("Model", "What its parameters began with"),
+    ("Training", "How it was trained"),
+    ("Training", "How the final model was chosen"),
+    ("Training", "Whether several models answer together"),
+    ("Evaluation", "Which figures were measured"),
+    ("Evaluation", "How uncertainty was measured"),
     ("Evaluation", "How robust it is",
         "Disturb the pictures: vitrail evaluate RUN --corruptions films --keep."),
     ("Evaluation", "How answers are explained, and how that was checked",
@@ -572,10 +502,8 @@ CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
         "Draw the flow of patients before the pictures reached the source."),
     ("Results", "Who is in each partition",
         "Give age, sex, disease and severity of each partition."),
-    ("Results", "Figures on every partition",
-        ""),
-    ("Results", "Accuracy with its precision",
-        ""),
+    ("Results", "Figures on every partition"),
+    ("Results", "Accuracy with its precision"),
     ("Results", "An analysis of failures",
         "Look at the pictures and say what the failures have in common."),
     ("Discussion", "Limitations",

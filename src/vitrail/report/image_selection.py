@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool
 
 from ..evaluate.decisions import Decisions
 from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
@@ -29,11 +31,9 @@ def select_images(predictions: TaskPredictions, k: int) -> np.ndarray:
     """Rows of the k worst predictions, then of up to k others; rows without a known target are left out."""
     if isinstance(predictions, ClassificationPredictions):
         return thumbnails.select_class_images(predictions, k)
-    return (
-        select_multilabel_images(predictions, k)
-        if isinstance(predictions, MultilabelPredictions)
-        else select_regression_images(predictions, k)
-    )
+    if isinstance(predictions, MultilabelPredictions):
+        return select_multilabel_images(predictions, k)
+    return select_regression_images(predictions, k)
 
 
 def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.ndarray:
@@ -50,11 +50,7 @@ def select_multilabel_images(predictions: MultilabelPredictions, k: int) -> np.n
     right = np.flatnonzero(predictions.known_mask.any(1) & ~wrong.any(1))
     present = predictions.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
-    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its kind
-    for number in np.unique(kind):
-        turns[kind == number] = np.arange((kind == number).sum())
-    right = right[np.lexsort((kind, turns))]
-    return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
+    return np.concatenate([worst[:k], thumbnails.alternate_by_kind(right, kind)[:k]]).astype(np.int64)
 
 
 def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
@@ -62,6 +58,16 @@ def wrong_label_mask(predictions: MultilabelPredictions) -> np.ndarray:
     if predictions.targets is None:
         return np.zeros(predictions.probabilities.shape, bool)
     return np.asarray(predictions.known_mask & ((predictions.targets >= LABEL_THRESHOLD) != predictions.labels))
+
+
+def wrong_and_known_masks(
+    predictions: ClassificationPredictions | MultilabelPredictions,
+) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Images with a wrong prediction, in any label, and images with a known target."""
+    if isinstance(predictions, MultilabelPredictions):
+        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
+    targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
+    return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)
 
 
 def select_regression_images(predictions: RegressionPredictions, k: int) -> np.ndarray:
@@ -77,8 +83,8 @@ def select_regression_images(predictions: RegressionPredictions, k: int) -> np.n
     others = others[known[others]]
     first = predictions.targets[others, predictions.known_mask[others].argmax(1)]
     others = others[np.argsort(first, kind="stable")]
-    places = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
-    return np.concatenate([worst, others[places]]).astype(np.int64)
+    even = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
+    return np.concatenate([worst, others[even]]).astype(np.int64)
 
 
 def _std_or_one(column: np.ndarray) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,10 +17,7 @@ from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, Classificatio
 from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule
 from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .proportions import Proportion, estimate_proportion
-from .thumbnails import StoredThumbnail
-
-ARGMAX_WORDS = "where likeliest"
-"""The decision rule of a class without a threshold, as text."""
+from .thumbnails import Thumbnails
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +33,7 @@ class BinaryTarget:
     """Predicted probabilities."""
     predicted: Bool[np.ndarray, " m"]
     """Positive predictions."""
-    groups: Shaped[np.ndarray, " m"] | None
+    groups: Shaped[np.ndarray, " m"] | None = None
     """Groups, such as patients."""
     threshold: float | None
     """Decision threshold; None if no single threshold gives the predictions."""
@@ -44,7 +41,7 @@ class BinaryTarget:
     """The decision rule in that case, as text."""
     prevalence: float
     """Fraction of positives where the model is used, strictly between 0 and 1."""
-    prevalence_given: bool
+    prevalence_given: bool = False
     """Whether the prevalence was given; otherwise it is that of these images."""
 
     @cached_property
@@ -59,20 +56,19 @@ class BinaryTarget:
 
     def proportion_of_positives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
         """Proportion of the positives in a mask."""
-        return estimate_proportion(mask[self.present], None if self.groups is None else self.groups[self.present])
+        return estimate_proportion(mask, self.groups, self.present)
 
     def proportion_of_negatives(self, mask: Bool[np.ndarray, " m"]) -> Proportion | None:
         """Proportion of the negatives in a mask."""
-        return estimate_proportion(mask[~self.present], None if self.groups is None else self.groups[~self.present])
+        return estimate_proportion(mask, self.groups, ~self.present)
 
     @cached_property
     def predictive_values(self) -> PredictiveValues:
         """Predictive values at the prevalence."""
         if self.miss_rate is None or self.false_alarm_rate is None:
             return PredictiveValues(None, None)
-        return predictive_values(
-            _complement_rate(self.miss_rate), _complement_rate(self.false_alarm_rate), self.prevalence
-        )
+        sensitivity, specificity = _complement_rate(self.miss_rate), _complement_rate(self.false_alarm_rate)
+        return predictive_values(sensitivity, specificity, self.prevalence)
 
     @property
     def positives(self) -> int:
@@ -99,14 +95,22 @@ def binary_targets(
         prevalences: given prevalences by name.
         groups: group of each image of the table.
     """
-    stated = prevalences or {}
     if isinstance(predictions, MultilabelPredictions):
-        places = [predictions.classes.index(positive)] if positive else list(range(len(predictions.classes)))
-        return [_label_target(predictions, decisions, place, stated, groups) for place in places]
-    assert isinstance(predictions, ClassificationPredictions)
+        indices = [predictions.classes.index(positive)] if positive else list(range(len(predictions.classes)))
+        targets = [_label_target(predictions, decisions, index) for index in indices]
+    else:
+        assert isinstance(predictions, ClassificationPredictions)
+        indices = target_class_indices(predictions, decisions, positive)
+        targets = [_class_target(predictions, decisions, index) for index in indices]
+    given = prevalences or {}
     return [
-        _class_target(predictions, decisions, place, stated, groups)
-        for place in target_class_indices(predictions, decisions, positive)
+        replace(
+            one,
+            groups=None if groups is None else groups[one.rows],
+            prevalence=given.get(one.name, one.prevalence),
+            prevalence_given=one.name in given,
+        )
+        for one in targets
     ]
 
 
@@ -117,17 +121,11 @@ def target_class_indices(predictions: ClassificationPredictions, decisions: Deci
         return [predictions.classes.index(named)]
     if len(predictions.classes) != 2 or predictions.targets is None:
         return list(range(len(predictions.classes)))
-    counts = [int((predictions.targets == place).sum()) for place in range(2)]
+    counts = [int((predictions.targets == index).sum()) for index in range(2)]
     return [int(counts[1] < counts[0])]
 
 
-def _label_target(
-    predictions: MultilabelPredictions,
-    decisions: Decisions,
-    index: int,
-    prevalences: Mapping[str, float],
-    groups: np.ndarray | None,
-) -> BinaryTarget:
+def _label_target(predictions: MultilabelPredictions, decisions: Decisions, index: int) -> BinaryTarget:
     rows = np.flatnonzero(predictions.known_mask[:, index])
     targets = predictions.targets if predictions.targets is not None else np.zeros(predictions.probabilities.shape)
     return _make_binary_target(
@@ -138,32 +136,25 @@ def _label_target(
         predictions.labels[rows, index],
         decisions.thresholds[index] if decisions.thresholds else LABEL_THRESHOLD,
         "by each model's own",
-        prevalences,
-        groups,
     )
 
 
-def _class_target(
-    predictions: ClassificationPredictions,
-    decisions: Decisions,
-    index: int,
-    prevalences: Mapping[str, float],
-    groups: np.ndarray | None,
-) -> BinaryTarget:
+def _class_target(predictions: ClassificationPredictions, decisions: Decisions, index: int) -> BinaryTarget:
     targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
     rows, name = np.flatnonzero(targets != UNKNOWN_CLASS), predictions.classes[index]
-    cut = decisions.thresholds[0] if decisions.thresholds else None
-    other = f"where not {decisions.positive}" if cut is not None and name != decisions.positive else ARGMAX_WORDS
+    threshold, rule_words = None, "where likeliest"
+    if decisions.thresholds and name == decisions.positive:
+        threshold = decisions.thresholds[0]
+    elif decisions.thresholds:
+        rule_words = f"where not {decisions.positive}"
     return _make_binary_target(
         name,
         rows,
         targets[rows] == index,
         predictions.probabilities[rows, index],
         predictions.labels[rows] == index,
-        cut if name == decisions.positive else None,
-        other,
-        prevalences,
-        groups,
+        threshold,
+        rule_words,
     )
 
 
@@ -175,23 +166,19 @@ def _make_binary_target(
     predicted: np.ndarray,
     threshold: float | None,
     rule_words: str,
-    prevalences: Mapping[str, float],
-    groups: np.ndarray | None,
 ) -> BinaryTarget:
+    """A target at the prevalence of its images, without groups."""
     exact, n, positives = probabilities.astype(np.float64), len(present), int(present.sum())
     follows = threshold is not None and bool(((exact >= threshold) == predicted).all())
-    inside = positives / n if 0 < positives < n else (positives + 0.5) / (n + 1)  # strictly between 0 and 1
     return BinaryTarget(
         name=name,
         rows=rows,
         present=present.astype(bool),
         probabilities=exact,
         predicted=predicted.astype(bool),
-        groups=None if groups is None else groups[rows],
         threshold=threshold if follows else None,
         rule_words=rule_words,
-        prevalence=prevalences.get(name, inside),
-        prevalence_given=name in prevalences,
+        prevalence=positives / n if 0 < positives < n else (positives + 0.5) / (n + 1),  # strictly between 0 and 1
     )
 
 
@@ -261,44 +248,31 @@ def compute_operating_points(binary_target: BinaryTarget, validation: BinaryTarg
     Args:
         validation: the same target on the validation images; None if none are stored.
     """
-    as_it_is = OperatingPoint(
+    current = OperatingPoint(
         "as the model answers", "", binary_target.threshold, binary_target.miss_rate, binary_target.false_alarm_rate
     )
     chosen_on = binary_target if validation is None else validation
     if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
         why = (
-            f"thresholds need {MIN_PER_SIDE} validation pictures with {binary_target.name} and {MIN_PER_SIDE} "
-            f"without it, "
-            f"and there are "
-            f"{chosen_on.positives:,} and {chosen_on.negatives:,}"
+            f"thresholds need {MIN_PER_SIDE} validation pictures with {binary_target.name} and {MIN_PER_SIDE} without "
+            f"it, and there are {chosen_on.positives:,} and {chosen_on.negatives:,}"
         )
-        return ThresholdChoices(binary_target, [as_it_is], [], why, validation)
-    rows = [as_it_is]
-    for target in TARGET_ERROR_RATES:
-        aim = f"false rejects at most {100 * target:g}\u202f%"
-        row = _measure_operating_point(aim, ThresholdRule("specificity", 1 - target), binary_target, chosen_on)
-        rows.append(row._replace(aim_met=row.false_alarm_rate is None or row.false_alarm_rate.value <= target))
-    for target in TARGET_ERROR_RATES:
-        aim = f"escapes at most {100 * target:g}\u202f%"
-        row = _measure_operating_point(aim, ThresholdRule("sensitivity", 1 - target), binary_target, chosen_on)
-        rows.append(row._replace(aim_met=row.miss_rate is None or row.miss_rate.value <= target))
+        return ThresholdChoices(binary_target, [current], [], why, validation)
+    rows = [current]
+    for rate in TARGET_ERROR_RATES:
+        aim, rule = f"false rejects at most {100 * rate:g}\u202f%", ThresholdRule("specificity", 1 - rate)
+        row = _measure_operating_point(aim, rule, binary_target, chosen_on)
+        rows.append(row._replace(aim_met=row.false_alarm_rate is None or row.false_alarm_rate.value <= rate))
+    for rate in TARGET_ERROR_RATES:
+        aim, rule = f"escapes at most {100 * rate:g}\u202f%", ThresholdRule("sensitivity", 1 - rate)
+        row = _measure_operating_point(aim, rule, binary_target, chosen_on)
+        rows.append(row._replace(aim_met=row.miss_rate is None or row.miss_rate.value <= rate))
     for cost in MISS_COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
-        rows.append(
-            _measure_operating_point(
-                aim,
-                ThresholdRule("cost", float(f"{cost * _prevalence_odds_ratio(binary_target, chosen_on):.3g}")),
-                binary_target,
-                chosen_on,
-            )
-        )
-    return ThresholdChoices(
-        binary_target,
-        rows,
-        [_compute_gray_zone(target, binary_target, chosen_on) for target in TARGET_ERROR_RATES],
-        "",
-        validation,
-    )
+        weight = float(f"{cost * _prevalence_odds_ratio(binary_target, chosen_on):.3g}")
+        rows.append(_measure_operating_point(aim, ThresholdRule("cost", weight), binary_target, chosen_on))
+    zones = [_compute_gray_zone(rate, binary_target, chosen_on) for rate in TARGET_ERROR_RATES]
+    return ThresholdChoices(binary_target, rows, zones, "", validation)
 
 
 def _measure_operating_point(
@@ -312,22 +286,21 @@ def _measure_operating_point(
 
 
 def _compute_gray_zone(error_rate: float, binary_target: BinaryTarget, validation: BinaryTarget) -> GrayZone:
-    low = thresholds.choose_threshold(
-        ThresholdRule("sensitivity", 1 - error_rate), validation.present, validation.probabilities
-    ).value
-    high = thresholds.choose_threshold(
-        ThresholdRule("specificity", 1 - error_rate), validation.present, validation.probabilities
-    ).value
+    low, high = (
+        thresholds.choose_threshold(rule, validation.present, validation.probabilities).value
+        for rule in (ThresholdRule("sensitivity", 1 - error_rate), ThresholdRule("specificity", 1 - error_rate))
+    )
     passed, rejected = binary_target.probabilities < min(low, high), binary_target.probabilities >= high
-    between = ~passed & ~rejected
+    between, present = ~passed & ~rejected, binary_target.present
+    gray_positives = float(between[present].mean()) if present.any() else 0.0
+    gray_negatives = float(between[~present].mean()) if not present.all() else 0.0
     return GrayZone(
         aim=error_rate,
         low=low,
         high=high,
         miss_rate=binary_target.proportion_of_positives(passed),
         false_alarm_rate=binary_target.proportion_of_negatives(rejected),
-        gray_share=binary_target.prevalence * _mean_or_zero(between[binary_target.present])
-        + (1 - binary_target.prevalence) * _mean_or_zero(between[~binary_target.present]),
+        gray_share=binary_target.prevalence * gray_positives + (1 - binary_target.prevalence) * gray_negatives,
     )
 
 
@@ -339,10 +312,6 @@ def _prevalence_odds_ratio(target: BinaryTarget, validation: BinaryTarget) -> fl
     if not target.prevalence_given:
         return 1.0
     return target.prevalence / (1 - target.prevalence) * validation.negatives / validation.positives
-
-
-def _mean_or_zero(mask: np.ndarray) -> float:
-    return float(mask.mean()) if len(mask) else 0.0
 
 
 # -- Worst failures: the most confident misses and false alarms
@@ -382,68 +351,47 @@ class WrongPrediction(NamedTuple):
         return f"{what or has}, probability of {self.name} {self.probability:.1%}"
 
 
-def worst_rows(targets: Sequence[BinaryTarget], max_failures: int = MAX_FAILURES) -> Int64[np.ndarray, " rows"]:
+def worst_rows(targets: Sequence[BinaryTarget]) -> Int64[np.ndarray, " rows"]:
     """Rows of the table with the worst misses, then those with the worst false alarms; each row once."""
-    pairs = [*_worst_misses(targets, max_failures), *_worst_false_alarms(targets, max_failures)]
+    pairs = [*_worst_misses(targets), *_worst_false_alarms(targets)]
     return np.array(list(dict.fromkeys(row for row, _ in pairs)), np.int64)
 
 
 def find_worst_failures(
-    targets: Sequence[BinaryTarget],
-    predictions: TaskPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
-    max_failures: int = MAX_FAILURES,
+    targets: Sequence[BinaryTarget], predictions: TaskPredictions, thumbnails: Thumbnails
 ) -> tuple[list[WrongPrediction], list[WrongPrediction]]:
-    """Misses, the lowest probability first, and false alarms, the highest first.
+    """Misses, the lowest probability first, and false alarms, the highest first."""
 
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    places = {row: place for place, row in enumerate(indices.tolist())}
-
-    def describe_wrong(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
-        image = images[places[row]] if row in places else None
-        actual, predicted = _actual_and_predicted(predictions, row)
+    def describe_wrong(row: int, target: BinaryTarget, is_miss: bool) -> WrongPrediction:
+        image = thumbnails.get(row)
+        actual, predicted = "", ""
+        if isinstance(predictions, ClassificationPredictions) and predictions.targets is not None:
+            actual = predictions.classes[int(predictions.targets[row])]
+            predicted = predictions.classes[int(predictions.labels[row])]
         return WrongPrediction(
             row=row,
-            name=thing.name,
-            probability=float(thing.probabilities[np.searchsorted(thing.rows, row)]),
-            threshold=thing.threshold,
+            name=target.name,
+            probability=float(target.probabilities[np.searchsorted(target.rows, row)]),
+            threshold=target.threshold,
             actual=actual,
             predicted=predicted,
             id=predictions.ids[row],
             uri="" if image is None else image.uri,
             small=image is not None and image.small,
-            is_miss=missed,
+            is_miss=is_miss,
         )
 
-    misses = [describe_wrong(row, thing, True) for row, thing in _worst_misses(targets, max_failures)]
-    return misses, [describe_wrong(row, thing, False) for row, thing in _worst_false_alarms(targets, max_failures)]
+    misses = [describe_wrong(row, target, True) for row, target in _worst_misses(targets)]
+    return misses, [describe_wrong(row, target, False) for row, target in _worst_false_alarms(targets)]
 
 
-def _actual_and_predicted(predictions: TaskPredictions, row: int) -> tuple[str, str]:
-    """True and predicted class of an image; empty for labels."""
-    if not isinstance(predictions, ClassificationPredictions) or predictions.targets is None:
-        return "", ""
-    return predictions.classes[int(predictions.targets[row])], predictions.classes[int(predictions.labels[row])]
+def _worst_misses(targets: Sequence[BinaryTarget]) -> list[tuple[int, BinaryTarget]]:
+    pairs = [(target, i) for target in targets for i in np.flatnonzero(target.present & ~target.predicted)]
+    pairs.sort(key=lambda pair: pair[0].probabilities[pair[1]])
+    return [(int(target.rows[i]), target) for target, i in pairs[:MAX_FAILURES]]
 
 
-def _worst_misses(targets: Sequence[BinaryTarget], max_failures: int) -> list[tuple[int, BinaryTarget]]:
-    found = [
-        (thing.probabilities[i], thing, i)
-        for thing in targets
-        for i in np.flatnonzero(thing.present & ~thing.predicted)
-    ]
-    found.sort(key=lambda one: one[0])
-    return [(int(thing.rows[i]), thing) for _, thing, i in found[:max_failures]]
-
-
-def _worst_false_alarms(targets: Sequence[BinaryTarget], max_failures: int) -> list[tuple[int, BinaryTarget]]:
-    found = [
-        (thing.probabilities[i], thing, i)
-        for thing in targets
-        for i in np.flatnonzero(~thing.present & thing.predicted)
-    ]
-    found.sort(key=lambda one: -one[0])
-    return [(int(thing.rows[i]), thing) for _, thing, i in found[:max_failures]]
+def _worst_false_alarms(targets: Sequence[BinaryTarget]) -> list[tuple[int, BinaryTarget]]:
+    pairs = [(target, i) for target in targets for i in np.flatnonzero(~target.present & target.predicted)]
+    pairs.sort(key=lambda pair: -pair[0].probabilities[pair[1]])
+    return [(int(target.rows[i]), target) for target, i in pairs[:MAX_FAILURES]]

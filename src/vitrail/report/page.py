@@ -8,10 +8,9 @@ each task, with the context from `task_sections`. For an audience the page begin
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ..errors import UsageError
 from ..evaluate.metrics import ClassificationMetrics
@@ -25,7 +24,7 @@ from . import audience, charts, extra_findings, provenance, saliency, task_secti
 from .audience import AudienceRequest
 from .cards import read_data_card
 from .provenance import ReportFacts
-from .thumbnails import StoredThumbnail
+from .thumbnails import Thumbnails
 
 REPORT_FILE = "report.html"
 CONTACT_SHEET_FILE = "figures/what-the-model-sees.png"
@@ -70,6 +69,11 @@ def render_report(
     facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None = None
 ) -> str:
     """The page as text; curves, thumbnails, maps and check results in `folder` are optional."""
+    return render_template(f"{facts.task}.html.j2", _page_context(facts, predictions, folder, request))
+
+
+def render_template(name: str, context: Mapping[str, Any]) -> str:
+    """Render a template of this folder with the filters that all pages share."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -82,78 +86,67 @@ def render_report(
     environment.filters.update(
         percent=format_percent, rate=format_rate, about=format_count, duration=format_duration, count="{:,}".format
     )
-    page = environment.get_template(f"{facts.task}.html.j2")
-    return page.render(**_page_context(facts, predictions, folder, request))
+    return environment.get_template(name).render(context)
 
 
 def _page_context(
     facts: ReportFacts, predictions: TaskPredictions, folder: Path, request: AudienceRequest | None
 ) -> dict[str, Any]:
     metrics = facts.metrics_for_split(facts.held_out_split) or compute_metrics(predictions)
-    figures = charts.read_history(folder / "metrics.jsonl")
+    history = charts.read_history(folder / "metrics.jsonl")
     images = thumbnails.load_thumbnails(folder)
+    thumbnails.check_thumbnail_rows(images, predictions)
+    groups = provenance.load_groups(folder, len(predictions))
     name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[facts.task]
-    rising = charts.draw_accuracy_chart(figures) if facts.task == "classes" else charts.draw_score_chart(figures, name)
+    rising = charts.draw_accuracy_chart(history) if facts.task == "classes" else charts.draw_score_chart(history, name)
+    first_page: dict[str, Any] = {"first_page": None}
+    if request is not None:
+        page = audience.build_first_page(facts, metrics, predictions, folder, request, images)
+        if request.audience == "radiology":
+            first_page = {"first_page": "radiology.html.j2", **audience.radiology_context(page)}
+        else:
+            context = audience.inspection_context(page, facts, metrics, folder)
+            first_page = {"first_page": "inspection.html.j2", **context}
     return {
-        "first_page": None,
         "facts": facts,
         "metrics": metrics,
         "split": SPLIT_NAMES.get(metrics.split, metrics.split),
         "figure": name.replace("R2", "R²"),
         "parts": [_split_row(facts, count, metrics) for count in facts.counts],
-        "loss": charts.draw_loss_chart(figures),
+        "loss": charts.draw_loss_chart(history),
         "rising": rising,
-        "rate": charts.draw_lr_chart(figures),
+        "rate": charts.draw_lr_chart(history),
         "decisions": facts.decisions,
         "most_charts": charts.MAX_LABEL_CHARTS,
-        "trust": uncertainty.uncertainty_context(
-            predictions, facts.decisions, provenance.load_groups(folder, len(predictions))
-        ),
+        "uncertainty": uncertainty.uncertainty_context(predictions, facts.decisions, groups),
         "card": read_data_card(folder, facts, metrics),
-        "heat": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, *images),
-        "beside": extra_findings.read_extra_findings(folder),
+        "saliency": saliency.build_saliency_section(saliency.load_explanations(folder), predictions, images),
+        "extra_findings": extra_findings.read_extra_findings(folder),
         "values": _setting_values(facts),
         "sheet": CONTACT_SHEET_FILE if (folder / CONTACT_SHEET_FILE).is_file() else "",
         **_task_context(metrics, predictions, images),
-        **({} if request is None else _first_page_context(facts, metrics, predictions, folder, request, images)),
+        **first_page,
     }
 
 
-def _first_page_context(
-    facts: ReportFacts,
-    metrics: TaskMetrics,
-    predictions: TaskPredictions,
-    folder: Path,
-    request: AudienceRequest,
-    images: tuple[list[StoredThumbnail], np.ndarray],
-) -> dict[str, Any]:
-    """Context of the first page of this audience."""
-    found = audience.build_first_page(facts, metrics, predictions, folder, request, *images)
-    if request.audience == "radiology":
-        return {"first_page": audience.RADIOLOGY_TEMPLATE, **audience.radiology_context(found)}
-    return {"first_page": audience.INSPECTION_TEMPLATE, **audience.inspection_context(found, facts, metrics, folder)}
-
-
-def _task_context(
-    metrics: TaskMetrics, predictions: TaskPredictions, images: tuple[list[StoredThumbnail], np.ndarray]
-) -> dict[str, Any]:
+def _task_context(metrics: TaskMetrics, predictions: TaskPredictions, images: Thumbnails) -> dict[str, Any]:
     """Context of the sections of this task."""
     if isinstance(metrics, ClassificationMetrics) and isinstance(predictions, ClassificationPredictions):
-        return task_sections.classification_context(metrics, predictions, *images)
+        return task_sections.classification_context(metrics, predictions, images)
     if isinstance(metrics, MultilabelMetrics) and isinstance(predictions, MultilabelPredictions):
-        return task_sections.multilabel_context(metrics, predictions, *images)
+        return task_sections.multilabel_context(metrics, predictions, images)
     assert isinstance(metrics, RegressionMetrics) and isinstance(predictions, RegressionPredictions)
-    return task_sections.regression_context(metrics, predictions, *images)
+    return task_sections.regression_context(predictions, images)
 
 
 def _setting_values(facts: ReportFacts) -> dict[str, str]:
     """The value in plan.toml of every setting with a reason; a dash for one that is not set."""
     plan = tomllib.loads(facts.plan)
-    places = {reason.name: reason.name.rpartition(".") for reason in facts.reasons}
-    return {
-        whole: _format_setting((plan.get(table, {}) if table else plan).get(name))
-        for whole, (table, _, name) in places.items()
-    }
+    values = {}
+    for reason in facts.reasons:
+        table, _, name = reason.name.rpartition(".")
+        values[reason.name] = _format_setting((plan.get(table, {}) if table else plan).get(name))
+    return values
 
 
 def _format_setting(value: object) -> str:
@@ -164,25 +157,20 @@ def _format_setting(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str("\u2013" if value in (None, "") else value)
 
 
-def _split_row(report_facts: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
+def _split_row(facts: ReportFacts, count: provenance.SplitCount, headline: TaskMetrics) -> SplitRow:
     """A split with its primary metric."""
-    figures = headline if count.split == headline.split else report_facts.metrics_for_split(count.split)
-    if isinstance(figures, ClassificationMetrics):
-        low, high = figures.accuracy_interval
-        return SplitRow(
-            count.split,
-            count.n,
-            count.origin,
-            format_percent(figures.accuracy),
-            f"{format_percent(low)} to {format_percent(high)}",
-        )
+    metrics = headline if count.split == headline.split else facts.metrics_for_split(count.split)
     value, interval = None, None
-    if isinstance(figures, MultilabelMetrics):
-        value, interval = figures.auroc, figures.auroc_interval
-    if isinstance(figures, RegressionMetrics):
-        value, interval = figures.r2, figures.per_column[0].r2_interval if len(figures.per_column) == 1 else None
-    words = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
-    return SplitRow(count.split, count.n, count.origin, "–" if value is None else f"{value:.3f}", words)
+    if isinstance(metrics, ClassificationMetrics):
+        low, high = map(format_percent, metrics.accuracy_interval)
+        return SplitRow(count.split, count.n, count.origin, format_percent(metrics.accuracy), f"{low} to {high}")
+    if isinstance(metrics, MultilabelMetrics):
+        value, interval = metrics.auroc, metrics.auroc_interval
+    if isinstance(metrics, RegressionMetrics):
+        value, interval = metrics.r2, metrics.per_column[0].r2_interval if len(metrics.per_column) == 1 else None
+    value_text = "–" if value is None else f"{value:.3f}"
+    interval_text = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+    return SplitRow(count.split, count.n, count.origin, value_text, interval_text)
 
 
 def format_percent(share: float | None, digits: int = 1) -> str:
@@ -202,8 +190,8 @@ def format_count(number: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """A duration such as 42 s, 9 min 58 s, 3 h 20 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if whole < 10 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total = round(seconds)
+    if total < 60:
+        return f"{seconds:.1f} s" if total < 10 else f"{total} s"
+    minutes, rest = divmod(total, 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -20,22 +20,23 @@ class Proportion(NamedTuple):
 
 
 def estimate_proportion(
-    mask: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None
+    mask: Bool[np.ndarray, " n"],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+    rows: Bool[np.ndarray, " n"] | None = None,
 ) -> Proportion | None:
-    """The proportion of True in a mask; None for an empty mask.
+    """The proportion of True in a mask, or among some of its rows; None without any.
 
     The interval is Wilson's, or with groups, such as patients, that of a bootstrap over whole groups.
     """
+    if rows is not None:
+        mask, groups = mask[rows], None if groups is None else groups[rows]
     if not len(mask):
         return None
-    drawn = None if groups is None or mask.all() or not mask.any() else _bootstrap_proportion(mask, groups)
-    interval = proportion_interval(mask, groups, drawn)
+    resampled = None
+    if groups is not None and mask.any() and not mask.all():
+        _, group_index = np.unique(groups, return_inverse=True)
+        sums = np.stack([np.bincount(group_index, mask), np.bincount(group_index)], 1)  # [groups, 2]
+        resampled = bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
+    interval = proportion_interval(mask, groups, resampled)
     assert interval is not None
     return Proportion(float(mask.mean()), interval, len(mask))
-
-
-def _bootstrap_proportion(mask: np.ndarray, groups: np.ndarray) -> Interval:
-    """Bootstrap on sums over groups, so that the cost of a sample is the number of groups."""
-    _, places = np.unique(groups, return_inverse=True)
-    sums = np.stack([np.bincount(places, mask), np.bincount(places)], 1)  # [groups, 2]
-    return bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)

@@ -100,7 +100,7 @@ class ReportFacts:
     @property
     def held_out_split(self) -> str:
         """The split of the headline: test if it was evaluated, else val."""
-        names = [figures.split for figures in self.all_metrics] or [count.split for count in self.counts]
+        names = [metrics.split for metrics in self.all_metrics] or [count.split for count in self.counts]
         return next((name for name in ("test", "val") if name in names), names[-1] if names else "test")
 
     @property
@@ -110,7 +110,7 @@ class ReportFacts:
 
     def metrics_for_split(self, split: str) -> TaskMetrics | None:
         """The metrics of one split, if stored."""
-        return next((figures for figures in self.all_metrics if figures.split == split), None)
+        return next((metrics for metrics in self.all_metrics if metrics.split == split), None)
 
 
 def to_entries(pairs: dict[str, str]) -> tuple[FactEntry, ...]:
@@ -130,17 +130,14 @@ def read_facts(run_folder: Path) -> ReportFacts:
 
     Raises:
         UsageError: there is none, or it has an unknown field.
-        DamagedFileError: it is not JSON.
+        DamagedFileError: it is not a JSON object.
     """
     path = Path(run_folder) / FACTS_FILE
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as problem:
+    values = read_json_table(path)
+    if values is None:
         raise UsageError(
             f"A run folder with a report.json is needed. There is none in {run_folder}; a run writes it when it ends."
-        ) from problem
-    except ValueError as problem:
-        raise DamagedFileError(f"{path} must be JSON. {problem}.") from problem
+        )
     return config.read(ReportFacts, values, str(path))
 
 
@@ -207,18 +204,14 @@ def read_provenance(folder: Path, facts: ReportFacts) -> Provenance:
         DamagedFileError: a file is not JSON.
     """
     data = read_json_table(folder / "data.json") or {}
+    files = (read_json_table(folder / "model" / MANIFEST) or {}).get("files", {})
+    weights = sorted(name for name in files if name.rpartition("/")[2] == WEIGHTS_FILE)
     return Provenance(
-        models=_model_hashes(folder / "model" / MANIFEST),
+        models=tuple(str(files[name]["sha256"]) for name in weights),
         data=str(data.get("fingerprint", "")),
         version=_vitrail_version(facts),
         created=facts.created,
     )
-
-
-def _model_hashes(path: Path) -> tuple[str, ...]:
-    files = (read_json_table(path) or {}).get("files", {})
-    names = sorted(name for name in files if name.rpartition("/")[2] == WEIGHTS_FILE)
-    return tuple(str(files[name]["sha256"]) for name in names)
 
 
 def _vitrail_version(facts: ReportFacts) -> str:
@@ -239,9 +232,9 @@ def read_json_table(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        table = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as problem:
         raise DamagedFileError(f"{path} must be JSON. {problem}.") from problem
-    if not isinstance(found, dict):
-        raise DamagedFileError(f"{path} must hold a JSON object. Got a {type(found).__name__}.")
-    return found
+    if not isinstance(table, dict):
+        raise DamagedFileError(f"{path} must hold a JSON object. Got a {type(table).__name__}.")
+    return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -25,10 +24,9 @@ from ..evaluate.predictions import (
 from ..explain.attribution import MapScale
 from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors
 from ..files import atomic
-from . import thumbnails
 from .image_selection import wrong_label_mask
 from .task_sections import CaptionLine
-from .thumbnails import StoredThumbnail
+from .thumbnails import StoredThumbnail, Thumbnails
 
 EXPLANATIONS_FILE = "explanations.npz"
 MAX_EXPLANATIONS = 6
@@ -105,11 +103,11 @@ def explained_output(predictions: TaskPredictions, row: int) -> int:
     if isinstance(predictions, RegressionPredictions):
         return int(predictions.known_mask[row].argmax())
     assert predictions.targets is not None
-    chances, there = predictions.probabilities[row], predictions.targets[row] >= LABEL_THRESHOLD
-    bad = wrong_label_mask(predictions)[row]
-    if bad.any():
-        return int(np.where(bad, np.abs(chances - there), -1).argmax())
-    return int(np.where(there if there.any() else predictions.known_mask[row], chances, -1).argmax())
+    probabilities, present = predictions.probabilities[row], predictions.targets[row] >= LABEL_THRESHOLD
+    wrong = wrong_label_mask(predictions)[row]
+    if wrong.any():
+        return int(np.where(wrong, np.abs(probabilities - present), -1).argmax())
+    return int(np.where(present if present.any() else predictions.known_mask[row], probabilities, -1).argmax())
 
 
 def save_explanations(folder: Path, explanations: StoredExplanations) -> Path:
@@ -191,28 +189,21 @@ class SaliencySection(NamedTuple):
 
 
 def build_saliency_section(
-    explanations: StoredExplanations | None,
-    predictions: TaskPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    explanations: StoredExplanations | None, predictions: TaskPredictions, thumbnails: Thumbnails
 ) -> SaliencySection | None:
-    """Context of `explanations.html.j2`; None without maps.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
+    """Context of `explanations.html.j2`; None without maps."""
     if explanations is None:
         return None
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    places = {row: place for place, row in enumerate(indices.tolist())}
-    bad = dict(zip(places, wrong_row_mask(predictions, indices).tolist(), strict=True)) if len(indices) else {}
+    rows = np.array(list(thumbnails), np.int64)
+    wrong = rows[wrong_row_mask(predictions, rows)].tolist() if thumbnails else []
     worst: list[SaliencyPair] = []
     others: list[SaliencyPair] = []
     hidden = 0
-    for at, row in enumerate(explanations.rows.tolist()):
-        if row in places:
-            (worst if bad[row] else others).append(_make_pair(explanations, at, predictions, row, images[places[row]]))
-            hidden += bool(explanations.artifact_mask[at].any())
+    for index, row in enumerate(explanations.rows.tolist()):
+        if row in thumbnails:
+            pair = _make_pair(explanations, index, predictions, row, thumbnails[row])
+            (worst if row in wrong else others).append(pair)
+            hidden += bool(explanations.artifact_mask[index].any())
     if not (worst or others or explanations.about.nothing):
         return None
     return SaliencySection(explanations.about, worst, others, css_gradient(explanations.about.scale), hidden)
@@ -238,50 +229,35 @@ def css_gradient(scale: MapScale) -> str:
 def _make_pair(
     explanations: StoredExplanations, index: int, predictions: TaskPredictions, row: int, thumbnail: StoredThumbnail
 ) -> SaliencyPair:
-    about, of = explanations.about, int(explanations.targets[index])
+    about, output = explanations.about, int(explanations.targets[index])
     values, hidden = explanations.values[index], explanations.artifact_mask[index]
     mixed = blend_map(thumbnail.image, values, about.scale, about.patch, hidden, SALIENCY_SIDE)
-    name, value = output_names(predictions)[of], _format_prediction(predictions, row, of)
-    place = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
+    name = output_names(predictions)[output]
+    if isinstance(predictions, RegressionPredictions):
+        value = f"{predictions.values[row, output]:.4g}"
+    else:
+        value = f"{100 * predictions.probabilities[row, output]:.1f}\u202f%"
+    truth, is_wrong = _describe_truth(predictions, row, output)
+    peak = describe_peak_location(np.where(hidden, 0, values).astype(np.float32))
     return SaliencyPair(
         image=thumbnail.uri,
         overlay=StoredThumbnail(mixed, thumbnail.aspect).uri,
         path=predictions.paths[row] or predictions.ids[row],
         small=thumbnail.small,
-        lines=(
-            _format_truth(predictions, row, of),
-            CaptionLine(f"{about.method} for", name, f", {value}", _is_output_wrong(predictions, row, of)),
-        ),
-        alt=f"map by {about.method} of {name}, {value}, strongest {place}",
+        lines=(truth, CaptionLine(f"{about.method} for", name, f", {value}", is_wrong)),
+        alt=f"map by {about.method} of {name}, {value}, strongest {peak}",
     )
 
 
-def _format_prediction(predictions: TaskPredictions, row: int, target: int) -> str:
-    """The prediction for the explained output."""
-    if isinstance(predictions, RegressionPredictions):
-        return f"{predictions.values[row, target]:.4g}"
-    return f"{100 * predictions.probabilities[row, target]:.1f}\u202f%"
-
-
-def _format_truth(predictions: TaskPredictions, row: int, target: int) -> CaptionLine:
-    """The ground truth of the explained output."""
+def _describe_truth(predictions: TaskPredictions, row: int, output: int) -> tuple[CaptionLine, bool]:
+    """The ground truth of the explained output, and whether the prediction is wrong; False for regression."""
     assert predictions.targets is not None
     if isinstance(predictions, RegressionPredictions):
-        return CaptionLine("is", f"{predictions.targets[row, target]:.4g}")
-    if not isinstance(predictions, MultilabelPredictions):
-        return CaptionLine("is", predictions.classes[int(predictions.targets[row])])
-    if np.isnan(predictions.targets[row, target]):
-        return CaptionLine("not known:", predictions.classes[target])
-    return CaptionLine(
-        "has" if predictions.targets[row, target] >= LABEL_THRESHOLD else "has no", predictions.classes[target]
-    )
-
-
-def _is_output_wrong(predictions: TaskPredictions, row: int, target: int) -> bool:
-    """Whether the prediction for the explained output is wrong; False for regression."""
-    assert predictions.targets is not None
-    if isinstance(predictions, RegressionPredictions):
-        return False
-    if not isinstance(predictions, MultilabelPredictions):
-        return int(predictions.targets[row]) != target
-    return bool(wrong_label_mask(predictions)[row, target])
+        return CaptionLine("is", f"{predictions.targets[row, output]:.4g}"), False
+    if isinstance(predictions, ClassificationPredictions):
+        target = int(predictions.targets[row])
+        return CaptionLine("is", predictions.classes[target]), target != output
+    if np.isnan(predictions.targets[row, output]):
+        return CaptionLine("not known:", predictions.classes[output]), False
+    word = "has" if predictions.targets[row, output] >= LABEL_THRESHOLD else "has no"
+    return CaptionLine(word, predictions.classes[output]), bool(wrong_label_mask(predictions)[row, output])

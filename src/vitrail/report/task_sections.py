@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from ..evaluate.calibration import MIN_IMAGES
 from ..evaluate.metrics import ClassificationMetrics
@@ -17,10 +15,9 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
-from ..evaluate.regression_metrics import RegressionMetrics
 from . import charts, thumbnails
 from .image_selection import wrong_label_mask
-from .thumbnails import StoredThumbnail
+from .thumbnails import StoredThumbnail, Thumbnails
 
 MAX_MATRIX_CLASSES = 24
 """Largest confusion matrix on a page; of larger ones only the largest confusions are listed."""
@@ -49,17 +46,22 @@ class Confusion(NamedTuple):
 
 
 def classification_context(
-    metrics: ClassificationMetrics,
-    predictions: ClassificationPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    metrics: ClassificationMetrics, predictions: ClassificationPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `classes.html.j2`, beyond that of every page.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    shown = classification_thumbnails(predictions, images, indices)
+    """Context of `classes.html.j2`, beyond that of every page."""
+    shown = []
+    for row, image in images.items():
+        assert predictions.targets is not None
+        shown.append(
+            ClassThumbnail(
+                uri=image.uri,
+                target=predictions.classes[int(predictions.targets[row])],
+                predicted=predictions.classes[int(predictions.labels[row])],
+                confidence=float(predictions.confidences[row]),
+                path=predictions.paths[row] or predictions.ids[row],
+                small=image.small,
+            )
+        )
     return {
         "fewest": MIN_IMAGES,
         "matrix": _shaded_confusion_rows(metrics) if len(metrics.confusion) <= MAX_MATRIX_CLASSES else None,
@@ -69,42 +71,14 @@ def classification_context(
     }
 
 
-def classification_thumbnails(
-    predictions: ClassificationPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
-) -> list[ClassThumbnail]:
-    """Thumbnails with their targets and predictions, in their stored order.
-
-    Raises:
-        UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
-    """
-    targets, labels = predictions.targets, predictions.labels
-    thumbnails.check_thumbnail_rows(indices, len(predictions), targets is not None)
-    if targets is None:
-        return []
-    found = []
-    for image, i in zip(images, indices, strict=True):
-        target, answer = int(targets[i]), int(labels[i])
-        found.append(
-            ClassThumbnail(
-                uri=image.uri,
-                target=predictions.classes[target],
-                predicted=predictions.classes[answer],
-                confidence=float(predictions.confidences[i]),
-                path=predictions.paths[i] or predictions.ids[i],
-                small=image.small,
-            )
-        )
-    return found
-
-
 def find_largest_confusions(metrics: ClassificationMetrics, max_confusions: int) -> list[Confusion]:
     """The most frequent confusions, largest first."""
     matrix = np.array(metrics.confusion)
     sums = matrix.sum(1)
     np.fill_diagonal(matrix, 0)
-    places = np.argsort(-matrix, axis=None, kind="stable")[:max_confusions]
+    order = np.argsort(-matrix, axis=None, kind="stable")[:max_confusions]
     names = [one.name for one in metrics.per_class]
-    pairs = [divmod(int(place), len(names)) for place in places]
+    pairs = [divmod(int(index), len(names)) for index in order]
     return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
 
 
@@ -131,33 +105,27 @@ MAX_SCATTER_COLUMNS = 8
 MAX_COLUMN_LINES = 3
 
 
-def regression_context(
-    metrics: RegressionMetrics,
-    predictions: RegressionPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
-) -> dict[str, Any]:
-    """Context of `number.html.j2`, beyond that of every page.
+def regression_context(predictions: RegressionPredictions, images: Thumbnails) -> dict[str, Any]:
+    """Context of `number.html.j2`, beyond that of every page."""
 
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    worst = len(indices) - len(indices) // 2  # `select_regression_images` gives equally many of both
-    captioned = [
-        caption_image(image, predictions.paths[row] or predictions.ids[row], _column_lines(predictions, row))
-        for image, row in zip(images, indices.tolist(), strict=True)
-    ]
-    rising = sorted(range(worst, len(indices)), key=lambda place: _first_known_target(predictions, int(indices[place])))
+    def first_known_target(row: int) -> float:
+        assert predictions.targets is not None
+        return float(predictions.targets[row][predictions.known_mask[row]][0])
+
+    captioned = {
+        row: _caption_image(image, predictions, row, _column_lines(predictions, row)) for row, image in images.items()
+    }
+    rows = list(images)
+    worst = len(rows) - len(rows) // 2  # `select_regression_images` gives equally many of both
     return {
         "scatters": [
             (name, draw_scatter(predictions, k))
             for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS])
-            if _has_known_targets(predictions, k)
+            if predictions.known_mask[:, k].any()
         ],
         "points": MAX_SCATTER_POINTS,
-        "mistakes": captioned[:worst],
-        "others": [captioned[place] for place in rising],
+        "mistakes": [captioned[row] for row in rows[:worst]],
+        "others": [captioned[row] for row in sorted(rows[worst:], key=first_known_target)],
     }
 
 
@@ -166,26 +134,14 @@ def draw_scatter(predictions: RegressionPredictions, column: int) -> str:
     assert predictions.targets is not None
     rows = np.flatnonzero(predictions.known_mask[:, column])
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(MAX_SCATTER_POINTS, len(rows))).astype(np.int64))]
-    pairs = list(
-        zip(predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist(), strict=True)
-    )
-    span = charts.axis_range([number for pair in pairs for number in pair])
+    targets, values = predictions.targets[rows, column].tolist(), predictions.values[rows, column].tolist()
+    pairs, span = list(zip(targets, values, strict=True)), charts.axis_range([*targets, *values])
     lines = [
         charts.ChartLine(name="equal", points=[(span[0], span[0]), (span[1], span[1])], style="guide"),
         charts.ChartLine(name="pictures", points=pairs, style="points", dots=True),
     ]
     name = predictions.columns[column]
     return charts.draw_line_chart(lines, f"true {name}", "{:.6g}".format, span, span, f"Answered {name} by true {name}")
-
-
-def _has_known_targets(predictions: RegressionPredictions, column: int) -> bool:
-    return bool(predictions.known_mask[:, column].any())
-
-
-def _first_known_target(predictions: RegressionPredictions, row: int) -> float:
-    """The first known target of an image."""
-    assert predictions.targets is not None
-    return float(predictions.targets[row][predictions.known_mask[row]][0])
 
 
 def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[CaptionLine, ...]:
@@ -196,7 +152,7 @@ def _column_lines(predictions: RegressionPredictions, row: int) -> tuple[Caption
         CaptionLine(
             f"{predictions.columns[k]} is" if several else "is",
             f"{predictions.targets[row, k]:.4g}",
-            f", said {predictions.values[row, k]:.4g}",
+            f", predicted {predictions.values[row, k]:.4g}",
         )
         for k in np.flatnonzero(predictions.known_mask[row]).tolist()[:MAX_COLUMN_LINES]
     )
@@ -209,21 +165,16 @@ MAX_LABEL_LINES = 3
 
 
 def multilabel_context(
-    metrics: MultilabelMetrics,
-    predictions: MultilabelPredictions,
-    images: Sequence[StoredThumbnail],
-    indices: Int64[np.ndarray, " k"],
+    metrics: MultilabelMetrics, predictions: MultilabelPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `labels.html.j2`, beyond that of every page.
-
-    Args:
-        images, indices: the stored thumbnails, and their rows in the table.
-    """
-    captioned = _multilabel_thumbnails(predictions, images, indices)
+    """Context of `labels.html.j2`, beyond that of every page."""
+    captioned = [
+        (row, _caption_image(image, predictions, row, _label_lines(predictions, row))) for row, image in images.items()
+    ]
     wrong = np.asarray(wrong_label_mask(predictions).any(1))
     ranked = [
         charts.DotPlotRow(one.name, one.auroc, one.auroc_interval) for one in metrics.per_label if one.auroc is not None
-    ]  # fmt: skip
+    ]
     ranked.sort(key=lambda dot: -dot.value)
     lowest = min([0.5, *(low for dot in ranked for low in (dot.value, *(dot.interval or ())))])
     span = (max(0.0, lowest - 0.05), 1.0)
@@ -236,40 +187,24 @@ def multilabel_context(
     }
 
 
-def _multilabel_thumbnails(
-    predictions: MultilabelPredictions, images: Sequence[StoredThumbnail], indices: Int64[np.ndarray, " k"]
-) -> list[tuple[int, CaptionedImage]]:
-    """Thumbnails with their rows, in their stored order."""
-    thumbnails.check_thumbnail_rows(indices, len(predictions), predictions.targets is not None)
-    return [
-        (row, caption_image(image, predictions.paths[row] or predictions.ids[row], _label_lines(predictions, row)))
-        for image, row in zip(images, indices.tolist(), strict=True)
-    ]
-
-
 def _label_lines(predictions: MultilabelPredictions, row: int) -> tuple[CaptionLine, ...]:
     """Caption lines of the wrong labels of an image, or else of its true and its unknown labels."""
     assert predictions.targets is not None
     targets, chances = predictions.targets[row], predictions.probabilities[row]
     wrong = np.flatnonzero(wrong_label_mask(predictions)[row])
     if len(wrong):
-        order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD)), kind="stable")][
-            :MAX_LABEL_LINES
-        ]
+        errors = np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD))
+        order = wrong[np.argsort(-errors, kind="stable")][:MAX_LABEL_LINES].tolist()
+        words = ["has" if targets[k] >= LABEL_THRESHOLD else "no" for k in order]
         return tuple(
-            CaptionLine(
-                "has" if targets[k] >= LABEL_THRESHOLD else "no",
-                predictions.classes[k],
-                f", said {chances[k]:.0%}",
-                True,
-            )
-            for k in order.tolist()
+            CaptionLine(word, predictions.classes[k], f", predicted {chances[k]:.0%}", True)
+            for word, k in zip(words, order, strict=True)
         )
-    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]
-    lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in there]
+    present, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), predictions.known_mask[row]
+    lines = [CaptionLine("", predictions.classes[k], f" {chances[k]:.0%}") for k in present]
     if not lines:
-        of = "the labels" if known.all() else "the known labels"
-        lines = [CaptionLine("none of", of, f", highest {chances[known].max():.0%}")]
+        names = "the labels" if known.all() else "the known labels"
+        lines = [CaptionLine("none of", names, f", highest {chances[known].max():.0%}")]
     lines += [
         CaptionLine("not known:", predictions.classes[k], f" {chances[k]:.0%}") for k in np.flatnonzero(~known).tolist()
     ]
@@ -303,6 +238,10 @@ class CaptionedImage(NamedTuple):
         return ", ".join(f"{line.before} {line.name}{line.after}".strip() for line in self.lines)
 
 
-def caption_image(image: StoredThumbnail, path: str, lines: tuple[CaptionLine, ...]) -> CaptionedImage:
-    """Add caption lines to a stored thumbnail."""
-    return CaptionedImage(image.uri, path, image.small, lines)
+def _caption_image(
+    image: StoredThumbnail,
+    predictions: MultilabelPredictions | RegressionPredictions,
+    row: int,
+    lines: tuple[CaptionLine, ...],
+) -> CaptionedImage:
+    return CaptionedImage(image.uri, predictions.paths[row] or predictions.ids[row], image.small, lines)

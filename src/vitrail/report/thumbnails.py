@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, UInt8
 
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions
 from ..files import atomic
 
@@ -47,6 +49,10 @@ class StoredThumbnail(NamedTuple):
         return max(self.image.shape[:2]) < MAX_SHARP_SIDE
 
 
+Thumbnails = Mapping[int, StoredThumbnail]
+"""The stored thumbnails by their row of the predictions, in their stored order."""
+
+
 def select_class_images(predictions: ClassificationPredictions, k: int) -> np.ndarray:
     """Rows of the k most confident wrong predictions, then of up to k correct ones, alternating by class.
 
@@ -59,12 +65,15 @@ def select_class_images(predictions: ClassificationPredictions, k: int) -> np.nd
     wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != labels))
     wrong = wrong[np.argsort(-predictions.confidences[wrong], kind="stable")]
     right = np.flatnonzero(targets == labels)
-    turns = np.zeros(len(right), np.int64)  # number of earlier rows of its class
-    for name in np.unique(targets[right]):
-        mine = targets[right] == name
-        turns[mine] = np.arange(mine.sum())
-    right = right[np.lexsort((targets[right], turns))]
-    return np.concatenate([wrong[:k], right[:k]]).astype(np.int64)
+    return np.concatenate([wrong[:k], alternate_by_kind(right, targets[right])[:k]]).astype(np.int64)
+
+
+def alternate_by_kind(rows: np.ndarray, kinds: np.ndarray) -> np.ndarray:
+    """The first row of each kind in their order, then the second, and so on."""
+    turns = np.zeros(len(rows), np.int64)  # number of earlier rows of its kind
+    for kind in np.unique(kinds):
+        turns[kinds == kind] = np.arange((kinds == kind).sum())
+    return rows[np.lexsort((kinds, turns))]
 
 
 def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
@@ -91,8 +100,8 @@ def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspec
     return path
 
 
-def load_thumbnails(folder: Path) -> tuple[list[StoredThumbnail], Int64[np.ndarray, " k"]]:
-    """Read the thumbnails of a run folder and their rows in the table; empty if none were stored.
+def load_thumbnails(folder: Path) -> Thumbnails:
+    """Read the thumbnails of a run folder; empty if none were stored.
 
     Older files without aspects have the model's aspect ratio.
 
@@ -101,29 +110,30 @@ def load_thumbnails(folder: Path) -> tuple[list[StoredThumbnail], Int64[np.ndarr
     """
     path = Path(folder) / THUMBNAILS_FILE
     if not path.exists():
-        return [], np.zeros(0, np.int64)
+        return {}
     try:
         with np.load(path, allow_pickle=False) as arrays:
             images, indices = arrays["images"], arrays["indices"]
             plain = np.full(len(images), images.shape[2] / images.shape[1])
             aspects = arrays.get("aspects", plain)
-            return [StoredThumbnail(*one) for one in zip(images, aspects.tolist(), strict=True)], indices
+            thumbnails = [StoredThumbnail(*one) for one in zip(images, aspects.tolist(), strict=True)]
+            return dict(zip(indices.tolist(), thumbnails, strict=True))
     except Exception as problem:  # zipfile, zlib, numpy and OS raise errors of their own
         raise DamagedFileError(
             f"{path} must hold the arrays images and indices. It cannot be read: {problem}."
         ) from problem
 
 
-def check_thumbnail_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
-    """Refuse thumbnails that cannot belong to this table.
+def check_thumbnail_rows(thumbnails: Thumbnails, predictions: TaskPredictions) -> None:
+    """Refuse thumbnails that cannot belong to these predictions.
 
     Raises:
         UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
     """
-    if len(indices) and (indices.max() >= rows or not targets):
+    if thumbnails and (max(thumbnails) >= len(predictions) or predictions.targets is None):
         raise UsageError(
-            f"Thumbnail indices must lie below the {rows} rows of predictions with targets. "
-            f"Got {indices.max()}; are thumbnails and predictions of one run?"
+            f"Thumbnail indices must lie below the {len(predictions)} rows of predictions with targets. "
+            f"Got {max(thumbnails)}; are thumbnails and predictions of one run?"
         )
 
 
@@ -139,14 +149,14 @@ def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) 
     from PIL import Image
 
     data = io.BytesIO()
-    picture = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
-    kind = "png" if max(picture.size) < 2 * MAX_SHARP_SIDE else "jpeg"
+    resized = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
+    kind = "png" if max(resized.size) < 2 * MAX_SHARP_SIDE else "jpeg"
+    resized = _resize_to_aspect(resized, aspect)
     if kind == "png":
-        _resize_to_aspect(picture, aspect).save(data, "PNG", optimize=True)
+        resized.save(data, "PNG", optimize=True)
     else:
-        picture = _resize_to_aspect(picture, aspect)
-        picture.thumbnail((MAX_SIDE, MAX_SIDE))
-        picture.save(data, "JPEG", quality=85)
+        resized.thumbnail((MAX_SIDE, MAX_SIDE))
+        resized.save(data, "JPEG", quality=85)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from ..evaluate import thresholds
-from ..evaluate.calibration import RiskCoverageCurve, risk_coverage_curve
+from ..evaluate.calibration import risk_coverage_curve
 from ..evaluate.conformal import ConformalSets
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.prediction_tables import TaskPredictions
@@ -24,7 +24,7 @@ from ..evaluate.predictions import (
 from ..stats.intervals import wilson_interval
 from . import charts
 from .charts import MIN_IMAGES
-from .image_selection import wrong_label_mask
+from .image_selection import wrong_and_known_masks
 from .proportions import Proportion, estimate_proportion
 from .task_sections import MAX_SCATTER_COLUMNS
 
@@ -67,15 +67,15 @@ class ThresholdRow(NamedTuple):
 def uncertainty_context(
     predictions: TaskPredictions, decisions: Decisions, groups: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Context of `trust.html.j2`; parts that cannot be shown are None.
+    """Context of `uncertainty.html.j2`; parts that cannot be shown are None.
 
     Args:
         groups: group of each image, such as its patient; intervals of thresholds, sets and ranges resample groups.
     """
     context: dict[str, Any] = {
-        "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
-        "unlike": estimate_proportion(_ood_mask(predictions), groups) if predictions.abstain_reasons else None,
-        "silent": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
+        "calibration": None, "label_calibration": [], "selective_risk": None, "set_coverage": None, "thresholds": [],
+        "ranges": [], "agreement": [],
+        "abstained": estimate_proportion(predictions.abstained_mask, groups) if predictions.abstain_reasons else None,
     }  # fmt: skip
     if predictions.targets is None:
         return context
@@ -83,18 +83,10 @@ def uncertainty_context(
         return context | _classification_uncertainty(predictions, decisions, groups)
     if isinstance(predictions, MultilabelPredictions):
         return context | {
-            "cuts": _label_threshold_rows(predictions, decisions, groups),
-            "by_label": charts.multilabel_calibration(predictions, decisions),
+            "thresholds": _label_threshold_rows(predictions, decisions, groups),
+            "label_calibration": charts.multilabel_calibration(predictions, decisions),
         }
     return context | _regression_uncertainty(predictions, decisions, groups)
-
-
-def _ood_mask(predictions: TaskPredictions) -> np.ndarray:
-    return np.array([why == UNLIKE for why in predictions.abstain_reasons], bool)
-
-
-def _select_groups(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
-    return None if groups is None else groups[rows]
 
 
 def _classification_uncertainty(
@@ -108,54 +100,54 @@ def _classification_uncertainty(
     wrong = probabilities.argmax(1) != targets
     many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decisions.positive and decisions.thresholds)
     return {
-        "calibrated": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
-        "answering": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
-        "held": _set_coverage(probabilities, targets, decisions, _select_groups(groups, known))
-        if decisions.cuts
-        else None,
-        "cuts": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
+        "calibration": charts.classification_calibration(probabilities, ~wrong, decisions) if many else None,
+        "selective_risk": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
+        "set_coverage": _set_coverage(predictions, decisions, groups) if decisions.cuts else None,
+        "thresholds": [_binary_threshold_row(predictions, decisions, groups)] if by_threshold else [],
     }
 
 
 def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk:
     curve = risk_coverage_curve(confidences, wrong.astype(np.float64))
     n = len(wrong)
-    places = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
-    points = [(100 * float(curve.coverage[place]), 100 * float(curve.risk[place])) for place in places]
+    indices = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
+    points = [(100 * float(curve.coverage[index]), 100 * float(curve.risk[index])) for index in indices]
     span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
     title = "Share of wrong answers by the share of pictures that are answered"
     line = charts.ChartLine(name="risk", points=points)
     drawing = charts.draw_line_chart([line], "answered, %", "{:g} %".format, (0.0, 100.0), span, title)
-    return SelectiveRisk(drawing, [(coverage, _error_at_coverage(curve, coverage)) for coverage in COVERAGES])
-
-
-def _error_at_coverage(curve: RiskCoverageCurve, coverage: float) -> Proportion:
-    n = math.ceil(coverage * len(curve.risk) - 1e-9)
-    wrong = round(curve.risk_at(coverage) * n)
-    return Proportion(wrong / n, wilson_interval(wrong, n), n)
+    rows = []
+    for coverage in COVERAGES:
+        answered = math.ceil(coverage * n - 1e-9)
+        errors = round(curve.risk_at(coverage) * answered)
+        rows.append((coverage, Proportion(errors / answered, wilson_interval(errors, answered), answered)))
+    return SelectiveRisk(drawing, rows)
 
 
 def _set_coverage(
-    probabilities: np.ndarray, targets: np.ndarray, decisions: Decisions, groups: np.ndarray | None
+    predictions: ClassificationPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> SetCoverage:
-    held = ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(probabilities.astype(np.float32))
-    sizes = held.sum(1)
+    assert predictions.targets is not None
+    rows = np.flatnonzero(predictions.targets != UNKNOWN_CLASS)
+    probabilities = predictions.probabilities[rows].astype(np.float32)
+    sets = ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(probabilities)
+    sizes = sets.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
     counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))
-    right = held[np.arange(len(targets)), targets]
-    kept = estimate_proportion(right, groups)
-    assert kept is not None
-    return SetCoverage(1 - decisions.miss, kept, float(sizes.mean()), counts)
+    in_set = sets[np.arange(len(rows)), predictions.targets[rows]]
+    coverage = estimate_proportion(in_set, None if groups is None else groups[rows])
+    assert coverage is not None
+    return SetCoverage(1 - decisions.miss, coverage, float(sizes.mean()), counts)
 
 
 def _binary_threshold_row(
     predictions: ClassificationPredictions, decisions: Decisions, groups: np.ndarray | None
 ) -> ThresholdRow:
     assert predictions.targets is not None
-    known, positive = predictions.targets != UNKNOWN_CLASS, predictions.classes.index(decisions.positive)
-    is_so, said_so = predictions.targets[known] == positive, predictions.labels[known] == positive
-    own = _select_groups(groups, known)
-    return _make_threshold_row(decisions.positive, decisions.thresholds[0], all(decisions.chosen), is_so, said_so, own)
+    known, index = predictions.targets != UNKNOWN_CLASS, predictions.classes.index(decisions.positive)
+    positive, predicted = predictions.targets == index, predictions.labels == index
+    threshold, is_fitted = decisions.thresholds[0], all(decisions.chosen)
+    return _make_threshold_row(decisions.positive, threshold, is_fitted, known, positive, predicted, groups)
 
 
 def _label_threshold_rows(
@@ -164,18 +156,19 @@ def _label_threshold_rows(
     assert predictions.targets is not None
     values = decisions.thresholds or (thresholds.DEFAULT_THRESHOLD,) * len(predictions.classes)
     chosen = decisions.chosen or (False,) * len(values)
-    found = []
+    rows = []
     for k, name in enumerate(predictions.classes):
-        known = predictions.known_mask[:, k]
-        has_it, said_so = predictions.targets[known, k] >= LABEL_THRESHOLD, predictions.labels[known, k]
-        found.append(_make_threshold_row(name, values[k], chosen[k], has_it, said_so, _select_groups(groups, known)))
-    return found
+        known, positive = predictions.known_mask[:, k], predictions.targets[:, k] >= LABEL_THRESHOLD
+        predicted = predictions.labels[:, k]
+        rows.append(_make_threshold_row(name, values[k], chosen[k], known, positive, predicted, groups))
+    return rows
 
 
 def _make_threshold_row(
     name: str,
     threshold: float,
     is_fitted: bool,
+    known: np.ndarray,
     positive: np.ndarray,
     predicted: np.ndarray,
     groups: np.ndarray | None,
@@ -184,9 +177,9 @@ def _make_threshold_row(
         name=name,
         threshold=threshold,
         is_fitted=is_fitted,
-        sensitivity=estimate_proportion(predicted[positive], _select_groups(groups, positive)),
-        specificity=estimate_proportion(~predicted[~positive], _select_groups(groups, ~positive)),
-        precision=estimate_proportion(positive[predicted], _select_groups(groups, predicted)),
+        sensitivity=estimate_proportion(predicted, groups, known & positive),
+        specificity=estimate_proportion(~predicted, groups, known & ~positive),
+        precision=estimate_proportion(positive, groups, known & predicted),
     )
 
 
@@ -198,35 +191,27 @@ def _regression_uncertainty(
     ranges, drawings = [], []
     for k, name in enumerate(predictions.columns[:MAX_SCATTER_COLUMNS]):
         known = predictions.known_mask[:, k]
-        targets, values = (
-            predictions.targets[known, k].astype(np.float64),
-            predictions.values[known, k].astype(np.float64),
-        )
+        targets = predictions.targets[known, k].astype(np.float64)
+        values = predictions.values[known, k].astype(np.float64)
         if not len(targets):
             continue
         if decisions.reach:
             inside = np.abs(values - targets) <= decisions.reach[k]
-            ranges.append(
-                (
-                    name,
-                    decisions.reach[k],
-                    1 - decisions.miss,
-                    estimate_proportion(inside, _select_groups(groups, known)),
-                )
-            )
+            coverage = estimate_proportion(inside, None if groups is None else groups[known])
+            ranges.append((name, decisions.reach[k], 1 - decisions.miss, coverage))
         if len(targets) > 1:
             drawings.append((name, _draw_bland_altman(name, targets, values)))
     return {"ranges": ranges, "agreement": drawings}
 
 
 def _draw_bland_altman(name: str, targets: np.ndarray, values: np.ndarray) -> str:
-    means, gaps = (targets + values) / 2, values - targets
-    middle, reach = float(gaps.mean()), 1.96 * float(gaps.std(ddof=1))
-    x, y = charts.axis_range(means.tolist()), charts.axis_range([*gaps.tolist(), middle - reach, middle + reach, 0.0])
-    rows = np.unique(np.linspace(0, len(gaps) - 1, min(1000, len(gaps))).astype(np.int64))
+    means, errors = (targets + values) / 2, values - targets
+    middle, reach = float(errors.mean()), 1.96 * float(errors.std(ddof=1))
     levels = (middle - reach, middle, middle + reach)
+    x, y = charts.axis_range(means.tolist()), charts.axis_range([*errors.tolist(), *levels, 0.0])
+    rows = np.unique(np.linspace(0, len(errors) - 1, min(1000, len(errors))).astype(np.int64))
     lines = [charts.ChartLine(name="level", points=[(x[0], at), (x[1], at)], style="guide") for at in levels]
-    points: Sequence[tuple[float, float]] = list(zip(means[rows].tolist(), gaps[rows].tolist(), strict=True))
+    points: Sequence[tuple[float, float]] = list(zip(means[rows].tolist(), errors[rows].tolist(), strict=True))
     lines.append(charts.ChartLine(name="pictures", points=points, style="points", dots=True))
     title = f"Answer less truth of {name} by their mean"
     return charts.draw_line_chart(lines, f"mean of answer and true {name}", "{:.4g}".format, x, y, title)
@@ -264,36 +249,23 @@ def summarize_abstention(
     predictions: TaskPredictions, decisions: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
 ) -> AbstentionSummary:
     """Summarize the abstention of a table of classes or labels with at least one row."""
-    silent, wrong, known = predictions.abstained_mask, *_wrong_and_known_masks(predictions)
-
-    def of(rows: np.ndarray) -> Proportion | None:
-        return estimate_proportion(wrong[rows], None if groups is None else groups[rows])
-
-    def some(reason: str) -> tuple[str, ...]:
-        found = [name for name, why in zip(predictions.ids, predictions.abstain_reasons, strict=False) if why == reason]
-        return tuple(found[:MAX_NAMED])
-
-    share = estimate_proportion(silent, groups)
+    assert not isinstance(predictions, RegressionPredictions)
+    wrong, known = wrong_and_known_masks(predictions)
+    reasons, abstained = predictions.abstain_reasons, predictions.abstained_mask
+    unsure = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNSURE]
+    unlike = [name for name, reason in zip(predictions.ids, reasons, strict=False) if reason == UNLIKE]
+    share = estimate_proportion(abstained, groups)
     assert share is not None
     return AbstentionSummary(
         share=share,
-        unsure=sum(why == UNSURE for why in predictions.abstain_reasons),
-        unlike=sum(why == UNLIKE for why in predictions.abstain_reasons),
-        unsure_examples=some(UNSURE),
-        unlike_examples=some(UNLIKE),
+        unsure=len(unsure),
+        unlike=len(unlike),
+        unsure_examples=tuple(unsure[:MAX_NAMED]),
+        unlike_examples=tuple(unlike[:MAX_NAMED]),
         table=f"predictions/{predictions.split}.csv",
-        wrong_abstained=of(silent & known),
-        wrong_answered=of(~silent & known),
+        wrong_abstained=estimate_proportion(wrong, groups, abstained & known),
+        wrong_answered=estimate_proportion(wrong, groups, ~abstained & known),
         wrong="wrong in some label" if isinstance(predictions, MultilabelPredictions) else "wrong",
-        can_be_unsure=decisions.sure > 0 or UNSURE in predictions.abstain_reasons,
-        can_be_unlike=decisions.unlike is not None or UNLIKE in predictions.abstain_reasons,
+        can_be_unsure=decisions.sure > 0 or bool(unsure),
+        can_be_unlike=decisions.unlike is not None or bool(unlike),
     )
-
-
-def _wrong_and_known_masks(predictions: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
-    """bool [n] each: images with a wrong prediction in any label, and images with a known target."""
-    if isinstance(predictions, MultilabelPredictions):
-        return np.asarray(wrong_label_mask(predictions).any(1)), np.asarray(predictions.known_mask.any(1))
-    assert isinstance(predictions, ClassificationPredictions)
-    targets = np.full(len(predictions), UNKNOWN_CLASS) if predictions.targets is None else predictions.targets
-    return np.asarray(predictions.labels != targets), np.asarray(targets != UNKNOWN_CLASS)

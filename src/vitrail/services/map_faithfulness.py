@@ -17,8 +17,9 @@ from ..data.sources.synthetic import SyntheticImages
 from ..errors import UsageError
 from ..explain.faithfulness.benchmark import NUM_SHUFFLED, FaithfulnessReport, FaithfulnessRequest, SyntheticTruth
 from ..explain.faithfulness.benchmark import measure_faithfulness as benchmark_measure_faithfulness
-from ..explain.faithfulness.curves import TASK_SCORES, MapFunction, inference_mode
+from ..explain.faithfulness.curves import TASK_SCORES, MapFunction
 from ..explain.methods import METHODS, MethodOptions
+from ..explain.recorder import inference_mode
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from .evaluation import LabelledImages

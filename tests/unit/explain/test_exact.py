@@ -11,7 +11,6 @@ from torch import Tensor
 
 import plain
 from kinds import TINY, images_for
-from vitrail.explain import patch_features as lens_module
 from vitrail.explain.attention_maps import attention_by_head, attention_map, attention_rollout
 from vitrail.explain.gradients import gradcam, integrated_gradients, legrad, relevance_map
 from vitrail.explain.occlusion import occlusion_map
@@ -205,14 +204,12 @@ def test_dropped_patches_are_really_gone(config):
 def test_the_lens_reads_every_patch_alone(config):
     model, images = made(config)
     answer, w = plain.answer(model, images), plain.weights_of(model)
-    every = lens_module.patch_lens_per_block(model, images, OF)
     for layer, tokens in enumerate(answer.tokens):
         wanted = np.zeros((3, config.tokens))
         for t in range(config.prefix, config.tokens):
             alone = tokens[:, t, None].expand(-1, config.prefix + 1, -1)
             wanted[:, t] = plain.head(config, w, alone)[0][[0, 1, 2], list(OF)].numpy()
         close(patch_lens(model, images, OF, layer).values, grid(config, wanted))
-        close(every[layer].numpy(), grid(config, wanted))
 
 
 @every_model

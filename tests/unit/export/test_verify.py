@@ -94,7 +94,7 @@ def test_a_picture_on_a_threshold_is_counted_and_not_refused():
         outputs["decisions"][:, 0] = outputs["probabilities"][:, 0].astype(np.float64) >= chance
 
     proof, _ = proof_of(one, a_little_less)
-    assert proof.num_changed == 1 and "1 on a threshold fall to its other side" in str(proof)
+    assert proof.num_changed == 1 and "1 closer than that to a threshold are decided otherwise" in str(proof)
 
 
 def test_a_file_that_resizes_is_compared_on_pictures_as_they_are():

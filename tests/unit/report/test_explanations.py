@@ -24,6 +24,10 @@ ABOUT = MapInfo(
 )
 
 
+def thumbnail_rows(folder) -> np.ndarray:
+    return np.array(list(thumbnails.load_thumbnails(folder)))
+
+
 def maps(answers, rows, side=(2, 4)) -> StoredExplanations:
     """A drawn map for each of the wanted rows; the first hides its strongest patch."""
     pairs = saliency.select_rows_to_explain(answers, rows)
@@ -43,7 +47,7 @@ def run(tmp_path):
 
 def explained(run) -> str:
     folder, test = run
-    saliency.save_explanations(folder, maps(test, thumbnails.load_thumbnails(folder)[1]))
+    saliency.save_explanations(folder, maps(test, thumbnail_rows(folder)))
     return page.build_report(folder).read_text(encoding="utf-8")
 
 
@@ -98,7 +102,7 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
     folder, test = run
     built = explained(run)
     assert "Where &lt;more&gt; attention helps." in built and "by legrad (blocks 0 to 3)" in built
-    assert "cannot be compared" in built and "notes of the model instead of picture" in built
+    assert "cannot be compared" in built and "global information instead of picture content" in built
     assert built.count('<div class="two">') == 12 == built.count('alt="the picture"')
     kept = saliency.load_explanations(folder)
     for at, (row, of) in enumerate(zip(kept.rows.tolist(), kept.targets.tolist(), strict=True)):
@@ -113,12 +117,12 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
 def test_the_map_is_the_one_that_explain_draws(run):
     folder, test = run
     built = explained(run)
-    images, rows = thumbnails.load_thumbnails(folder)
+    images = thumbnails.load_thumbnails(folder)
     kept = saliency.load_explanations(folder)
-    image = images[rows.tolist().index(int(kept.rows[3]))].image
+    image = images[int(kept.rows[3])].image
     mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artifact_mask[3], saliency.SALIENCY_SIDE)
     assert mixed.shape == (168, 168, 3) and thumbnails.to_data_uri(mixed) in built
-    assert saliency.build_saliency_section(kept, test, images, rows).hidden == 1
+    assert saliency.build_saliency_section(kept, test, images).hidden == 1
 
 
 def test_the_page_is_whole_silent_about_nothing_and_the_same_every_time(run):
@@ -138,7 +142,7 @@ def test_a_run_without_maps_has_no_such_section(run):
 
 def test_pictures_without_a_map_are_named_with_the_reason(run):
     folder, test = run
-    none = maps(test, thumbnails.load_thumbnails(folder)[1])
+    none = maps(test, thumbnail_rows(folder))
     empty = {name: getattr(none, name)[:0] for name in ("rows", "targets", "values", "artifact_mask")}
     about = replace(ABOUT, line="", layer="", nothing=("a&b.png: it is zero everywhere.",))
     saliency.save_explanations(folder, replace(none, about=about, **empty))
@@ -149,16 +153,15 @@ def test_pictures_without_a_map_are_named_with_the_reason(run):
 def test_labels_and_numbers_say_what_is_the_case(tmp_path):
     test, valid = labels()
     stored(tmp_path, test, valid, Decisions(thresholds=(0.5, 0.5, 0.5)))
-    saliency.save_explanations(tmp_path, maps(test, thumbnails.load_thumbnails(tmp_path)[1]))
+    saliency.save_explanations(tmp_path, maps(test, thumbnail_rows(tmp_path)))
     built = page.build_report(tmp_path).read_text(encoding="utf-8")
     assert built.count("legrad for <b") == 12
     assert "has <b>" in built and "has no <b>" in built and 'legrad for <b class="wrong">' in built
     truth = np.arange(40.0)
     numbers = test_regression_predictions.table(truth, truth + 0.25, ("age",))
     rows = image_selection.select_images(numbers, 6)
-    found = saliency.build_saliency_section(
-        maps(numbers, rows), numbers, [thumbnails.StoredThumbnail(np.zeros((8, 8, 1), np.uint8), 1.0)] * 12, rows
-    )
+    blank = thumbnails.StoredThumbnail(np.zeros((8, 8, 1), np.uint8), 1.0)
+    found = saliency.build_saliency_section(maps(numbers, rows), numbers, dict.fromkeys(rows.tolist(), blank))
     assert len(found.worst) == len(found.others) == 6
     row = int(rows[0])
     said = [(line.before, line.name, line.after, line.wrong) for line in found.worst[0].lines]
@@ -192,7 +195,7 @@ def test_a_damaged_file_is_named_and_so_are_arrays_that_do_not_belong_together(r
     path.write_bytes(b"nothing")
     with pytest.raises(DamagedFileError, match=r"explanations\.npz must hold the arrays about, rows, of, values"):
         page.build_report(folder)
-    kept = maps(test, thumbnails.load_thumbnails(folder)[1])
+    kept = maps(test, thumbnail_rows(folder))
     saliency.save_explanations(folder, kept)
     with np.load(path) as arrays:
         stored_arrays = dict(arrays)

@@ -113,7 +113,7 @@ def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
     test, _, _ = two_classes()
     first = plain(built(cells, INSPECTION).partition('id="report"')[0])
     wrong = test.probabilities[(test.targets == 1) & (test.labels == 0), 0].max()
-    assert f"is good , said defect at {rate(float(wrong))}" in first
+    assert f"is good , predicted defect at {rate(float(wrong))}" in first
     films, more = labels()
     folder = stored(tmp_path / "films", films, more, Decisions(thresholds=(0.5, 0.5, 0.5)))
     seen = plain(built(folder, RADIOLOGY).partition('id="report"')[0])

@@ -71,7 +71,7 @@ def test_labels_that_nobody_can_rank_have_a_page_too_and_names_are_escaped(tmp_p
     whole(built)
     assert "is the log loss on 2 held-out test pictures" in built and "No label has 10 known" in built
     assert "<b>a" not in built and "&lt;b&gt;a" in built and "b &amp; c" in built
-    assert 'has <b class="wrong">&lt;b&gt;a</b>, said 20%' in built
+    assert 'has <b class="wrong">&lt;b&gt;a</b>, predicted 20%' in built
 
 
 def test_labels_that_are_not_known_are_called_so_below_a_picture(tmp_path):
@@ -90,7 +90,7 @@ def test_the_page_of_one_number_compares_it_with_a_constant(tmp_path):
     built = stored(tmp_path, given, k=2)
     whole(built)
     assert '<div class="figure">± 0.25</div>' in built and "Always saying 0, the mean" in built
-    assert built.count('class="dot points"') == 2 * 4 and "is <b>4</b>, said 5" in built
+    assert built.count('class="dot points"') == 2 * 4 and "is <b>4</b>, predicted 5" in built
     assert "charts single" in built and ">R²</dt><dd>0.800<small>" in built
 
 

@@ -48,10 +48,10 @@ def test_nothing_is_shown_without_targets_or_rows():
 def test_pictures_survive_the_file_and_the_page(channels, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (2, 5, 7, channels), dtype=np.uint8)
     save_thumbnails(tmp_path, images, np.array([4, 9]), np.array([1.4, 0.5]))
-    again, indices = load_thumbnails(tmp_path)
-    np.testing.assert_array_equal([one.image for one in again], images)
-    assert indices.tolist() == [4, 9] and [one.aspect for one in again] == pytest.approx([1.4, 0.5])
-    assert again[0].uri == to_data_uri(images[0]) and again[0].small
+    again = load_thumbnails(tmp_path)
+    np.testing.assert_array_equal([one.image for one in again.values()], images)
+    assert list(again) == [4, 9] and [one.aspect for one in again.values()] == pytest.approx([1.4, 0.5])
+    assert again[4].uri == to_data_uri(images[0]) and again[4].small
     np.testing.assert_array_equal(drawn(to_data_uri(images[0]), "png"), images[0].squeeze())
 
 
@@ -76,12 +76,11 @@ def test_a_picture_that_was_squashed_is_drawn_in_its_own_shape():
 
 def test_thumbnails_of_before_aspects_were_kept_have_the_models_shape(tmp_path):
     np.savez_compressed(tmp_path / THUMBNAILS_FILE, images=np.zeros((2, 5, 7, 1), np.uint8), indices=np.array([4, 9]))
-    again, indices = load_thumbnails(tmp_path)
-    assert [one.aspect for one in again] == [1.4, 1.4] and indices.tolist() == [4, 9]
+    assert {row: one.aspect for row, one in load_thumbnails(tmp_path).items()} == {4: 1.4, 9: 1.4}
 
 
 def test_a_run_without_thumbnails_shows_none(tmp_path):
-    assert [len(part) for part in load_thumbnails(tmp_path)] == [0, 0]
+    assert load_thumbnails(tmp_path) == {}
 
 
 def test_wrong_thumbnails_are_refused(tmp_path):

@@ -21,17 +21,17 @@ CLASSES = ("defect", "good")
 
 def test_a_few_pictures_show_no_charts():
     found = uncertainty.uncertainty_context(predictions_of(n=60), Decisions())
-    assert found["calibrated"] is found["answering"] is found["held"] is found["silent"] is None
+    assert found["calibration"] is found["selective_risk"] is found["set_coverage"] is found["abstained"] is None
 
 
 def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
     decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
-    found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibrated"]
+    found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibration"]
     assert found.error_before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
     assert len(list(root.iter("circle"))) == 20 and found.chart.count('class="bar second"') == 10
-    plain = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["calibrated"]
+    plain = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["calibration"]
     assert plain.error_before is None and plain.error == pytest.approx(found.error_before, abs=1e-4)
 
 
@@ -41,7 +41,7 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
     mild = replace(given, probabilities=(1 / (1 + np.exp(-logits / 3))).astype(np.float32))
     found = {
         one.name: one
-        for one in uncertainty.uncertainty_context(mild, Decisions(temperature=(3.0, 1.0, 1.0)))["by_label"]
+        for one in uncertainty.uncertainty_context(mild, Decisions(temperature=(3.0, 1.0, 1.0)))["label_calibration"]
     }
     assert set(found) == {"mass", "oedema"} and [one.error for one in found.values()] == sorted(
         (one.error for one in found.values()), reverse=True
@@ -55,7 +55,7 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
 
 def test_errors_fall_where_the_least_sure_are_left_out():
     outputs, targets = answered(n=2000)
-    found = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["answering"]
+    found = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["selective_risk"]
     table = table_of(None, outputs, targets)
     wrong = table.labels != targets
     assert found.rows[0][1].value == pytest.approx(wrong.mean())
@@ -69,12 +69,13 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     decided = fit_decisions(
         "classes", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
     )
-    assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["answering"] is None
+    assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["selective_risk"] is None
     fresh, truth = answered(n=1000, seed=9)
     found = uncertainty.uncertainty_context(table_of(decided, fresh, truth), decided)
-    assert found["held"].nominal_coverage == 0.95 and found["held"].coverage.value == pytest.approx(0.95, abs=0.03)
-    assert sum(share for _, share in found["held"].sizes) == pytest.approx(1)
-    (cut,) = found["cuts"]
+    sets = found["set_coverage"]
+    assert sets.nominal_coverage == 0.95 and sets.coverage.value == pytest.approx(0.95, abs=0.03)
+    assert sum(share for _, share in sets.sizes) == pytest.approx(1)
+    (cut,) = found["thresholds"]
     said = table_of(decided, fresh).labels == 0
     assert cut.sensitivity.value == pytest.approx(said[truth == 0].mean())
     assert cut.precision.value == pytest.approx((truth == 0)[said].mean())
@@ -84,8 +85,8 @@ def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
     given = test_multilabel_metrics.drawn()
     given = replace(given, abstain_reasons=("unlike",) * 4 + ("",) * 396)
     found = uncertainty.uncertainty_context(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
-    assert [(cut.name, cut.threshold) for cut in found["cuts"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
-    assert found["unlike"].value == found["silent"].value == 0.01
+    assert [(cut.name, cut.threshold) for cut in found["thresholds"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
+    assert found["abstained"].value == 0.01
 
 
 def test_numbers_have_ranges_and_their_differences_drawn():
@@ -106,8 +107,8 @@ def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_
     table = table_of(decided, outputs, targets)
     groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8
     alone, together = (uncertainty.uncertainty_context(table, decided, by) for by in (None, groups))
-    for one, other in zip(alone["cuts"], together["cuts"], strict=True):
+    for one, other in zip(alone["thresholds"], together["thresholds"], strict=True):
         for share, wider in ((one.sensitivity, other.sensitivity), (one.specificity, other.specificity)):
             assert share.value == wider.value
             assert wider.interval.high - wider.interval.low > 1.5 * (share.interval.high - share.interval.low)
-    assert together["held"].coverage.value == alone["held"].coverage.value
+    assert together["set_coverage"].coverage.value == alone["set_coverage"].coverage.value

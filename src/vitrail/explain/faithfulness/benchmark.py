@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -93,11 +93,15 @@ def measure_faithfulness(methods: Mapping[str, MapFunction], request: Faithfulne
         except UsageError as problem:
             raise UsageError(f"The method {name} cannot be measured. {problem}") from problem
         rows.append(row)
+    compared = []
+    for first, second in (*pairwise(methods), *((name, "random") for name in methods)):
+        differences = paired_differences(gaps[first], gaps[second], request.seed, request.groups)
+        compared.append(FaithfulnessComparison(first, second, differences, decide_verdict(differences)))
     return FaithfulnessReport(
         pictures=len(request.images),
         patches=patch_grid_of(request.model, request.images).patches,
         rows=tuple(rows),
-        compared=tuple(_compare_methods(pair, gaps, request) for pair in _comparison_pairs(list(methods))),
+        compared=tuple(compared),
     )
 
 
@@ -114,21 +118,15 @@ def _measure_method(
             request.model, request.images, request.classes, maps, way, request.score, request.points, request.seed
         )
         gaps[way] = curves.gap
-        areas = (_mean_estimate(one, request) for one in (curves.deletion_area, curves.insertion_area, curves.gap))
-        faithful.append(FaithfulnessAreas(way, *areas))
-    return (
-        MethodResult(
-            method=name,
-            baseline=baseline,
-            faithful=tuple(faithful),
-            flat=int(flat.sum()),
-            located=None
-            if request.synthetic is None
-            else _measure_localization(method, maps, request, request.synthetic, baseline),
-            shuffled=None if baseline or not request.num_shuffled else _measure_randomization(method, request, ~flat),
-        ),
-        gaps,
-    )
+        areas = (curves.deletion_area, curves.insertion_area, curves.gap)
+        estimates = (_mean_estimate(one, request.seed, request.groups) for one in areas)
+        faithful.append(FaithfulnessAreas(way, *estimates))
+    result = MethodResult(method=name, baseline=baseline, faithful=tuple(faithful), flat=int(flat.sum()))
+    if request.synthetic is not None:
+        result = replace(result, located=_measure_localization(method, maps, request, request.synthetic, baseline))
+    if request.num_shuffled and not baseline:
+        result = replace(result, shuffled=_measure_randomization(method, request, ~flat))
+    return result, gaps
 
 
 def _measure_localization(
@@ -139,18 +137,20 @@ def _measure_localization(
     baseline: bool,
 ) -> LocalizationResult:
     scores = localization.score_localization(maps, synthetic.images)
-    sensitivity = None
+    own_class, class_correlation = None, None
     if synthetic.pairs is not None and not baseline:
         sensitivity = localization.measure_class_sensitivity(method, request.model, synthetic.pairs, synthetic.spec)
+        own_class = _mean_estimate(sensitivity.own_mass, request.seed)
+        class_correlation = _mean_estimate(sensitivity.correlation, request.seed)
     return LocalizationResult(
-        pointing=_mean_estimate(scores.pointing, request),
-        in_box=_mean_estimate(scores.in_box, request),
-        in_mask=_mean_estimate(scores.in_mask, request),
-        overlap=_mean_estimate(scores.overlap, request),
-        on_decoy=_mean_estimate(scores.on_decoy, request),
-        on_tag=None if scores.on_tag is None else _mean_estimate(scores.on_tag, request),
-        own_class=None if sensitivity is None else _ungrouped_estimate(sensitivity.own_mass, request),
-        class_correlation=None if sensitivity is None else _ungrouped_estimate(sensitivity.correlation, request),
+        pointing=_mean_estimate(scores.pointing, request.seed, request.groups),
+        in_box=_mean_estimate(scores.in_box, request.seed, request.groups),
+        in_mask=_mean_estimate(scores.in_mask, request.seed, request.groups),
+        overlap=_mean_estimate(scores.overlap, request.seed, request.groups),
+        on_decoy=_mean_estimate(scores.on_decoy, request.seed, request.groups),
+        on_tag=None if scores.on_tag is None else _mean_estimate(scores.on_tag, request.seed, request.groups),
+        own_class=own_class,
+        class_correlation=class_correlation,
         chance_pointing=scores.chance_pointing,
         chance_box=scores.chance_box,
         chance_mask=scores.chance_mask,
@@ -166,38 +166,17 @@ def _measure_randomization(
     few = np.flatnonzero(usable)[: request.num_shuffled].tolist()
     if not few:
         return None
-    return _ungrouped_estimate(
-        cascading_randomization(
-            method, request.model, request.images[few], request.classes[few], request.seed
-        ).final_correlations,
-        request,
-    )
+    images, classes = request.images[few], request.classes[few]
+    correlations = cascading_randomization(method, request.model, images, classes, request.seed)
+    return _mean_estimate(correlations[-1], request.seed)
 
 
-def _mean_estimate(values: Float64[np.ndarray, " B"], request: FaithfulnessRequest) -> MeanEstimate:
-    """Mean with its bootstrap interval over the measured images, or their groups."""
-    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed, groups=request.groups)
+def _mean_estimate(
+    values: Float64[np.ndarray, " n"], seed: int, groups: Shaped[np.ndarray, " n"] | None = None
+) -> MeanEstimate:
+    """Mean with its bootstrap interval over images, or over whole groups."""
+    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), seed, groups=groups)
     return MeanEstimate(float(values.mean()), interval)
-
-
-def _ungrouped_estimate(values: Float64[np.ndarray, " n"], request: FaithfulnessRequest) -> MeanEstimate:
-    """Mean with its bootstrap interval over other images, or a subset, without groups."""
-    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), request.seed)
-    return MeanEstimate(float(values.mean()), interval)
-
-
-def _comparison_pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Each method with the next, and each with noise."""
-    return [*pairwise(names), *((name, "random") for name in names)]
-
-
-def _compare_methods(
-    pair: tuple[str, str],
-    gaps: Mapping[str, Mapping[RemovalMode, Float64[np.ndarray, " B"]]],
-    request: FaithfulnessRequest,
-) -> FaithfulnessComparison:
-    differences = paired_differences(gaps[pair[0]], gaps[pair[1]], request.seed, request.groups)
-    return FaithfulnessComparison(*pair, differences, decide_verdict(differences))
 
 
 # -- Results
@@ -321,12 +300,8 @@ def paired_differences(
     Args:
         groups: group of each image, such as its patient; whole groups are resampled.
     """
-    results = []
-    for way in first:
-        differences = first[way] - second[way]
-        interval = bootstrap_interval(differences, lambda rows: float(rows.mean()), seed, groups=groups)
-        results.append(GapDifference(way=way, mean=float(differences.mean()), interval=interval))
-    return tuple(results)
+    means = {way: _mean_estimate(first[way] - second[way], seed, groups) for way in first}
+    return tuple(GapDifference(way=way, mean=one.value, interval=one.interval) for way, one in means.items())
 
 
 def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
@@ -340,29 +315,18 @@ def decide_verdict(differences: tuple[GapDifference, ...]) -> Verdict:
 # -- Model parameter randomization (Adebayo et al. 2018)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RandomizationResult:
-    """Rank correlations of maps while more and more parameters are shuffled."""
-
-    parts: tuple[str, ...]
-    """From the head down to the embedding; earlier parts stay shuffled."""
-    correlations: Float64[np.ndarray, "parts B"]
-    """Spearman correlation of each map with that of the trained model; 0 for a constant map."""
-
-    @property
-    def final_correlations(self) -> Float64[np.ndarray, " B"]:
-        """After all parts are shuffled: near 0 for a method that depends on the model."""
-        return self.correlations[-1]
-
-
 def cascading_randomization(
     method: MapFunction, model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"], seed: int = 0
-) -> RandomizationResult:
+) -> Float64[np.ndarray, "parts B"]:
     """Cascading randomization: shuffle the head, then the last block too, and so on down to the patch projection.
 
     A method whose map does not change shows the image, not the model. Adebayo et al. draw new weights; here the values
     of each tensor are permuted, which keeps their scale, so that for example a layer scale initialised near zero does
     not switch a block off. The model itself is not changed.
+
+    Returns:
+        Spearman correlation of each map with that of the trained model, after each of `model_parts`; 0 for a constant
+        map. The last row is near 0 for a method that depends on the model.
 
     Raises:
         UsageError: as `compute_maps`; or a map of the trained model is constant, which has no correlation.
@@ -374,12 +338,11 @@ def cascading_randomization(
         raise UsageError(
             f"The map of picture {int(flat.argmax())} (from 0) is the same everywhere, so nothing can be like it."
         )
-    shuffled, alike = copy.deepcopy(model), []
-    stages = model_parts(model)
-    for part in stages:
+    shuffled, correlations = copy.deepcopy(model), []
+    for part in model_parts(model):
         shuffle_parameters(shuffled, part, seed)
-        alike.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
-    return RandomizationResult(parts=stages, correlations=np.stack(alike))
+        correlations.append(row_correlation(trained, _rank_maps(compute_maps(method, shuffled, images, classes))))
+    return np.stack(correlations)
 
 
 def model_parts(model: ViT) -> tuple[str, ...]:
@@ -411,7 +374,7 @@ def _rank_maps(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarra
 VERDICT_WORDS: dict[Verdict, str] = {
     "truer": "is truer than",
     "less true": "is less true than",
-    "inconclusive": "cannot be told from",
+    "inconclusive": "cannot be distinguished from",
 }
 REMOVAL_NAMES = {"drop": "patches dropped", "blur": "patches blurred", "mean": "patches painted in the mean"}
 
@@ -431,40 +394,34 @@ def format_faithfulness(report: FaithfulnessReport) -> str:
 
 
 def _area_table(report: FaithfulnessReport) -> list[str]:
-    head = ("insertion less deletion", *(REMOVAL_NAMES[one.way] for one in report.rows[0].faithful))
-    return _align_columns(
-        [head, *((row.method, *(_format_estimate(one.gap) for one in row.faithful)) for row in report.rows)]
-    )
+    cells = [("insertion less deletion", *(REMOVAL_NAMES[one.way] for one in report.rows[0].faithful))]
+    cells += [(row.method, *(_format_estimate(one.gap) for one in row.faithful)) for row in report.rows]
+    return _align_columns(cells)
 
 
 def _localization_table(report: FaithfulnessReport, first: LocalizationResult) -> list[str]:
     """One row a method, one column a score; the last rows are chance and a perfect map."""
-    cells = [
-        ("planted evidence", *_localization_headings(first)),
-        *((row.method, *_localization_cells(row, first)) for row in report.rows),
-    ]
+    has_tag, has_pairs = first.on_tag is not None, first.own_class is not None
+    names = ["pointing", "in box", "in mask", "on decoy", *["on tag"] * has_tag]
+    cells = [("planted evidence", *names, *["own class", "class correlation"] * has_pairs)]
+    for row in report.rows:
+        at = row.located
+        assert at is not None
+        estimates = [
+            at.pointing,
+            at.in_box,
+            at.in_mask,
+            at.on_decoy,
+            *[at.on_tag] * has_tag,
+            *[at.own_class] * has_pairs,
+        ]
+        correlation = "" if at.class_correlation is None else f"{at.class_correlation.value:.2f}"
+        cells.append((row.method, *map(_format_share, estimates), *[correlation] * has_pairs))
     chance = (first.chance_pointing, first.chance_box, first.chance_mask, first.chance_mask)
     for name, shares in (("chance", chance), ("a perfect map", (1.0, first.best_box, first.best_mask))):
         known = (name, *(f"{100 * share:.1f} %" for share in shares))
         cells.append((*known, *[""] * (len(cells[0]) - len(known))))
     return _align_columns(cells)
-
-
-def _localization_headings(first: LocalizationResult) -> list[str]:
-    names = ["pointing", "in box", "in mask", "on decoy"]
-    names += ["on tag"] * (first.on_tag is not None)
-    return names + ["own class", "class correlation"] * (first.own_class is not None)
-
-
-def _localization_cells(row: MethodResult, first: LocalizationResult) -> list[str]:
-    at = row.located
-    assert at is not None
-    shares = [at.pointing, at.in_box, at.in_mask, at.on_decoy] + [at.on_tag] * (first.on_tag is not None)
-    found = [_format_share(one) for one in shares]
-    if first.own_class is not None:
-        alike = "" if at.class_correlation is None else f"{at.class_correlation.value:.2f}"
-        found += [_format_share(at.own_class), alike]
-    return found
 
 
 def _randomization_table(report: FaithfulnessReport) -> list[str]:
@@ -474,18 +431,14 @@ def _randomization_table(report: FaithfulnessReport) -> list[str]:
 
 
 def _describe_comparison(comparison: FaithfulnessComparison) -> str:
-    apart = ", ".join(
-        f"{each.way} {each.mean:+.3f} ({_format_interval(*each.interval)})" for each in comparison.differences
+    differences = ", ".join(
+        f"{each.way} {_format_estimate(MeanEstimate(each.mean, each.interval))}" for each in comparison.differences
     )
-    return f"{comparison.first} {VERDICT_WORDS[comparison.verdict]} {comparison.second}: {apart}"
+    return f"{comparison.first} {VERDICT_WORDS[comparison.verdict]} {comparison.second}: {differences}"
 
 
 def _format_estimate(estimate: MeanEstimate) -> str:
-    return f"{estimate.value:+.3f} ({_format_interval(*estimate.interval)})"
-
-
-def _format_interval(low: float, high: float) -> str:
-    return f"{low:+.3f} to {high:+.3f}"
+    return f"{estimate.value:+.3f} ({estimate.interval.low:+.3f} to {estimate.interval.high:+.3f})"
 
 
 def _format_share(estimate: MeanEstimate | None) -> str:

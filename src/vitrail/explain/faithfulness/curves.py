@@ -10,8 +10,7 @@ Source: Petsiuk, Das and Saenko 2018 (RISE), section 4.2; Samek et al. 2017 for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -27,7 +26,8 @@ from ...model.tokens import pad_to_patches, patch_grid
 from ...model.vit import ViT
 from ...randomness import uniform
 from ...spec import Grid
-from ..attribution import patch_grid_of
+from ..attribution import patch_grid_of, target_scores
+from ..recorder import inference_mode
 
 # -- Removal of patches: dropped tokens, blur, or the mean of the image
 #
@@ -90,15 +90,11 @@ def outputs_without_patches(
     visible = visible.sort(dim=1).values
     if fill is None:
         return model(images, visible)
-    return model(torch.where(_patch_pixel_mask(visible, images, model.config.patch), images, fill))
-
-
-def _patch_pixel_mask(visible: Int[Tensor, "B n"], images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Tensor:
-    """Mask of the pixels in visible patches: bool [B, 1, H, W]."""
+    patch = model.config.patch
     grid = patch_grid(images.shape[-2:], patch)
-    there = torch.zeros(len(images), grid.patches, dtype=torch.bool, device=images.device).scatter(1, visible, True)
-    cells = there.view(-1, 1, grid.rows, grid.columns)
-    return cells.repeat_interleave(patch[0], dim=2).repeat_interleave(patch[1], dim=3)
+    shown = torch.zeros(len(images), grid.patches, dtype=torch.bool, device=images.device).scatter(1, visible, True)
+    mask = shown.view(-1, 1, *grid).repeat_interleave(patch[0], dim=2).repeat_interleave(patch[1], dim=3)
+    return model(torch.where(mask, images, fill))
 
 
 def _gaussian_kernel_1d(deviation: int) -> Float[Tensor, " taps"]:
@@ -175,33 +171,16 @@ ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 
 def softmax_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Softmax probability of the class, for classification."""
-    return raw_score(outputs.softmax(dim=1), classes)
+    return target_scores(outputs.softmax(dim=1), classes)
 
 
 def sigmoid_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
     """Sigmoid probability of the label, for multilabel."""
-    return raw_score(outputs.sigmoid(), classes)
+    return target_scores(outputs.sigmoid(), classes)
 
 
-def raw_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> Float[Tensor, " B"]:
-    """The output itself, for regression."""
-    return outputs.gather(1, classes[:, None])[:, 0]
-
-
-TASK_SCORES: dict[Task, ScoreFunction] = {"classes": softmax_score, "labels": sigmoid_score, "number": raw_score}
-"""The score of each task."""
-
-
-@contextmanager
-def inference_mode(model: ViT) -> Iterator[None]:
-    """Evaluation mode without gradients; restores the model's mode afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
+TASK_SCORES: dict[Task, ScoreFunction] = {"classes": softmax_score, "labels": sigmoid_score, "number": target_scores}
+"""The score of each task; of regression the output itself."""
 
 
 NUM_POINTS = 11
@@ -260,18 +239,15 @@ def deletion_insertion_curves(
     grid = patch_grid_of(model, images)
     if grid.patches < 2 or points < 2:
         raise UsageError(f"A curve needs at least 2 patches and 2 points. Got {grid.patches} and {points}.")
-    first = rank_patches(check_maps(maps, len(images), grid), seed)
-    shown = np.unique(np.rint(np.linspace(1, grid.patches, points)).astype(np.int64))
-    falling, rising = (
-        np.concatenate(
-            [
-                _curve_scores(model, *part, shown, removal, score)
-                for part in _split_into_batches(model, images, classes, order)
-            ]
-        )
-        for order in (first[:, ::-1], first)
-    )
-    return DeletionInsertionCurves(shown, falling, rising)
+    first = torch.from_numpy(rank_patches(check_maps(maps, len(images), grid), seed)).to(images.device)
+    num_visible = np.unique(np.rint(np.linspace(1, grid.patches, points)).astype(np.int64))
+    padded = pad_to_patches(images, model.config.patch) if model.config.pad else images
+    curves = []
+    for order in (first.flip(1), first):
+        batches = zip(*(part.split(CURVE_BATCH_SIZE) for part in (padded, classes, order)), strict=True)
+        parts = [_curve_scores(model, x, y, ranks, num_visible, removal, score) for x, y, ranks in batches]
+        curves.append(np.concatenate(parts))
+    return DeletionInsertionCurves(num_visible, *curves)
 
 
 def area_under_curve(
@@ -280,22 +256,6 @@ def area_under_curve(
     """Normalised area under each curve by the trapezoidal rule: the area of a constant curve is its height."""
     widths = np.diff(num_visible) / (num_visible[-1] - num_visible[0])
     return ((heights[:, 1:] + heights[:, :-1]) / 2) @ widths
-
-
-def _split_into_batches(
-    model: ViT, images: Tensor, classes: Tensor, order: Int64[np.ndarray, "B N"]
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Images, classes and patch orders in batches, on the device of the images; sides padded to whole patches."""
-    whole = pad_to_patches(images, model.config.patch) if model.config.pad else images
-    ranks = torch.from_numpy(order.copy()).to(images.device)
-    return [
-        (
-            whole[start : start + CURVE_BATCH_SIZE],
-            classes[start : start + CURVE_BATCH_SIZE],
-            ranks[start : start + CURVE_BATCH_SIZE],
-        )
-        for start in range(0, len(images), CURVE_BATCH_SIZE)
-    ]
 
 
 def _curve_scores(

@@ -59,12 +59,18 @@ def localize_on_targets(
         raise UsageError(f"Every map needs its target. Got {len(maps)} maps and {len(targets)} targets.")
     if (empty := ~targets.any((1, 2))).any():
         raise UsageError(f"A target must hold a pixel. That of picture {int(empty.argmax())} (from 0) is empty.")
-    claims, shares = _positive_shares(maps), patch_coverage(targets, Grid(*maps.shape[1:]))  # [B, rows, columns]
+    positive = np.maximum(maps, 0)
+    sums = positive.sum((1, 2), keepdims=True)
+    relevance = np.divide(positive, sums, out=np.zeros_like(positive), where=sums > 0)  # zeros where there is none
+    shares = patch_coverage(targets, Grid(*maps.shape[1:]))  # [B, rows, columns]
     touched = shares > 1e-9  # less is rounding
+    most_relevant = maps == maps.max((1, 2), keepdims=True)
+    above_mean, covered = maps > maps.mean((1, 2), keepdims=True), shares >= 0.5
+    union = (above_mean | covered).sum((1, 2))
     return TargetLocalization(
-        pointing=_masked_mean(touched, maps == maps.max((1, 2), keepdims=True)),
-        mass=(claims * shares).sum((1, 2)),
-        overlap=_intersection_over_union(maps > maps.mean((1, 2), keepdims=True), shares >= 0.5),
+        pointing=(touched & most_relevant).sum((1, 2)) / most_relevant.sum((1, 2)),
+        mass=(relevance * shares).sum((1, 2)),
+        overlap=(above_mean & covered).sum((1, 2)) / np.maximum(union, 1),  # 0 where both are empty
         chance_pointing=touched.mean((1, 2)),
         chance_mass=shares.mean((1, 2)),
     )
@@ -75,8 +81,6 @@ class ClassSensitivity(NamedTuple):
 
     own_mass: Float64[np.ndarray, " B"]
     """Fraction of the positive relevance on both glyphs that lies on the map's own, averaged over both maps."""
-    own_mass_share: Float64[np.ndarray, " B"]
-    """The same as a fraction of all positive relevance."""
     correlation: Float64[np.ndarray, " B"]
     """Pearson correlation of the two maps; 1 for a class-agnostic map."""
 
@@ -101,7 +105,7 @@ def compute_class_sensitivity(
     mine = np.stack([on[0, 0], on[1, 1]])
     own = np.divide(mine, either, out=np.zeros_like(mine), where=either > 0)
     flat = [one.reshape(len(one), -1) for one in maps]
-    return ClassSensitivity(own.mean(0), mine.mean(0), row_correlation(*flat))
+    return ClassSensitivity(own.mean(0), row_correlation(*flat))
 
 
 def patch_coverage(targets: Bool[np.ndarray, "B H W"], grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
@@ -123,25 +127,6 @@ def _overlap_matrix(cells: int, pixels: int) -> Float64[np.ndarray, "cells pixel
     start = np.arange(cells)[:, None] * step
     pixel = np.arange(pixels)
     return np.clip(np.minimum(start + step, pixel + 1) - np.maximum(start, pixel), 0, 1) / step
-
-
-def _positive_shares(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B rows columns"]:
-    """Positive relevance divided by its sum; zeros where there is none."""
-    positive = np.maximum(maps, 0)
-    sums = positive.sum((1, 2), keepdims=True)
-    return np.divide(positive, sums, out=np.zeros_like(positive), where=sums > 0)
-
-
-def _masked_mean(values: Bool[np.ndarray, "B rows columns"], where: Bool[np.ndarray, "B rows columns"]) -> np.ndarray:
-    return (values & where).sum((1, 2)) / where.sum((1, 2))
-
-
-def _intersection_over_union(
-    first: Bool[np.ndarray, "B rows columns"], second: Bool[np.ndarray, "B rows columns"]
-) -> np.ndarray:
-    """Intersection over union; 0 where both are empty."""
-    both, either = (first & second).sum((1, 2)), (first | second).sum((1, 2))
-    return both / np.maximum(either, 1)
 
 
 # -- Synthetic images with known evidence: glyph, decoy and tag, and images with two classes
@@ -220,16 +205,11 @@ def measure_class_sensitivity(
         UsageError: as `compute_maps` and `localize_on_targets`.
     """
     device = next(model.parameters()).device
-    images = prepare_synthetic_images(pairs.images, spec).to(device)
+    images = normalize(preprocess_stack(pairs.images, spec), spec).to(device)
     first, second = (
         compute_maps(method, model, images, torch.from_numpy(classes.copy()).to(device)) for classes in pairs.targets.T
     )
     return compute_class_sensitivity((first, second), (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1]))
-
-
-def prepare_synthetic_images(images: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
-    """Preprocess and normalise synthetic images."""
-    return normalize(preprocess_stack(images, spec), spec)
 
 
 # -- Baseline maps that do not depend on the model, which a method must beat

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -90,9 +89,8 @@ def _check_options(name: str, entry: FigureEntry, num_images: int, figure_option
     if not takes:
         words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.num_images]
         raise UsageError(f"The figure {name} is drawn of {words}. Got {num_images}.")
-    default = FigureOptions()
-    for field in fields(FigureOptions):
-        changed = vars(figure_options)[field.name] != vars(default)[field.name]
-        if changed and field.name not in entry.options:
-            having = ", ".join(other for other, one in FIGURES.items() if field.name in one.options)
-            raise UsageError(f"The figure {name} has no option {field.name}. These have it: {having}.")
+    default = vars(FigureOptions())
+    for option, value in vars(figure_options).items():
+        if value != default[option] and option not in entry.options:
+            having = ", ".join(other for other, one in FIGURES.items() if option in one.options)
+            raise UsageError(f"The figure {name} has no option {option}. These have it: {having}.")

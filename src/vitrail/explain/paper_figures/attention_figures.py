@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
@@ -13,8 +14,8 @@ from ...errors import UsageError
 from ...model.vit import Block, ViT
 from ...spec import Grid
 from ..attention_maps import attention_rollout
-from ..attribution import token_weights
-from ..faithfulness.curves import inference_mode
+from ..attribution import patch_grid_of, token_weights
+from ..recorder import inference_mode, resolve_block
 from .plots import (
     FIGURE_WIDTH,
     FIRST_COLOR,
@@ -31,7 +32,6 @@ from .plots import (
     join_names,
     new_page,
     style_axes,
-    upsample_map,
 )
 
 HEADS_SOURCE = "Caron et al. 2021 (DINO), figures 1 and 3"
@@ -48,27 +48,28 @@ def draw_attention_heads(model: ViT, inputs: FigureInputs, options: FigureOption
     """
     if len(inputs.images) != 1:
         raise UsageError(f"The figure of heads shows one picture. Got {len(inputs.images)}.")
-    block = resolve_block_index(model, options.layer)
+    block = resolve_block(model, options.layer, -1)
     maps = head_attention_maps(model, inputs.images, block)[0]  # [A, rows, columns]
     masks = np.stack([smallest_mask_with_mass(one, options.share) for one in maps])
     relative = maps * inputs.grid.patches
     lines = -(-(len(maps) + 2) // HEAD_COLUMNS)
+    height, width = inputs.images.shape[2:]
     figure = new_page(
-        lines * (FIGURE_WIDTH / HEAD_COLUMNS * 0.9 * inputs.images.shape[2] / inputs.images.shape[3] + 0.25),
+        lines * (FIGURE_WIDTH / HEAD_COLUMNS * 0.9 * height / width + 0.25),
         f"What each head of block {block} looks at",
         f"{join_names(inputs.names)}. Softmax weights of {describe_readout(model)} on the {inputs.grid.patches} "
-        f"patches, made to "
-        f"sum to 1; 1 is an even share, colours end at the largest 1 %. Lines hold {100 * options.share:.0f} % of each "
-        f"head's attention. Attention says where a head looks, not what the answer is due to. {HEADS_SOURCE}.",
+        f"patches, made to sum to 1; 1 is an even share, colours end at the largest 1 %. Lines hold "
+        f"{100 * options.share:.0f} % of each head's attention. Attention says where a head looks, not what the answer "
+        f"is due to. {HEADS_SOURCE}.",
     )
     cells = [axes for row in add_panels(figure, lines, HEAD_COLUMNS) for axes in row]
     draw_image(cells[0], inputs.pixels[0], "picture")
     limits = (0.0, float(np.quantile(relative, 0.99)))
-    drawn = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
+    mappable = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
     for head, axes in enumerate(cells[2 : len(maps) + 2]):
         draw_heatmap(axes, relative[head], limits, f"head {head}")
         draw_mask_outline(axes, masks[head])
-    add_colorbar(figure, drawn, cells, "times an even share")
+    add_colorbar(figure, mappable, cells, "times an even share")
     facts = {"source": HEADS_SOURCE, "layer": block, "reader": describe_readout(model)}
     return FigureResult(figure, {"attention": maps, "masks": masks}, facts)
 
@@ -77,15 +78,14 @@ def head_attention_maps(
     model: ViT, images: Float[Tensor, "B C H W"], block: int
 ) -> Float64[np.ndarray, "B heads rows columns"]:
     """Attention of each head from the pooled tokens to each patch, normalised to sum to 1 over the patches."""
-    patch, prefix = model.config.patch, model.config.prefix
-    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
-    name, found = f"blocks.{block}.attention", []
+    name, maps = f"blocks.{block}.attention", []
     with inference_mode(model):
         for image in images:
-            weights = model.features(image[None], keep=(name,))[name][0]  # [A, T, T]
-            rows = torch.einsum("t,ats->as", readout_weights(model, image[None])[0], weights)[:, prefix:].double()
-            found.append((rows / rows.sum(1, keepdim=True)).view(-1, *grid).cpu().numpy())
-    return np.stack(found)
+            kept = model.features(image[None], keep=(name, "tokens"))
+            readout = token_weights(model, kept["tokens"])[0]  # [T]
+            rows = torch.einsum("t,ats->as", readout, kept[name][0])[:, model.config.prefix :].double()
+            maps.append((rows / rows.sum(1, keepdim=True)).view(-1, *patch_grid_of(model, images)).cpu().numpy())
+    return np.stack(maps)
 
 
 def smallest_mask_with_mass(
@@ -117,11 +117,11 @@ def draw_attention_distance(model: ViT, inputs: FigureInputs, options: FigureOpt
 
     Options: renormalise.
     """
-    found = mean_attention_distances(model, inputs.images, options.renormalise)  # [L, A]
+    distances = mean_attention_distances(model, inputs.images, options.renormalise)  # [L, A]
     even = float(patch_distances(inputs.grid, model.config.patch).mean())
-    shares = (
-        "shares among patches sum to 1" if options.renormalise else "prefix tokens keep their shares, at no distance"
-    )
+    shares = "prefix tokens keep their shares, at no distance"
+    if options.renormalise:
+        shares = "shares among patches sum to 1"
     few = "" if len(inputs.images) >= PAPER_IMAGES else f" The paper averages over {PAPER_IMAGES} pictures."
     height, width = inputs.images.shape[2:]
     figure = new_page(
@@ -133,17 +133,17 @@ def draw_attention_distance(model: ViT, inputs: FigureInputs, options: FigureOpt
     )
     axes = figure.subplots()
     style_axes(axes, "block, counted from 0", "mean attention distance, pixels")
-    depth, heads = found.shape
+    depth, heads = distances.shape
     axes.axhline(even, color=SECOND_COLOR, linestyle=(0, (5, 3)), linewidth=1.3)
     axes.text(depth - 0.55, even, "even", color=SECOND_COLOR, fontsize=9, va="bottom", ha="right")
-    axes.plot(np.arange(depth), found.mean(1), color=SECONDARY_COLOR, linewidth=1.0, alpha=0.7)
+    axes.plot(np.arange(depth), distances.mean(1), color=SECONDARY_COLOR, linewidth=1.0, alpha=0.7)
     size = 34 if heads <= 8 else 20
-    axes.scatter(np.repeat(np.arange(depth), heads), found.ravel(), size, FIRST_COLOR, alpha=0.8, linewidths=0)
-    axes.set(xlim=(-0.5, depth - 0.5), ylim=(0, max(even, float(found.max())) * 1.08))
+    axes.scatter(np.repeat(np.arange(depth), heads), distances.ravel(), size, FIRST_COLOR, alpha=0.8, linewidths=0)
+    axes.set(xlim=(-0.5, depth - 0.5), ylim=(0, max(even, float(distances.max())) * 1.08))
     if depth <= 16:
         axes.set_xticks(range(depth))
     facts = {"source": DISTANCE_SOURCE, "even_distance_pixels": even}
-    return FigureResult(figure, {"distances": found}, facts)
+    return FigureResult(figure, {"distances": distances}, facts)
 
 
 def mean_attention_distances(
@@ -156,17 +156,16 @@ def mean_attention_distances(
     Args:
         renormalise: normalise the weights among patches to sum to 1 for each query patch.
     """
-    prefix, patch = model.config.prefix, model.config.patch
-    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
-    apart = torch.from_numpy(patch_distances(grid, patch)).to(images)
-    found = np.zeros((model.config.depth, model.config.heads))
+    prefix = model.config.prefix
+    distances = torch.from_numpy(patch_distances(patch_grid_of(model, images), model.config.patch)).to(images)
+    sums = np.zeros((model.config.depth, model.config.heads))
     with inference_mode(model):
         for image in images:
             for i, weights in enumerate(iter_block_attention(model, image[None])):
                 between = weights[0, :, prefix:, prefix:]  # [A, N, N]
                 between = between / between.sum(-1, keepdim=True) if renormalise else between
-                found[i] += (between * apart).sum(-1).mean(-1).double().cpu().numpy()
-    return found / len(images)
+                sums[i] += (between * distances).sum(-1).mean(-1).double().cpu().numpy()
+    return sums / len(images)
 
 
 def patch_distances(grid: Grid, patch: tuple[int, int]) -> Float64[np.ndarray, "N N"]:
@@ -187,41 +186,30 @@ def draw_attention_rollout(model: ViT, inputs: FigureInputs, options: FigureOpti
     Options: residual.
     """
     maps = np.stack(
-        [rollout_shares(model, image[None], options.residual) for image in inputs.images]
-    )  # [B, rows, columns]
+        [attention_rollout(model, image[None], residual=options.residual).values[0] for image in inputs.images]
+    ).astype(np.float64)  # [B, rows, columns]
     how = "half of each block passes around attention" if options.residual else "without the connections around it"
+    height, width = inputs.images.shape[2:]
     figure = new_page(
-        len(maps) * FIGURE_WIDTH / 3 * inputs.images.shape[2] / inputs.images.shape[3] * 0.94,
+        len(maps) * FIGURE_WIDTH / 3 * height / width * 0.94,
         "Attention rolled out from the answer to the picture",
         f"{join_names(inputs.names)}. The mean over heads, multiplied through all {model.config.depth} blocks "
-        f"({how}), as "
-        f"{describe_readout(model)} reads it; 1 is an even share; light and colours end at the largest 1 %. It is "
-        f"blind to "
-        f"classes: it draws the same for every answer, and shows where information may flow from, not why. "
-        f"{ROLLOUT_SOURCE}.",
+        f"({how}), as {describe_readout(model)} reads it; 1 is an even share; light and colours end at the largest "
+        "1 %. It is blind to classes: it draws the same for every answer, and shows where information may flow from, "
+        f"not why. {ROLLOUT_SOURCE}.",
     )
     rows = add_panels(figure, len(maps), 3)
-    relative, drawn = maps * inputs.grid.patches, None
-    for i, (one, two, three) in enumerate(rows):
-        draw_image(one, inputs.pixels[i], "input" if i == 0 else "")
-        draw_image(two, _darken_by_map(inputs.pixels[i], maps[i]), "times attention" if i == 0 else "")
-        drawn = draw_heatmap(
-            three, relative[i], (0.0, float(np.quantile(relative, 0.99))), "attention" if i == 0 else ""
-        )
-    assert drawn is not None
-    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "times an even share")
-    return FigureResult(
-        figure, {"rollout": maps}, {"source": ROLLOUT_SOURCE, "heads": "mean", "reader": describe_readout(model)}
-    )
-
-
-def rollout_shares(model: ViT, image: Float[Tensor, "1 C H W"], residual: bool) -> Float64[np.ndarray, "rows columns"]:
-    """Attention rollout by patch; together with the prefix tokens it sums to 1.
-
-    Args:
-        residual: the matrix of a block is half attention and half identity; otherwise attention alone.
-    """
-    return np.asarray(attention_rollout(model, image, residual=residual).values[0], np.float64)
+    relative, mappable = maps * inputs.grid.patches, None
+    limits = (0.0, float(np.quantile(relative, 0.99)))
+    for i, (left, middle, right) in enumerate(rows):
+        titles = ("", "", "") if i else ("input", "times attention", "attention")
+        draw_image(left, inputs.pixels[i], titles[0])
+        draw_image(middle, _darken_by_map(inputs.pixels[i], maps[i]), titles[1])
+        mappable = draw_heatmap(right, relative[i], limits, titles[2])
+    assert mappable is not None
+    add_colorbar(figure, mappable, [axes for row in rows for axes in row], "times an even share")
+    facts = {"source": ROLLOUT_SOURCE, "heads": "mean", "reader": describe_readout(model)}
+    return FigureResult(figure, {"rollout": maps}, facts)
 
 
 def _darken_by_map(image: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -229,9 +217,10 @@ def _darken_by_map(image: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
     A few artefact tokens with very high attention would otherwise darken all the rest.
     """
-    loud = np.quantile(shares, 0.99)
-    light = upsample_map(np.minimum(shares / loud, 1) if loud > 0 else shares, image.shape[:2])
-    return torch.from_numpy(image * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
+    largest = np.quantile(shares, 0.99)
+    relative = torch.from_numpy(np.minimum(shares / largest, 1) if largest > 0 else shares).double()
+    light = F.interpolate(relative[None, None], image.shape[:2], mode="bilinear", align_corners=False)[0, 0]  # [H, W]
+    return (torch.from_numpy(image) * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
 
 
 # -- Attention weights and pooled tokens
@@ -242,17 +231,12 @@ def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterat
 
     The caller sets evaluation mode and gradients.
     """
-    x, places = model.embed(images)
+    x, positions = model.embed(images)
     x = model.encoder.prepare_tokens(x)
     for block in model.encoder.blocks:
         assert isinstance(block, Block)
-        x, weights = block.forward_with_attention(x, places, None, None)
+        x, weights = block.forward_with_attention(x, positions, None, None)
         yield weights
-
-
-def readout_weights(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"]:
-    """Weight of each token in the pooling, see `attribution.token_weights`."""
-    return token_weights(model, model.features(images)["tokens"])
 
 
 def describe_readout(model: ViT) -> str:
@@ -265,15 +249,3 @@ def describe_readout(model: ViT) -> str:
         "class+mean": "the class token and the mean of the patches",
         "attention": "the learned probe",
     }[model.config.pool]
-
-
-def resolve_block_index(model: ViT, layer: int | None) -> int:
-    """The index of a block; None is the last one.
-
-    Raises:
-        UsageError: the model has no such block.
-    """
-    depth = model.config.depth
-    if depth == 0 or not 0 <= (depth - 1 if layer is None else layer) < depth:
-        raise UsageError(f"The model has {depth} blocks, counted from 0. Got layer={layer}.")
-    return depth - 1 if layer is None else layer

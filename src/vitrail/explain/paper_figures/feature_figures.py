@@ -13,11 +13,9 @@ from torch import Tensor
 from ...errors import UsageError
 from ...model.tokens import ConvPatches, LinearPatches
 from ...model.vit import ViT
-from ...spec import Grid
-from ..faithfulness.curves import inference_mode
-from ..patch_features import OUTLIER_DEVIATIONS
-from ..patch_features import outlier_limit as limit_of
-from .attention_figures import resolve_block_index
+from ..attribution import patch_grid_of
+from ..patch_features import OUTLIER_DEVIATIONS, outlier_limit
+from ..recorder import inference_mode, resolve_block
 from .plots import (
     FIGURE_WIDTH,
     FIRST_COLOR,
@@ -34,7 +32,6 @@ from .plots import (
     draw_mask_outline,
     join_names,
     new_page,
-    rescale_to_unit,
     style_axes,
 )
 
@@ -70,13 +67,10 @@ def draw_pca(model: ViT, inputs: FigureInputs, options: FigureOptions) -> Figure
     Raises:
         UsageError: fewer than four patches are foreground.
     """
-    found = pca_colors_dinov2(patch_features(model, inputs.images), options.threshold, options.together)
+    colors = pca_colors_dinov2(patch_features(model, inputs.images), options.threshold, options.together)
     above = f"above {options.threshold:g} standard deviations, towards the middle"
-    how = (
-        f"foreground: first component of {_describe_pooling(options)} {above}; colours between smallest and "
-        f"largest value"
-    )
-    return _draw_feature_colors(inputs, found, how, DINOV2_SOURCE)
+    how = f"{_describe_foreground(options)} {above}; colours between smallest and largest value"
+    return _draw_feature_colors(inputs, colors, how, DINOV2_SOURCE)
 
 
 def draw_pca_whitened(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
@@ -88,10 +82,10 @@ def draw_pca_whitened(model: ViT, inputs: FigureInputs, options: FigureOptions) 
     Raises:
         UsageError: fewer than four patches are foreground.
     """
-    found = pca_colors_dinov3(patch_features(model, inputs.images), options.together)
+    colors = pca_colors_dinov3(patch_features(model, inputs.images), options.together)
     parted = "parted by Otsu's threshold (the authors train a classifier)"
-    how = f"foreground: first component of {_describe_pooling(options)}, {parted}"
-    return _draw_feature_colors(inputs, found, f"{how}; colours: whitened, then a sigmoid", DINOV3_SOURCE)
+    how = f"{_describe_foreground(options)}, {parted}; colours: whitened, then a sigmoid"
+    return _draw_feature_colors(inputs, colors, how, DINOV3_SOURCE)
 
 
 def patch_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "B rows columns D"]:
@@ -123,9 +117,8 @@ def _first_component(
     """The first component over the patches of all images, or of each image, in standard deviations."""
     if not joint:
         return np.concatenate([_first_component(one[None], True) for one in features])
-    found = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
-    scores = (found.scores / found.score_stds).reshape(features.shape[:3])
-    return orient_to_center(scores)
+    components = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
+    return orient_to_center((components.scores / components.score_stds).reshape(features.shape[:3]))
 
 
 def _color_foreground(
@@ -139,23 +132,24 @@ def _color_foreground(
             f"Colours need at least 4 patches of foreground. Got {int(foreground.sum())} of {foreground.size}. "
             "Lower the threshold, or show other pictures."
         )
-    found = fit_principal_components(features[foreground], min(3, features.shape[-1]))
+    fitted = fit_principal_components(features[foreground], min(3, features.shape[-1]))
     colours = np.zeros((*foreground.shape, 3))
-    colours[foreground, : len(found.axes)] = to_colours(found.scores, found.score_stds)
-    return FeatureColors(first, foreground, colours, found.mean, found.axes, found.explained_variance_ratio)
+    colours[foreground, : len(fitted.axes)] = to_colours(fitted.scores, fitted.score_stds)
+    return FeatureColors(first, foreground, colours, fitted.mean, fitted.axes, fitted.explained_variance_ratio)
 
 
 def _min_max_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
-    reach = np.ptp(scores, axis=0)
-    return (scores - scores.min(0)) / np.where(reach > 0, reach, 1)
+    span = np.ptp(scores, axis=0)
+    return (scores - scores.min(0)) / np.where(span > 0, span, 1)
 
 
 def _whitened_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
     return np.asarray(1 / (1 + np.exp(-2 * scores / deviations)))
 
 
-def _describe_pooling(options: FigureOptions) -> str:
-    return "all patches" if options.together else "each picture's own patches"
+def _describe_foreground(options: FigureOptions) -> str:
+    patches = "all patches" if options.together else "each picture's own patches"
+    return f"foreground: first component of {patches}"
 
 
 def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, source: str) -> FigureResult:
@@ -166,27 +160,18 @@ def _draw_feature_colors(inputs: FigureInputs, colors: FeatureColors, how: str, 
         f"{join_names(inputs.names)}. Left to right: the picture; the first principal component, lines "
         "around the foreground; three components of the foreground as red, green and blue, "
         f"{100 * colors.explained_variance_ratio.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis "
-        f"for all pictures "
-        f"here: equal colours are like features. {source}.",
+        f"for all pictures here: equal colours are like features. {source}.",
     )
-    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None
-    for i, (one, two, three) in enumerate(rows):
-        draw_image(one, inputs.pixels[i], "picture" if i == 0 else "")
-        drawn = draw_heatmap(
-            two, colors.first_component[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
-        )
-        draw_mask_outline(two, colors.foreground[i])
-        draw_image(three, np.rint(255 * colors.rgb[i]).astype(np.uint8), "three components" if i == 0 else "")
-    assert drawn is not None
-    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "standard deviations")
+    rows, limit, mappable = add_panels(figure, count, 3), float(np.abs(colors.first_component).max()), None
+    for i, (left, middle, right) in enumerate(rows):
+        titles = ("", "", "") if i else ("picture", "first component", "three components")
+        draw_image(left, inputs.pixels[i], titles[0])
+        mappable = draw_heatmap(middle, colors.first_component[i], (-limit, limit), titles[1], SIMILARITY_COLORMAP)
+        draw_mask_outline(middle, colors.foreground[i])
+        draw_image(right, np.rint(255 * colors.rgb[i]).astype(np.uint8), titles[2])
+    assert mappable is not None
+    add_colorbar(figure, mappable, [axes for row in rows for axes in row], "standard deviations")
     return FigureResult(figure, colors._asdict(), {"source": source, "foreground": how})
-
-
-def project_features(
-    features: Float64[np.ndarray, "B rows columns D"], mean: Float64[np.ndarray, " D"], axes: Float64[np.ndarray, "c D"]
-) -> Float64[np.ndarray, "B rows columns c"]:
-    """Project the patches of other images to a basis that was saved with a figure."""
-    return (features - mean) @ axes.T
 
 
 # -- Token norms: artefacts of large ViTs (registers paper)
@@ -201,39 +186,39 @@ def draw_token_norms(model: ViT, inputs: FigureInputs, options: FigureOptions) -
 
     Options: layer.
     """
-    block = resolve_block_index(model, options.layer)
-    found = token_norms_by_block(model, inputs.images)  # [L, B, rows, columns]
-    here, limit = found[block], limit_of(found[block])
-    far = here > limit
-    some = min(len(here), MAX_OUTLIER_IMAGES)
+    block = resolve_block(model, options.layer, -1)
+    norms = token_norms_by_block(model, inputs.images)  # [L, B, rows, columns]
+    selected, limit = norms[block], outlier_limit(norms[block])
+    outliers = selected > limit
+    num_outliers = int(outliers.sum())
+    some = min(len(selected), MAX_OUTLIER_IMAGES)
     height, width = inputs.images.shape[2:]
     tall = FIGURE_WIDTH / max(some, 2) * 0.9 * height / width
     figure = new_page(
         2.9 + 2 * tall,
         "How long the patch tokens are",
-        f"{join_names(inputs.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle "
-        f"98 % "
-        f"and longest after every block. Above right: after block {block}; the line is the median and "
-        f"{OUTLIER_DEVIATIONS:g} "
-        f"median absolute deviations, at least twice the median: {limit:.1f}. {_describe_outliers(int(far.sum()))} "
-        f"{NORMS_SOURCE}; "
-        "their limit is a fixed length.",
+        f"{join_names(inputs.names)}. Euclidean length of the {selected.size:,} patch tokens. Above left: median, "
+        f"middle 98 % and longest after every block. Above right: after block {block}; the line is the median and "
+        f"{OUTLIER_DEVIATIONS:g} median absolute deviations, at least twice the median: {limit:.1f}. "
+        f"{_describe_outliers(num_outliers)} {NORMS_SOURCE}; their limit is a fixed length.",
     )
     parts = figure.add_gridspec(2, 1, height_ratios=(2.9, 2 * tall))
     above, below = (figure.add_subfigure(parts[half, 0]) for half in (0, 1))
     left, right = above.subplots(1, 2)
-    _draw_norms_by_block(left, found, block)
-    _draw_norm_histogram(right, here, limit)
+    _draw_norms_by_block(left, norms, block)
+    style_axes(right, "length", "tokens")
+    right.hist(selected.ravel(), bins=60, color=FIRST_COLOR, log=True)
+    right.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
     rows = add_panels(below, 2, some)
-    limits, drawn = (float(here.min()), float(here.max())), None
+    limits, mappable = (float(selected.min()), float(selected.max())), None
     for i in range(some):
         draw_image(rows[0][i], inputs.pixels[i])
-        drawn = draw_heatmap(rows[1][i], here[i], limits)
-        draw_mask_outline(rows[1][i], far[i])
-    assert drawn is not None
-    add_colorbar(below, drawn, [axes for row in rows for axes in row], "length")
-    facts = {"source": NORMS_SOURCE, "layer": block, "limit": limit, "outliers": int(far.sum()), "tokens": here.size}
-    return FigureResult(figure, {"lengths": found, "outliers": far}, facts)
+        mappable = draw_heatmap(rows[1][i], selected[i], limits)
+        draw_mask_outline(rows[1][i], outliers[i])
+    assert mappable is not None
+    add_colorbar(below, mappable, [axes for row in rows for axes in row], "length")
+    facts = {"source": NORMS_SOURCE, "layer": block, "limit": limit, "outliers": num_outliers, "tokens": selected.size}
+    return FigureResult(figure, {"lengths": norms, "outliers": outliers}, facts)
 
 
 def _describe_outliers(count: int) -> str:
@@ -245,15 +230,14 @@ def _describe_outliers(count: int) -> str:
 
 def token_norms_by_block(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "depth B rows columns"]:
     """Euclidean norm of every patch token after every block, before the final norm."""
-    patch, depth = model.config.patch, model.config.depth
-    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
-    names, found = tuple(f"blocks.{i}" for i in range(depth)), []
+    grid = patch_grid_of(model, images)
+    names, norms = tuple(f"blocks.{i}" for i in range(model.config.depth)), []
     with inference_mode(model):
         for image in images:
             kept = model.features(image[None], keep=names)
-            tokens = [kept[name][0, model.config.prefix :].double().norm(dim=1).view(tuple(grid)) for name in names]
-            found.append(np.stack([one.cpu().numpy() for one in tokens]))
-    return np.stack(found, axis=1)
+            tokens = torch.stack([kept[name][0, model.config.prefix :].double() for name in names])  # [L, N, D]
+            norms.append(tokens.norm(dim=2).view(-1, *grid).cpu().numpy())
+    return np.stack(norms, axis=1)
 
 
 def _draw_norms_by_block(axes: Axes, norms: Float64[np.ndarray, "depth B rows columns"], block: int) -> None:
@@ -271,12 +255,6 @@ def _draw_norms_by_block(axes: Axes, norms: Float64[np.ndarray, "depth B rows co
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _draw_norm_histogram(axes: Axes, norms: Float64[np.ndarray, "B rows columns"], limit: float) -> None:
-    style_axes(axes, "length", "tokens")
-    axes.hist(norms.ravel(), bins=60, color=FIRST_COLOR, log=True)
-    axes.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
 
 
 # -- Principal components and thresholds
@@ -375,26 +353,24 @@ def draw_patch_filters(model: ViT, inputs: FigureInputs, options: FigureOptions)
     filters, shares = patch_filter_components(model)
     count, (rows, columns) = len(filters), filters.shape[2:]
     lines = -(-count // FILTER_COLUMNS)
+    channels = model.config.channels
+    size = f"{rows} x {columns} pixels" + (f" and {channels} channels" if channels != 1 else "")
+    size += " (the first is shown)" if channels not in (1, 3) else ""
     figure = new_page(
         lines * 8.0 / FILTER_COLUMNS * rows / columns,
         "What the patch projection looks for",
-        f"The first {count} principal components of its {model.config.width} filters of {rows} x {columns} pixels"
-        f"{_describe_channels(model.config.channels)}, centred; together {100 * shares.sum():.0f} % of their "
-        f"variance. Each is "
-        "stretched between its own smallest and largest value, and its strongest pixel is bright, so neither contrast "
-        f"nor sign can be compared between them. {FILTERS_SOURCE}.",
+        f"The first {count} principal components of its {model.config.width} filters of {size}, centred; together "
+        f"{100 * shares.sum():.0f} % of their variance. Each is stretched between its own smallest and largest value, "
+        "and its strongest pixel is bright, so neither contrast nor sign can be compared between them. "
+        f"{FILTERS_SOURCE}.",
     )
     for i, axes in enumerate(axes for row in add_panels(figure, lines, FILTER_COLUMNS) for axes in row):
         if i < count:
-            seen = np.rint(255 * rescale_to_unit(filters[i])).astype(np.uint8).transpose(1, 2, 0)
-            draw_image(axes, seen, f"{100 * shares[i]:.1f} %")
-    return FigureResult(
-        figure, {"filters": filters, "variance_shares": shares}, {"source": FILTERS_SOURCE, "centred": True}
-    )
-
-
-def _describe_channels(count: int) -> str:
-    return "" if count == 1 else f" and {count} channels" + " (the first is shown)" * (count != 3)
+            stretched = (filters[i] - filters[i].min()) / (np.ptp(filters[i]) or 1)
+            pixels = np.rint(255 * stretched).astype(np.uint8).transpose(1, 2, 0)
+            draw_image(axes, pixels, f"{100 * shares[i]:.1f} %")
+    arrays = {"filters": filters, "variance_shares": shares}
+    return FigureResult(figure, arrays, {"source": FILTERS_SOURCE, "centred": True})
 
 
 def patch_filter_components(
@@ -409,7 +385,7 @@ def patch_filter_components(
         raise UsageError("This model cuts pictures by soft splits: it has no patch filters to show.")
     config = model.config
     flat: Float[np.ndarray, "D P"] = model.tokens.patches.weight.detach().float().flatten(1).cpu().numpy()
-    found = fit_principal_components(flat.astype(np.float64), min(count, *flat.shape))
-    strongest = np.take_along_axis(found.axes, np.abs(found.axes).argmax(1)[:, None], axis=1)
-    axes = found.axes * np.sign(strongest)
-    return axes.reshape(-1, config.channels, *config.patch), found.explained_variance_ratio
+    fitted = fit_principal_components(flat.astype(np.float64), min(count, *flat.shape))
+    strongest = np.take_along_axis(fitted.axes, np.abs(fitted.axes).argmax(1)[:, None], axis=1)
+    axes = fitted.axes * np.sign(strongest)
+    return axes.reshape(-1, config.channels, *config.patch), fitted.explained_variance_ratio

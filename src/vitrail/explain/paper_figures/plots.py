@@ -20,7 +20,8 @@ from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ...spec import Grid, ImageSpec
 from .. import figures
-from ..figures import hide_axes, new_figure
+from ..attribution import patch_grid_of
+from ..figures import hide_axes, new_figure, show_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,10 +60,7 @@ def add_panels(figure: FigureBase, rows: int, columns: int) -> list[list[Axes]]:
 
 def draw_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
     """Draw three channels as RGB, one as grey, of any other count the first as grey."""
-    if image.shape[2] == 3:
-        axes.imshow(image, interpolation="nearest")
-    else:
-        axes.imshow(image[..., 0], "gray", vmin=0, vmax=255, interpolation="nearest")
+    show_image(axes, image, "gray")
     set_panel_title(axes, title)
 
 
@@ -74,9 +72,9 @@ def draw_heatmap(
     cmap: str = HEAT_COLORMAP,
 ) -> AxesImage:
     """Draw a map, one square per patch, between fixed limits."""
-    drawn = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    mappable = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
     set_panel_title(axes, title)
-    return drawn
+    return mappable
 
 
 def add_colorbar(figure: FigureBase, mappable: AxesImage, axes: list[Axes], label: str) -> None:
@@ -104,21 +102,6 @@ def style_axes(axes: Axes, across: str, up: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.grid(color="#e4e4ea", linewidth=0.7)
     axes.set_axisbelow(True)
-
-
-def rescale_to_unit(values: np.ndarray) -> np.ndarray:
-    """Min-max scaling to 0..1; a constant array becomes zeros."""
-    low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros_like(values, dtype=np.float64)
-
-
-def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
-    """Bilinear upsampling of a patch map to pixels."""
-    import torch
-    import torch.nn.functional as F
-
-    stretched = F.interpolate(torch.from_numpy(values)[None, None].double(), size, mode="bilinear", align_corners=False)
-    return stretched[0, 0].numpy()
 
 
 def join_names(names: tuple[str, ...]) -> str:
@@ -188,12 +171,12 @@ def prepare_figure_inputs(
         DataError: an image cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
-    stack = torch.stack([preprocess_image(picture, spec) for picture in source_images])  # uint8 [B, C, H, W]
+    stack = torch.stack([preprocess_image(image, spec) for image in source_images])  # uint8 [B, C, H, W]
     images, patch = normalize(stack, spec), model.config.patch
     if model.config.pad:
         images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
-    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
-    return FigureInputs(images, np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy()), tuple(names), grid)
+    pixels = np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy())
+    return FigureInputs(images, pixels, tuple(names), patch_grid_of(model, images))
 
 
 def empty_figure_inputs(model: ViT) -> FigureInputs:
@@ -220,7 +203,7 @@ def hash_model_state(model: ViT) -> str:
 
 def figure_facts(model: ViT, inputs: FigureInputs) -> dict[str, Any]:
     """Hashes of the weights and of the images."""
-    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in inputs.pixels]
+    pixels = [hashlib.sha256(np.ascontiguousarray(image).tobytes()).hexdigest() for image in inputs.pixels]
     return {
         "model_sha256": hash_model_state(model),
         "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(inputs.names, pixels, strict=True)],
@@ -240,9 +223,9 @@ def draw_patch_grid(model: ViT, inputs: FigureInputs, options: FigureOptions) ->
     Raises:
         UsageError: more than one image.
     """
-    picture = _single_image(inputs)
-    figure = figures.plot_patch_grid(picture, model.config.patch)
-    return FigureResult(figure, {"picture": picture}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
+    image = _single_image(inputs)
+    figure = figures.plot_patch_grid(image, model.config.patch)
+    return FigureResult(figure, {"picture": image}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
 
 
 def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -> FigureResult:
@@ -251,10 +234,10 @@ def draw_token_strip(model: ViT, inputs: FigureInputs, options: FigureOptions) -
     Raises:
         UsageError: more than one image, or no such patch.
     """
-    picture, (height, width) = _single_image(inputs), model.config.patch
-    figure = figures.plot_token_strip(picture, model.config.patch, options.token)
+    image, (height, width) = _single_image(inputs), model.config.patch
+    figure = figures.plot_token_strip(image, model.config.patch, options.token)
     row, column = divmod(options.token - 1, inputs.grid.columns)
-    cut = picture[row * height : (row + 1) * height, column * width : (column + 1) * width]
+    cut = image[row * height : (row + 1) * height, column * width : (column + 1) * width]
     facts = {"source": PATCHES_SOURCE, "patch": [height, width]}
     return FigureResult(figure, {"strip": cut.transpose(2, 0, 1).reshape(-1)}, facts)
 

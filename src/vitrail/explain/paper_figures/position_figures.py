@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, UInt8
+import torch.nn.functional as F
+from jaxtyping import Float64, UInt8
 
 from ...errors import UsageError
 from ...model.vit import ViT
@@ -50,31 +51,30 @@ def draw_window(model: ViT, inputs: FigureInputs, options: FigureOptions) -> Fig
     Raises:
         EmptyMapError: a map is not finite, zero, or constant.
     """
-    found = [explain_images(model, image[None]) for image in inputs.images]
-    lights = np.stack([pane_light(one) for one in found])
-    of_class = METHODS[found[0].method].class_specific
-    at_night = "by night: where its answer comes from" if of_class else "by night: where it looks"
+    maps = [explain_images(model, image[None]) for image in inputs.images]
+    first, lights = maps[0], np.stack([pane_light(one) for one in maps])
+    at_night = "by night: where it looks"
+    if METHODS[first.method].class_specific:
+        at_night = "by night: where its answer comes from"
     height, width = inputs.pixels.shape[1:3]
     figure = new_page(
-        len(found) * (FIGURE_WIDTH / 2 * height / width + 0.2) * 0.97,
+        len(maps) * (FIGURE_WIDTH / 2 * height / width + 0.2) * 0.97,
         "A picture as its panes, and what lights them",
         f"{join_names(inputs.names)} as the {inputs.grid.rows} x {inputs.grid.columns} patches that the model reads. "
-        f"By night "
-        f"a pane is as bright as its share of the map by {found[0].method} ({found[0].layer}); the largest 5 % are as "
-        f"by day. {found[0].description} {WINDOW_SOURCE}.",
+        f"By night a pane is as bright as its share of the map by {first.method} ({first.layer}); the largest 5 % are "
+        f"as by day. {first.description} {WINDOW_SOURCE}.",
     )
-    for i, (left, right) in enumerate(add_panels(figure, len(found), 2)):
+    for i, (left, right) in enumerate(add_panels(figure, len(maps), 2)):
         day = render_window(inputs.pixels[i], inputs.grid)
         night = render_window(inputs.pixels[i], inputs.grid, lights[i])
-        for axes, drawn, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
-            axes.imshow(drawn, interpolation="antialiased")
+        for axes, mappable, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
+            axes.imshow(mappable, interpolation="antialiased")
             set_panel_title(axes, title if i == 0 else "")
-    maps = np.stack([one.values[0] for one in found])
     facts = {
-        "source": WINDOW_SOURCE, "method": found[0].method, "layer": found[0].layer, "line": found[0].description,
-        "outputs": [None if one.targets is None else one.targets[0] for one in found],
+        "source": WINDOW_SOURCE, "method": first.method, "layer": first.layer, "line": first.description,
+        "outputs": [None if one.targets is None else one.targets[0] for one in maps],
     }  # fmt: skip
-    return FigureResult(figure, {"values": maps, "light": lights}, facts)
+    return FigureResult(figure, {"values": np.stack([one.values[0] for one in maps]), "light": lights}, facts)
 
 
 def pane_light(attribution: AttributionMap) -> Float64[np.ndarray, "rows columns"]:
@@ -92,41 +92,33 @@ def render_window(
     Args:
         lights: brightness of each pane, 0..1; None is daylight.
     """
+    from scipy.ndimage import gaussian_filter
+
     step = -(-PANE_SIDE // min(image.shape[0] // grid.rows, image.shape[1] // grid.columns))
     glass = _enlarge_smoothly(to_rgb(image), step)  # [h, w, 3], 0..1
     sides = glass.shape[0] // grid.rows, glass.shape[1] // grid.columns
-    across = np.meshgrid(
-        _distance_to_pane_edge(glass.shape[0], sides[0]),
-        _distance_to_pane_edge(glass.shape[1], sides[1]),
-        indexing="ij",
-    )
-    distance = np.minimum(across[0], across[1])  # [h, w]
+    down, across = (_distance_to_pane_edge(*pair) for pair in zip(glass.shape[:2], sides, strict=True))
+    distance = np.minimum(down[:, None], across)  # [h, w]
     pane = float(min(sides))
     metal = np.clip(LEAD_WIDTHS * pane / 2 + 0.5 - distance, 0, 1)[..., None]
     lit = glass * (1 - 0.3 * np.exp(-distance / (0.07 * pane)))[..., None]  # the glass is thicker towards the lead
     if lights is None:
-        seen = lit * (1 - metal) + METAL_COLOR * metal
+        glass_pixels = lit * (1 - metal) + METAL_COLOR * metal
     else:
         shares = lights.repeat(sides[0], 0).repeat(sides[1], 1)[..., None]
         dark = lit.mean(2, keepdims=True) * NIGHT_COLOR
-        seen = (dark * (1 - shares) + lit * shares) * (1 - metal) + METAL_COLOR * metal
-        seen = 1 - (1 - seen) * (1 - GLOW_STRENGTH * _blur_image(lit * shares**2, 0.6 * pane))
+        glass_pixels = (dark * (1 - shares) + lit * shares) * (1 - metal) + METAL_COLOR * metal
+        glow = gaussian_filter(lit * shares**2, (0.6 * pane, 0.6 * pane, 0))
+        glass_pixels = 1 - (1 - glass_pixels) * (1 - GLOW_STRENGTH * glow)
     border = max(1, round(LEAD_EDGE * pane))
-    framed = np.pad(seen, ((border, border), (border, border), (0, 0)))
-    framed[:border], framed[-border:], framed[:, :border], framed[:, -border:] = (
-        METAL_COLOR,
-        METAL_COLOR,
-        METAL_COLOR,
-        METAL_COLOR,
-    )
-    return np.round(255 * np.clip(framed, 0, 1)).astype(np.uint8)
+    height, width = glass_pixels.shape[:2]
+    window = np.tile(METAL_COLOR, (height + 2 * border, width + 2 * border, 1))
+    window[border:-border, border:-border] = glass_pixels
+    return np.round(255 * np.clip(window, 0, 1)).astype(np.uint8)
 
 
 def _enlarge_smoothly(image: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
     """Bicubic enlargement, so that the leads are the only added edges."""
-    import torch
-    import torch.nn.functional as F
-
     values = torch.from_numpy(image).permute(2, 0, 1)[None].double() / 255
     large = F.interpolate(values, scale_factor=step, mode="bicubic", align_corners=False) if step > 1 else values
     return large[0].permute(1, 2, 0).clamp(0, 1).numpy()
@@ -136,12 +128,6 @@ def _distance_to_pane_edge(length: int, side: int) -> Float64[np.ndarray, " leng
     """Distance in pixels from each pixel centre to the nearest edge of its pane, along one axis."""
     place = np.arange(length) % side + 0.5
     return np.minimum(place, side - place)
-
-
-def _blur_image(values: Float[np.ndarray, "h w 3"], deviation: float) -> Float[np.ndarray, "h w 3"]:
-    from scipy.ndimage import gaussian_filter
-
-    return np.asarray(gaussian_filter(values, (deviation, deviation, 0)))
 
 
 # -- Rotary kernel: product of equal queries and keys by offset
@@ -167,22 +153,21 @@ def draw_rotary_kernel(model: ViT, inputs: FigureInputs, options: FigureOptions)
         max(FIGURE_WIDTH / 2 * aspect * 0.92, lines * (FIGURE_WIDTH / 8 * aspect + 0.2)),
         f"What {model.config.rotary} rotation tells of places",
         f"Product of an equal query and key, of length 1, {inputs.grid.rows} x {inputs.grid.columns} patches: the "
-        f"middle "
-        f"is the same place. Left: the mean over the {len(waves)} pairs of numbers of a head, as if all were equally "
-        f"large; what is learnt weighs them. Right: single pairs. {ROTARY_SOURCE}.",
+        f"middle is the same place. Left: the mean over the {len(waves)} pairs of numbers of a head, as if all were "
+        f"equally large; what is learnt weighs them. Right: single pairs. {ROTARY_SOURCE}.",
     )
     parts = figure.add_gridspec(1, 2, width_ratios=(1.1, 1.0))
     left, right = (figure.add_subfigure(parts[0, side]) for side in (0, 1))
-    ((whole,),) = add_panels(left, 1, 1)
+    ((panel,),) = add_panels(left, 1, 1)
     reach = (-inputs.grid.columns + 0.5, inputs.grid.columns - 0.5, inputs.grid.rows - 0.5, -inputs.grid.rows + 0.5)
-    drawn = whole.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
-    whole.set_xticks([-inputs.grid.columns + 1, 0, inputs.grid.columns - 1])
-    whole.set_yticks([-inputs.grid.rows + 1, 0, inputs.grid.rows - 1])
-    whole.tick_params(labelsize=9, colors=SECONDARY_COLOR)
-    whole.set_xlabel("columns apart", fontsize=9.5)
-    whole.set_ylabel("rows apart", fontsize=9.5)
-    set_panel_title(whole, "mean of all pairs")
-    add_colorbar(left, drawn, [whole], "product")
+    mappable = panel.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
+    panel.set_xticks([-inputs.grid.columns + 1, 0, inputs.grid.columns - 1])
+    panel.set_yticks([-inputs.grid.rows + 1, 0, inputs.grid.rows - 1])
+    panel.tick_params(labelsize=9, colors=SECONDARY_COLOR)
+    panel.set_xlabel("columns apart", fontsize=9.5)
+    panel.set_ylabel("rows apart", fontsize=9.5)
+    set_panel_title(panel, "mean of all pairs")
+    add_colorbar(left, mappable, [panel], "product")
     cells = [axes for row in add_panels(right, lines, 4) for axes in row]
     for pair, axes in zip(chosen.tolist(), cells, strict=False):
         axes.imshow(waves[pair], SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
@@ -236,13 +221,12 @@ def draw_position_similarity(model: ViT, inputs: FigureInputs, options: FigureOp
     )
     axes = figure.subplots()
     hide_axes(axes)
-    drawn = axes.imshow(canvas, SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
+    mappable = axes.imshow(canvas, SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
     axes.set_xlabel("column of the patch", fontsize=10)
     axes.set_ylabel("row of the patch", fontsize=10)
-    add_colorbar(figure, drawn, [axes], "cosine similarity")
-    return FigureResult(
-        figure, {"similarity": likeness}, {"source": SIMILARITY_SOURCE, "positions": model.config.positions}
-    )
+    add_colorbar(figure, mappable, [axes], "cosine similarity")
+    facts = {"source": SIMILARITY_SOURCE, "positions": model.config.positions}
+    return FigureResult(figure, {"similarity": likeness}, facts)
 
 
 def position_cosines(model: ViT, grid: Grid) -> Float64[np.ndarray, "N N"]:

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from plain_sums import averaging, pictures, shuffled_values
+from vitrail.data.preprocess import normalize, preprocess_stack
 from vitrail.data.sources.synthetic import GLYPHS, make_synthetic_images, make_synthetic_pairs
 from vitrail.errors import UsageError
+from vitrail.explain.attribution import target_scores
 from vitrail.explain.faithfulness.benchmark import (
     FaithfulnessRequest,
     SyntheticTruth,
@@ -19,8 +21,6 @@ from vitrail.explain.faithfulness.benchmark import (
     measure_faithfulness,
     paired_differences,
 )
-from vitrail.explain.faithfulness.curves import raw_score
-from vitrail.explain.faithfulness.localization import prepare_synthetic_images
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -41,7 +41,7 @@ def half_blind(model, images, classes):
 def asked(count: int = 40, **more) -> FaithfulnessRequest:
     images = pictures(shuffled_values(count, 12), 3, 4)
     return FaithfulnessRequest(
-        model=averaging(3, 4), images=images, classes=torch.zeros(count).long(), score=raw_score, **more
+        model=averaging(3, 4), images=images, classes=torch.zeros(count).long(), score=target_scores, **more
     )
 
 
@@ -114,7 +114,7 @@ def planted_truth():
     shape = ViTConfig(image_size=(64, 64), patch=(8, 8), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
     planted = make_synthetic_images(32, 5, tag=True)
     known = SyntheticTruth(images=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
-    images, classes = prepare_synthetic_images(planted.images, SPEC), torch.from_numpy(planted.targets)
+    images, classes = normalize(preprocess_stack(planted.images, SPEC), SPEC), torch.from_numpy(planted.targets)
     return measure_faithfulness(
         {"matching": matching, "bright": blind},
         FaithfulnessRequest(
@@ -145,7 +145,7 @@ def test_the_lines_say_it_all_and_the_json_holds_it():
     assert "planted evidence pointing in box in mask on decoy on tag own class class correlation" in narrow
     assert "chance 6.2 % 6.2 % 2.7 % 2.7 %" in narrow and "a perfect map 100.0 % 100.0 % 43.8 %" in narrow
     assert any(line.startswith("matching") and "+1.000 (+1.000 to +1.000)" in line for line in lines)
-    assert sum(line.startswith("bright cannot be told from random: drop") for line in lines) == 1
+    assert sum(line.startswith("bright cannot be distinguished from random: drop") for line in lines) == 1
     assert max(map(len, lines)) <= 140
     stored = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert stored["rows"][0]["located"]["pointing"]["value"] == found.rows[0].located.pointing.value

@@ -12,7 +12,7 @@ from scipy import ndimage
 from kinds import KINDS, TINY, images_for
 from plain_sums import averaging, pictures, shuffled_values, summing
 from vitrail.errors import UsageError
-from vitrail.explain.attribution import patch_grid_of
+from vitrail.explain.attribution import patch_grid_of, target_scores
 from vitrail.explain.faithfulness.curves import (
     REMOVAL_MODES,
     TASK_SCORES,
@@ -20,7 +20,6 @@ from vitrail.explain.faithfulness.curves import (
     deletion_insertion_curves,
     outputs_without_patches,
     rank_patches,
-    raw_score,
     removal_fill,
     removal_modes_for,
     softmax_score,
@@ -38,7 +37,7 @@ def test_the_areas_of_a_mean_over_the_patches_that_are_there_are_a_quarter_and_t
     values = shuffled_values(70, 6)  # more pictures than are asked about at once
     images = pictures(values, 2, 3)
     found = deletion_insertion_curves(
-        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, points
+        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "drop", target_scores, points
     )
     np.testing.assert_allclose(found.deletion, np.tile((found.num_visible_patches - 1) / 2, (70, 1)), atol=1e-6)
     np.testing.assert_allclose(found.deletion_area, 5 / 4, atol=1e-6)
@@ -57,7 +56,7 @@ def test_a_class_token_and_registers_stay_when_patches_are_dropped(registers):
     images = pictures(values, 2, 3)
     model = summing(registers=registers)
     found = deletion_insertion_curves(
-        model, images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, 6
+        model, images, first_output(images), values.reshape(-1, 2, 3), "drop", target_scores, 6
     )
     n = found.num_visible_patches
     darkest, brightest = n * (n - 1) / 2, n * 5 - n * (n - 1) / 2
@@ -69,7 +68,7 @@ def test_patches_painted_in_the_mean_count_as_the_mean():
     values = shuffled_values(4, 6)
     images = pictures(values, 2, 3)
     found = deletion_insertion_curves(
-        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "mean", raw_score, 6
+        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "mean", target_scores, 6
     )
     n = found.num_visible_patches
     expected = (n * (n - 1) / 2 + (6 - n) * 2.5) / 6
@@ -80,9 +79,9 @@ def test_patches_painted_in_the_mean_count_as_the_mean():
 def test_a_map_upside_down_has_the_opposite_gap_and_another_output_watches_another_curve():
     values = shuffled_values(5, 6)
     images, maps = pictures(values, 2, 3), values.reshape(-1, 2, 3)
-    right = deletion_insertion_curves(averaging(), images, first_output(images), maps, "drop", raw_score)
-    wrong = deletion_insertion_curves(averaging(), images, first_output(images), -maps, "drop", raw_score)
-    second = deletion_insertion_curves(averaging(), images, first_output(images) + 1, maps, "drop", raw_score)
+    right = deletion_insertion_curves(averaging(), images, first_output(images), maps, "drop", target_scores)
+    wrong = deletion_insertion_curves(averaging(), images, first_output(images), -maps, "drop", target_scores)
+    second = deletion_insertion_curves(averaging(), images, first_output(images) + 1, maps, "drop", target_scores)
     np.testing.assert_allclose(wrong.gap, -right.gap, atol=1e-6)
     np.testing.assert_allclose(second.deletion, -right.deletion, atol=1e-6)
 
@@ -91,14 +90,14 @@ def test_equal_relevance_owes_nothing_to_reading_order():
     values = np.tile(np.arange(12.0), (400, 1))
     images = pictures(values, 3, 4)
     flat = deletion_insertion_curves(
-        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", target_scores
     )
     assert abs(flat.gap.mean()) < 4 * flat.gap.std() / 20 and flat.gap.std() > 0.5
     again = deletion_insertion_curves(
-        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", target_scores
     )
     other = deletion_insertion_curves(
-        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score, seed=1
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", target_scores, seed=1
     )
     assert np.array_equal(flat.gap, again.gap) and not np.array_equal(flat.gap, other.gap)
 

@@ -109,7 +109,7 @@ def test_an_option_that_a_figure_does_not_have_is_refused():
     model, shown = ready(TINY, 1)
     with pytest.raises(UsageError, match=r"attention-rollout has no option share\. These have it: attention-heads\."):
         draw_figure("attention-rollout", model, shown, FigureOptions(share=0.5))
-    with pytest.raises(UsageError, match=r"2 blocks, counted from 0\. Got layer=2\."):
+    with pytest.raises(UsageError, match=r"blocks 0 to 1\. Got layer=2\."):
         draw_figure("attention-heads", model, shown, FigureOptions(layer=2))
 
 

@@ -11,12 +11,12 @@ from torch import nn
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
+from vitrail.explain.attention_maps import attention_rollout
+from vitrail.explain.attribution import token_weights
 from vitrail.explain.paper_figures.attention_figures import (
     head_attention_maps,
     mean_attention_distances,
     patch_distances,
-    readout_weights,
-    rollout_shares,
     smallest_mask_with_mass,
 )
 from vitrail.model.vit import create_model
@@ -85,16 +85,18 @@ def test_rollout_is_the_product_of_the_blocks_matrices():
             read = np.zeros(tokens)
             read[0], read[3:] = 0.5, 0.5 / 12
             expected = (read @ product)[3:].reshape(3, 4)
-            np.testing.assert_allclose(rollout_shares(model, images[picture][None], residual), expected, atol=1e-6)
+            found = attention_rollout(model, images[picture][None], residual=residual).values[0]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @every_kind
 def test_rollout_of_indifferent_heads_is_even_and_what_is_read_sums_to_one(config):
     model, images = create_model(config, seed=1).eval(), images_for(config)
     with torch.no_grad():
-        torch.testing.assert_close(readout_weights(model, images).sum(1), torch.ones(3))
+        weights = token_weights(model, model.features(images)["tokens"])
+        torch.testing.assert_close(weights.sum(1), torch.ones(3))
     if not config.relative and not config.qk_norm and config.key_bias:
-        found = rollout_shares(indifferent(config), images[:1], residual=False)
+        found = attention_rollout(indifferent(config), images[:1], residual=False).values[0]
         np.testing.assert_allclose(found, 1 / config.tokens, atol=1e-6)
 
 
@@ -114,7 +116,7 @@ def test_the_probes_weights_are_those_that_make_the_pooled_vector():
         probe.mlp = nn.Sequential()
         probe.norm = ZEROS
         tokens = model.features(images)["tokens"]
-        torch.testing.assert_close(torch.einsum("bt,btd->bd", readout_weights(model, images), tokens), probe(tokens))
+        torch.testing.assert_close(torch.einsum("bt,btd->bd", token_weights(model, tokens), tokens), probe(tokens))
 
 
 class _Zeros(nn.Module):

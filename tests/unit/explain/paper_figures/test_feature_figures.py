@@ -18,7 +18,6 @@ from vitrail.explain.paper_figures.feature_figures import (
     patch_filter_components,
     pca_colors_dinov2,
     pca_colors_dinov3,
-    project_features,
     token_norms_by_block,
 )
 from vitrail.explain.paper_figures.position_figures import position_cosines, rotary_kernel_by_offset
@@ -72,7 +71,7 @@ def test_the_foreground_is_the_object_whatever_the_sign_and_one_basis_serves_all
     assert (found.rgb[~found.foreground] == 0).all()
     assert found.rgb.min() >= 0 and found.rgb.max() <= 1
     np.testing.assert_allclose(found.rgb, paint(features).rgb, atol=1e-8)
-    scores = project_features(features * sign, found.mean, found.axes)[found.foreground]
+    scores = (sign * features - found.mean)[found.foreground] @ found.axes.T
     red = found.rgb[found.foreground][:, 0]
     assert np.corrcoef(scores[:, 0], red)[0, 1] > 0.9
     place = np.linspace(-2, 2, inside.sum())[found.foreground[inside]]
