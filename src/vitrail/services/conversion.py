@@ -1,4 +1,4 @@
-"""From any model to another library's files: written beside their place, read back, compared, and only then kept."""
+"""`vitrail convert`: a model as another library's files, read back and compared before they are kept."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ TARGET_EXTENSIONS: dict[ConversionTarget, tuple[str, ...]] = {
     "torchvision": torchvision.TORCHVISION_SUFFIXES,
     "google-npz": (".npz",),
 }
-"""Endings of the targets that are one file, the usual one first; the others are folders."""
+"""File extensions of the targets that are one file, the default first; the others are folders."""
 NUM_TEST_IMAGES = 3
 """Random images on which the two models are compared."""
 TOLERANCE = 1e-5
 """Largest difference of two outputs, as a fraction of the largest output (at least 1)."""
 NUMERICS_FIELDS = ("activation", "norm", "norm_eps", "pool", "heads", "final_norm", "head")
-"""Fields of the architecture that must come back as they were: a difference in them can hide below the tolerance."""
+"""Architecture fields that must be read back unchanged: a difference in them can hide below the tolerance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConversionResult:
-    """What was written, and how it was proved."""
+    """The written model and its verification."""
 
     path: Path
     """The file or folder."""
@@ -53,21 +53,21 @@ class ConversionResult:
     num_images: int
     """Random images that were compared."""
     audit: Audit
-    """Every tensor of what was written, as it was read back."""
+    """Every tensor of the written files, as read back."""
     notes: tuple[str, ...]
-    """What the target cannot say, without effect on images of the model's size."""
+    """What the target cannot express, without effect on images of the model's size."""
 
 
 def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
-    """Write a model for another library, read it back, compare the outputs, and keep it if they are equal.
+    """Write a model for another library, read it back, compare the outputs, and keep it if they agree.
 
     Args:
-        model_info: a trained model; one that is only a name has nothing to write.
-        out: the folder to make, or for torchvision and google-npz the file.
+        model_info: a trained model; a name of a size has no weights to write.
+        out: the folder to write, or for torchvision and google-npz the file.
 
     Raises:
-        UsageError: `out` exists, has the wrong ending, or the target cannot express a part of the model (named).
-        DamagedFileError: what was read back answers otherwise; nothing is kept.
+        UsageError: `out` exists, has the wrong extension, or the target cannot express a part of the model (named).
+        DamagedFileError: the outputs of the model read back differ; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     if model_info.trained_model is None:
@@ -76,36 +76,35 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
     info = _bundle_info(model_info)
     if to != "bundle":
         model_info, info = _move_scaling_into_head(model_info, info)
-    with make_draft(out) as place:
-        familiar = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
-        writing.save_model(
-            place, model_info.model, model_info.spec, _output_names(model_info, to), to, model_info.task, info, familiar
-        )
-        again = find_model(str(place), _read_back_options(model_info.config, to))
-        difference = _verify_read_back(model_info, again, to)
-        commit_draft(place, out)
-    assert again.audit is not None
+    with make_draft(out) as draft:
+        statistics = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
+        names = _output_names(model_info, to)
+        writing.save_model(draft, model_info.model, model_info.spec, names, to, model_info.task, info, statistics)
+        read_back = find_model(str(draft), _read_back_options(model_info.config, to))
+        difference = _verify_read_back(model_info, read_back, to)
+        commit_draft(draft, out)
+    assert read_back.audit is not None
     return ConversionResult(
         path=out,
         to=to,
         difference=difference,
         num_images=NUM_TEST_IMAGES,
-        audit=again.audit,
+        audit=read_back.audit,
         notes=(
             *_note_unnamed_outputs(model_info, to),
             *_note_tta(info, to),
             *_note_lost_decisions(model_info, info, to),
             *_note_activation(model_info, to),
-            *_note_position_resampling(model_info, again, to),
+            *_note_position_resampling(model_info, read_back, to),
         ),
     )
 
 
 def parse_conversion_target(word: str) -> ConversionTarget:
-    """A target by its word.
+    """Parse the name of a target.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: an unknown name.
     """
     for known in CONVERSION_TARGETS:
         if word == known:
@@ -116,9 +115,9 @@ def parse_conversion_target(word: str) -> ConversionTarget:
 
 
 def default_conversion_path(model_name: str, to: ConversionTarget) -> Path:
-    """Where a converted model goes when nobody says: beside the file, called after it and the target.
+    """Default output path: beside the model, named after it and the target.
 
-    A name on the Hub, hf:OWNER/NAME, goes to NAME in the current folder.
+    A name on the Hub, hf:OWNER/NAME, becomes NAME-TARGET in the current folder.
     """
     if model_name.startswith(hub.HUB_PREFIX):
         return Path(add_extension(f"{Path(model_name.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
@@ -128,15 +127,15 @@ def default_conversion_path(model_name: str, to: ConversionTarget) -> Path:
 
 
 def add_extension(name: str, to: ConversionTarget) -> str:
-    """A name as the target wants it: a folder's as it is, a file's with the ending of its kind."""
+    """A name with the target's file extension, if it is one file."""
     return f"{name}{TARGET_EXTENSIONS[to][0]}" if to in TARGET_EXTENSIONS else name
 
 
 def check_conversion_path(out: Path, to: ConversionTarget) -> None:
-    """Refuse a place for the files of a target, before anything is read.
+    """Check the output path before anything is read.
 
     Raises:
-        UsageError: something is there already, or the name has the wrong ending.
+        UsageError: the path exists, or has the wrong extension.
     """
     if to in TARGET_EXTENSIONS and out.suffix not in TARGET_EXTENSIONS[to]:
         raise UsageError(f"{to} is one file, whose name must end in {' or '.join(TARGET_EXTENSIONS[to])}. Got {out}.")
@@ -145,16 +144,16 @@ def check_conversion_path(out: Path, to: ConversionTarget) -> None:
 
 
 def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IMAGES) -> tuple[float, float]:
-    """The largest difference of two models' answers on random images, and the largest answer.
+    """Largest difference of two models' outputs on random images, and the largest output.
 
-    Answers are the outputs, or the pooled features of a model whose outputs are all zero because its head is new.
+    Pooled features are compared instead if all outputs are zero, as of a new head.
     """
     shape = (num_images, first.config.channels, *first.config.image_size)
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.inference_mode():
         both = [model.eval().features(images, keep=("outputs", "pooled")) for model in (first, second)]
-    asked = "outputs" if both[0]["outputs"].any() or both[1]["outputs"].any() else "pooled"
-    ours, theirs = both[0][asked], both[1][asked]
+    key = "outputs" if both[0]["outputs"].any() or both[1]["outputs"].any() else "pooled"
+    ours, theirs = both[0][key], both[1][key]
     if ours.shape != theirs.shape:
         raise DamagedFileError(
             f"What was read back gives outputs {list(theirs.shape)}, the model gives {list(ours.shape)}. "
@@ -164,19 +163,19 @@ def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IM
 
 
 def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> LoadOptions:
-    """What a reader of the written files must be told: nothing for a folder, whose config.json says it."""
+    """Options for reading the written files back; none for a folder with a config.json."""
     if to not in TARGET_EXTENSIONS:
         return NO_OPTIONS
-    said = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
-    return replace(said, match="timm") if to == "google-npz" and shape.activation == "GELU" else said
+    options = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
+    return replace(options, match="timm") if to == "google-npz" and shape.activation == "GELU" else options
 
 
 def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> float:
-    """The largest difference between a model and what was read back of it.
+    """Largest output difference between a model and the one read back.
 
     Raises:
-        UsageError: the target means other numerics; the message names them.
-        DamagedFileError: the two are not the same function.
+        UsageError: the target implies other numerics; the message names them.
+        DamagedFileError: the outputs differ.
     """
     for name in NUMERICS_FIELDS:
         ours, theirs = getattr(model_info.config, name), getattr(read_back.config, name)
@@ -196,14 +195,14 @@ def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: Conversio
 
 
 def _output_names(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """Names of the outputs; a bundle cannot be without, so that unnamed ones are called by their numbers there."""
+    """Names of the outputs; a bundle requires names, so unnamed outputs get their indices."""
     if model_info.classes or to != "bundle":
         return model_info.classes
     return tuple(map(str, range(model_info.config.outputs)))
 
 
 def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
-    """What a bundle keeps: all that another bundle has noted, where foreign weights came from, how they were read."""
+    """Metadata of the new bundle: that of the old one, and the origin, licence and layout of foreign weights."""
     noted = dict(bundle.read_bundle_info(model_info.bundle).info) if model_info.bundle is not None else {}
     origin = {"licence": model_info.licence, "repository": model_info.repository}
     layout = {"layout": model_info.audit.layout} if model_info.bundle is None and model_info.audit is not None else {}
@@ -219,7 +218,7 @@ def _note_unnamed_outputs(model_info: ModelInfo, to: ConversionTarget) -> tuple[
 
 
 def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """Our predictions may be averages over several views of an image, which no other library can know."""
+    """Test-time augmentation, which no other library applies."""
     views = TtaViews.from_notes(info, "the bundle")
     if to == "bundle" or views.num_views == 1:
         return ()
@@ -228,7 +227,7 @@ def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ..
 
 
 def _note_lost_decisions(model_info: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """What a run has fitted on its validation images stays in the bundle."""
+    """Calibration and thresholds, which only a bundle keeps."""
     decided = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
     parts = {
         "a temperature": bool(decided.temperature),
@@ -242,7 +241,7 @@ def _note_lost_decisions(model_info: ModelInfo, info: Mapping[str, object], to: 
 
 
 def _move_scaling_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object]]:
-    """A model of numbers with its scale in its head, where no other library would look for it."""
+    """Fold the target scaling of a regression model into its head, because other libraries do not know it."""
     scaling = read_scaling(info, len(model_info.classes), "the bundle") if model_info.task == "number" else None
     if scaling is None:
         return model_info, info
@@ -252,7 +251,7 @@ def _move_scaling_into_head(model_info: ModelInfo, info: dict[str, object]) -> t
 
 
 def _note_activation(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """The activation, which a file of Google's layout does not say and its readers do not agree about."""
+    """The activation, which Google's layout does not store and readers interpret differently."""
     if to != "google-npz":
         return ()
     exact = model_info.config.activation == "GELU"
@@ -261,7 +260,7 @@ def _note_activation(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, 
 
 
 def _note_position_resampling(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """What the target cannot say, without effect on images of the model's size."""
+    """The rule for resampling positions, which only matters for other image sizes."""
     ours, theirs = model_info.config, read_back.config
     if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
         return ()
@@ -269,17 +268,14 @@ def _note_position_resampling(model_info: ModelInfo, read_back: ModelInfo, to: C
     return (f"on pictures of other sizes the answers differ: {rules}",)
 
 
-# A model of numbers that answers in their units by itself, for libraries that know nothing of our scale.
-
-
 def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
-    """A copy whose last matrix and bias have taken up the scale: its outputs are deviation x output + mean.
+    """A copy of a model whose head gives deviation x output + mean, in the units of the targets.
 
     Raises:
         UsageError: the head has no bias, which would have to hold the mean.
     """
-    own = copy.deepcopy(model)
-    matrices = [matrix for matrix in (own.head.linear, own.head.distillation) if matrix is not None]
+    folded = copy.deepcopy(model)
+    matrices = [matrix for matrix in (folded.head.linear, folded.head.distillation) if matrix is not None]
     with torch.no_grad():
         for matrix in matrices:
             if matrix.bias is None:
@@ -291,4 +287,4 @@ def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
             mean = torch.tensor(scaling.mean, dtype=torch.float64)
             matrix.weight.copy_(matrix.weight.double() * deviation[:, None])
             matrix.bias.copy_(matrix.bias.double() * deviation + mean)
-    return own
+    return folded

@@ -1,4 +1,4 @@
-"""A trained model's answers to labelled images that are disturbed on purpose, after they were made ready for it."""
+"""Diagnostics of a trained model: robustness to corruptions, label errors, and out-of-distribution detection."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ from .evaluation import (
 )
 
 DEFAULT_NUM_IMAGES = 500
-"""Images that are disturbed if nobody says how many: each of them 75 times."""
+"""Default number of images to corrupt; each is corrupted in up to 75 ways."""
 
 
 @dataclass(frozen=True)
 class RobustnessResult:
-    """How a model stands disturbance, and what could not be asked about."""
+    """Robustness of a model, and the images that could not be read."""
 
     robustness: RobustnessReport
     source: str
@@ -71,11 +71,11 @@ def evaluate_corruptions(
     seed: int = 0,
     progress: ProgressWrapper | None = None,
 ) -> RobustnessResult:
-    """Answer images as they are and in every disturbance of a suite.
+    """Predict images as they are and with every corruption of a suite; corruptions act on preprocessed images.
 
     Args:
         suite: imagenet-c or films.
-        max_images: of more images, so many are drawn, the same for the same seed.
+        max_images: most images, sampled by `seed`.
 
     Raises:
         UsageError: no such suite, or `max_images` below 1.
@@ -105,23 +105,23 @@ def evaluate_corruptions(
 
 
 def _sample_rows(rows: NDArray[np.int64], max_rows: int, seed: int) -> NDArray[np.int64]:
-    """At most so many of the rows, in their order."""
+    """A random sample of at most `max_rows` rows, in their order."""
     return np.sort(rows[permutation(seed, "disturbed", 0, len(rows))[:max_rows]])
 
 
 def _preprocess_rows(
     source: Source, rows: NDArray[np.int64], spec: ImageSpec, skip_bad: bool
 ) -> tuple[UInt8[Tensor, "n C H W"], NDArray[np.int64], tuple[tuple[str, str], ...]]:
-    """The images as the model reads them, the rows that could be read, and why others could not."""
+    """Preprocessed images, the rows that could be read, and (path, reason) of the others."""
     images, kept, skipped = [], [], []
     for row in rows.tolist():
-        picture = source.images[row]
+        image = source.images[row]
         try:
-            images.append(preprocess_image(picture, spec))
+            images.append(preprocess_image(image, spec))
         except DataError as why:
             if not skip_bad:
                 raise explain_unreadable(why) from why
-            skipped.append((image_path(picture) or source.ids[row], str(why)))
+            skipped.append((image_path(image) or source.ids[row], str(why)))
         else:
             kept.append(row)
     if not images:
@@ -129,7 +129,7 @@ def _preprocess_rows(
     return torch.stack(images), np.array(kept, np.int64), tuple(skipped)
 
 
-# Labels of a source that what a model sees speaks against: a list that a person reviews and `--exclude` takes.
+# -- Label errors.
 
 PROBE_METRICS = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}
 
@@ -141,9 +141,10 @@ def find_label_errors(
     progress: ProgressCallback | None = None,
     seed: int = 0,
 ) -> LabelErrorReport:
-    """Fit probes to what the model's head reads, fold by fold, and list what they contradict.
+    """Fit linear probes to the model's pooled features, out of fold, and list the labels that they contradict.
 
-    The source may be of another task, or have other classes, than the model.
+    The source may have another task or other classes than the model. `LabelErrorReport.write_csv` writes a list for
+    review, which `--exclude` takes.
 
     Raises:
         UsageError: the model is not a ViT of ours.
@@ -159,9 +160,9 @@ def find_label_errors(
 
 
 def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same images without those that a run has left out, if its data is the same; other models change nothing.
+    """Keep only images that are in a run's splits, if its data is the same; other models change nothing.
 
-    A note says from how many the model has learnt: what has fitted a wrong label sees the image as that label says.
+    A note gives the number of training images: a model that has memorised a wrong label agrees with it.
     """
     folder = RunFolder(run)
     if not folder.splits_file.is_file() or not dataset.is_same_data(folder.data_file, labelled.source):
@@ -177,7 +178,7 @@ def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 
 
 def _measure_probes(source: Source, outputs: np.ndarray, targets: np.ndarray) -> float | None:
-    """How well the probes tell what is given, where they answer."""
+    """The quick metric of the probes on rows with an out-of-fold prediction."""
     there = ~np.isnan(outputs)
     if source.task == "classes":
         rows = there.all(1)
@@ -193,7 +194,7 @@ def _activate_outputs(source: Source, outputs: np.ndarray) -> np.ndarray:
     return softmax(outputs) if source.task == "classes" else sigmoid(outputs)
 
 
-# Another source beside a run's held-out images: does the model notice that it has never seen such images?
+# -- Out-of-distribution detection.
 
 
 def evaluate_ood(
@@ -203,10 +204,10 @@ def evaluate_ood(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> OodComparison:
-    """Let the model look at both, and compare how far they lie from its training images.
+    """Compare the feature distances of held-out and of other images from the training images.
 
     Raises:
-        UsageError: an ensemble, or a model that does not know what its training images look like.
+        UsageError: an ensemble, or a model without feature statistics.
         DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
@@ -225,15 +226,15 @@ def evaluate_ood(
 
 
 def load_ood_source(other: object, settings: DataSettings | None = None) -> LabelledImages:
-    """All images of another source, or those of its published test; what they show does not matter.
+    """The images of another source, or its official test split; labels do not matter.
 
     Args:
-        other: as `open_source` takes it; of a folder of images, with or without class folders, every image.
-        settings: how it is to be read.
+        other: as `open_source`; of a folder of images, with or without class folders, every image is taken.
+        settings: how the source is read.
 
     Raises:
-        DataError: there is nothing, or it cannot be read.
-        UsageError: something is said of a folder whose images are all looked at.
+        DataError: the source is empty or cannot be read.
+        UsageError: settings for a folder of which every image is taken.
     """
     settings = settings or DataSettings()
     if not (isinstance(other, str | Path) and _is_plain_image_folder(other)):
@@ -248,7 +249,7 @@ def load_ood_source(other: object, settings: DataSettings | None = None) -> Labe
 
 
 def _is_plain_image_folder(other: str | Path) -> bool:
-    """Whether it is a folder that holds images and nothing that says how to read them."""
+    """Whether a source is a plain folder of images, without a manifest or another format."""
     path = Path(other).expanduser()
     return other not in BUILT_IN and path.is_dir() and find_folder_reader(path) is open_class_folders
 
@@ -264,18 +265,18 @@ def _source_from_folder(folder: Path) -> Source:
     )
 
 
-# What a model's head reads of every image of a source: the features behind suspects and unlike images.
+# -- Pooled features of a source, for label errors and out-of-distribution detection.
 
 
 def extract_features(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> tuple[Float32[np.ndarray, "n D"], NDArray[np.int64]]:
-    """What the model's head reads of each image, and the rows of those that could be read.
+    """Pooled features of each image, and the rows that could be read.
 
-    The source may be of another task, or have other classes, than the model.
+    The source may have another task or other classes than the model.
 
     Raises:
-        UsageError: the model is not a ViT of ours, or there are several.
+        UsageError: the model is no `ViT`, or an ensemble.
         DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
@@ -299,7 +300,7 @@ def extract_features(
 
 
 class PooledFeatureModel(nn.Module):
-    """A model that answers with what its head reads of the last block."""
+    """A ViT whose outputs are its pooled features of the last block."""
 
     def __init__(self, model: ViT):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Features of images from any MODEL: into a file, into memory, and as a table of the most similar images."""
+"""Image embeddings of any MODEL: into a file, into memory, and as a table of the most similar images."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ SIMILARITY_COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingResult:
-    """What became of some images."""
+    """Result of an embedding of images."""
 
     count: int
     shape: tuple[int, ...]
-    """Of the features of one image."""
+    """Shape of the features of one image."""
     skipped: tuple[tuple[str, str], ...]
-    """(path, reason) of those that could not be read."""
+    """(path, reason) of images that could not be read."""
     embeddings: Embeddings | None
-    """All features, if they were to stay in memory."""
+    """All features, if they were kept in memory."""
 
 
 def parse_feature_kind(word: str) -> FeatureKind:
-    """A word as a kind of features.
+    """Parse a kind of features.
 
     Raises:
-        UsageError: another word.
+        UsageError: an unknown kind.
     """
     if word not in get_args(FeatureKind):
         raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {word!r}.")
@@ -51,14 +51,14 @@ def parse_feature_kind(word: str) -> FeatureKind:
 
 
 def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
-    """The features of a MODEL: a run folder, a bundle, an ensemble, or weights of any known layout.
+    """An embedder for a run folder, a bundle, an ensemble, or weights of any known layout.
 
     Args:
         changes: how files are opened: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: nothing at the path, or a device that is not here.
-        DamagedFileError: the files cannot be trusted.
+        UsageError: nothing at the path, or a missing device.
+        DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
     if place is None:
@@ -68,22 +68,23 @@ def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
-    together = find_ensemble(place.path)
-    paths: Sequence[Path] = [place.path] if together is None else list_members(together)
+    ensemble = find_ensemble(place.path)
+    paths: Sequence[Path] = [place.path] if ensemble is None else list_members(ensemble)
     embedder = Embedder([_open_backbone(path) for path in paths], machine.device)
     embedder.spec = override_image_options(embedder.spec, changes or {})
     return embedder
 
 
 def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool) -> EmbeddingResult:
-    """Take features as they come, into a file, into memory, or both.
+    """Collect batches of features into a file, into memory, or both.
 
     Args:
-        to: as `writing`; None writes nothing, and then memory is all that a file would have held.
+        to: as `open_feature_writer`; None writes no file.
+        keep: keep all features in memory.
 
     Raises:
-        DataError: no image came.
-        as `writing`.
+        DataError: there is no image.
+        as `open_feature_writer`.
     """
     kept: list[Embeddings] = []
     skipped: list[tuple[str, str]] = []
@@ -108,7 +109,7 @@ def find_similar_images(queries: Embeddings, count: int, among: Embeddings | Non
     """One row per image and neighbour, nearest first.
 
     Args:
-        among: the images to search; None searches the asked ones, each but itself.
+        among: the images to search; None searches the queries, without each itself.
 
     Raises:
         UsageError: as `Embeddings.nearest`.
@@ -130,7 +131,7 @@ def find_similar_images(queries: Embeddings, count: int, among: Embeddings | Non
 
 
 def similar_images_to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Such rows as a CSV file."""
+    """Rows of `find_similar_images` as a CSV file."""
     texts = (
         [escape_cell(str(row[column])) for column in SIMILARITY_COLUMNS[:-1]] + [f"{row[SIMILARITY_COLUMNS[-1]]:.6f}"]
         for row in rows
@@ -144,31 +145,31 @@ def _open_backbone(path: Path) -> Backbone:
     return Backbone(model=found.model, spec=found.spec, precision=str(known.get("number_format", "float32")))
 
 
-# Files of features, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.
+# -- Feature files, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.
 
 NPY_EXTENSION, PARQUET_EXTENSION, NAMES_EXTENSION = ".npy", ".parquet", ".csv"
 NAMES_COLUMNS = ("row", "path", "id")
 ROW_GROUP_BYTES = 2**24
-"""Bytes of features that are written to a Parquet file at once."""
+"""Bytes of features in a row group of a Parquet file."""
 
 
 class FeatureWriter(Protocol):
-    """Where features go."""
+    """A file of features, written batch by batch."""
 
     def add(self, part: Embeddings) -> None:
-        """Write one batch, of at least one image."""
+        """Write one batch of at least one image."""
         ...
 
 
 def open_feature_writer(path: Path) -> AbstractContextManager[FeatureWriter]:
-    """A file that takes features batch by batch; it is there when all have come, whole or not at all.
+    """Open a feature file for writing, batch by batch; it appears at the end, complete or not at all.
 
-    `.npy`: one array [n, ...], and beside it a table of the same name in `.csv`: row, path, id.
-    `.parquet`: path, id and features, one row an image; features of patches lie flat, and `shape` in the metadata of
-    the file says their rows, columns and numbers.
+    `.npy`: one array [n, ...], and beside it a `.csv` of the same name with row, path, id.
+    `.parquet`: path, id and features, one row an image; features of patches are flattened, with their shape as `shape`
+    in the file's metadata.
 
     Raises:
-        UsageError: as `check_place`, or no image came.
+        UsageError: as `check_features_path`, or there is no image.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_features_path(path)
@@ -176,11 +177,11 @@ def open_feature_writer(path: Path) -> AbstractContextManager[FeatureWriter]:
 
 
 def check_features_path(path: Path) -> None:
-    """Refuse a file whose name says no format of features, or one that cannot be written here.
+    """Check that a feature file can be written.
 
     Raises:
-        UsageError: neither .npy nor .parquet, pyarrow is not installed, or where the table beside an array would be
-            lies another file, such as somebody's manifest.
+        UsageError: neither .npy nor .parquet, pyarrow is not installed, or the table beside an array would overwrite
+            another kind of file, such as a manifest.
     """
     if path.suffix.lower() not in (NPY_EXTENSION, PARQUET_EXTENSION):
         raise UsageError(
@@ -197,7 +198,7 @@ def check_features_path(path: Path) -> None:
 
 
 def _is_names_table(path: Path) -> bool:
-    """Whether a file begins as the table beside an array does, so that it may be written anew."""
+    """Whether a file has the header of a names table, so that it may be overwritten."""
     first = "".join(format_csv_lines([NAMES_COLUMNS])).encode()
     with path.open("rb") as file:
         return file.read(len(first)) == first
@@ -212,14 +213,14 @@ def _open_npy_writer(path: Path) -> Iterator[FeatureWriter]:
 
 
 class _NpyFeatureWriter:
-    """Features into an array, and the names of its rows."""
+    """Writes features to an array file and collects the names of its rows."""
 
     def __init__(self, rows: NpyWriter):
         self._rows = rows
         self._names: list[tuple[str, str]] = []
 
     def add(self, part: Embeddings) -> None:
-        """As `Writer`."""
+        """As `FeatureWriter`."""
         self._rows.write_rows(part.vectors)
         self._names += zip(part.paths, part.ids, strict=True)
 
@@ -242,7 +243,7 @@ def _open_parquet_writer(path: Path) -> Iterator[FeatureWriter]:
 
 
 class _ParquetFeatureWriter:
-    """Features into a Parquet file, in row groups of some size."""
+    """Writes features to a Parquet file in row groups."""
 
     def __init__(self, file: BinaryIO):
         self.rows = 0
@@ -251,14 +252,14 @@ class _ParquetFeatureWriter:
         self._pending: list[Embeddings] = []
 
     def add(self, part: Embeddings) -> None:
-        """As `Writer`."""
+        """As `FeatureWriter`."""
         self.rows += len(part)
         self._pending.append(part)
         if sum(each.vectors.nbytes for each in self._pending) >= ROW_GROUP_BYTES:
             self._write()
 
     def close(self) -> None:
-        """Write what waits, and the end of the file."""
+        """Write pending batches and the end of the file."""
         if self._pending:
             self._write()
         if self._writer is not None:

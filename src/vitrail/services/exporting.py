@@ -1,8 +1,8 @@
-"""From a MODEL to files that answer as it does: one for ONNX Runtime or PyTorch, or a folder of another library."""
+"""`vitrail export`: a MODEL as an ONNX or PyTorch file or as another library's files, verified before it is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ..data.decoding.decode import decode_image
-from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..export import build
 from ..export.build import ExportFormat
@@ -26,44 +25,44 @@ from .prediction import open_predictor
 
 EXPORT_TARGETS = (*build.EXPORT_FORMATS, *conversion.CONVERSION_TARGETS)
 NUM_AGREEMENT_IMAGES = 500
-"""On which a file of fewer bits is compared with the model."""
+"""Images on which a reduced-precision file is compared with the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What was written, and how it was proved."""
+    """The written model and its verification."""
 
     path: Path
     """The file or folder."""
     to: str
     difference: float
-    """Largest difference of two scores, or for a folder of two outputs."""
+    """Largest difference of two scores; for another library's files of two outputs."""
     num_images: int
-    """That were compared."""
+    """Images that were compared."""
     num_changed: int = 0
-    """Images on a threshold that the file decides otherwise."""
+    """Images near a threshold with another decision."""
     agreement: PrecisionAgreement | None = None
-    """Of a file of fewer bits, how often it decides as float32 does, and how fast."""
+    """Agreement of a reduced-precision file with float32, and its speed."""
     notes: tuple[str, ...]
-    """The proof in words, and what a person should know about the file."""
+    """The verification in words, and notes about the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """How a file is to be made.
+    """Options of onnx and pt2 files.
 
     Raises:
-        UsageError: no such precision, or images to calibrate something that is not int8.
+        UsageError: no such precision, or an option that does not apply to it.
     """
 
     resize: bool = False
-    """Let it take images of any size."""
+    """Let the file take images of any size."""
     precision: ExportPrecision = "float32"
-    """In which its matrices are multiplied."""
+    """Precision of the matrix products."""
     calibrate: str | Path | None = None
-    """An image, folder, pattern or @list.txt that int8 is fitted to; None takes the run's training images."""
+    """Image, folder, pattern or @list.txt for the calibration of int8; None takes the run's training images."""
     force: bool = False
-    """Keep a file of fewer bits although too many decisions differ from float32."""
+    """Keep a reduced-precision file even if too many decisions differ from float32."""
 
     def __post_init__(self) -> None:
         if self.precision not in EXPORT_PRECISIONS:
@@ -84,19 +83,19 @@ def export_model(
     options: ExportOptions = DEFAULT_EXPORT_OPTIONS,
     trained_on: object | None = None,
 ) -> ExportResult:
-    """Write a model in another form, compare its answers, and keep it if they are equal.
+    """Write a model in another format, compare its predictions, and keep it if they agree.
 
     Args:
         model_name: a run folder, a bundle, a published classifier.
-        to: one of `TARGETS`.
-        out: the file or folder to make; None makes one in the run's `exports/`, or beside another model.
+        to: one of `EXPORT_TARGETS`.
+        out: the file or folder to write; by default in the run's `exports/`, or beside another model.
         options: of onnx and pt2 files.
-        trained_on: the object that a run was trained on, if it was one.
+        trained_on: the object that the run was trained on, if it was one.
 
     Raises:
-        UsageError: no such target, `out` exists, the target cannot express a part of the model, or int8 has no images
-            to be fitted to.
-        DamagedFileError: what was written answers otherwise; nothing is kept.
+        UsageError: no such target, `out` exists, the target cannot express a part of the model, or int8 has no
+            calibration images.
+        DamagedFileError: the written model's predictions differ; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     kind = _parse_export_format(to)
@@ -116,7 +115,7 @@ def export_model(
 
 
 def default_export_path(model_name: str, to: str, precision: ExportPrecision = "float32") -> Path:
-    """Where an export goes when nobody says: into the run's `exports/`, or beside another model."""
+    """Default output path: in the run's `exports/`, or beside another model."""
     kind = _parse_export_format(to)
     ending = "" if precision == "float32" else f"-{precision}"
     if (Path(model_name) / "plan.toml").is_file():
@@ -129,7 +128,7 @@ def default_export_path(model_name: str, to: str, precision: ExportPrecision = "
 
 
 def _parse_export_format(to: str) -> ExportFormat | None:
-    """Which file a target is; None for a folder or file of another library.
+    """The file format of a target; None for another library's files.
 
     Raises:
         UsageError: there is no such target.
@@ -185,12 +184,12 @@ def _export_reduced_file(
     )
 
 
-# Images that an exported file is compared on, and those that int8 is fitted to: the run's own, if they are here.
+# -- Images for verification and for int8 calibration: the run's own, if they are available.
 
 NUM_COMPARISON_IMAGES = 100
-"""Drawn ones."""
+"""Images on which a float32 file is compared with the model."""
 NUM_CALIBRATION_IMAGES = 128
-"""On so many the ranges of activations are read."""
+"""Images for the ranges of activations."""
 DecodedArray = UInt8[np.ndarray, "H W C"]
 
 
@@ -201,12 +200,12 @@ def load_comparison_images(
     trained_on: object | None,
     max_images: int = NUM_COMPARISON_IMAGES,
 ) -> tuple[list[DecodedArray], str]:
-    """Decoded images to compare on, and whose they are: those that a run held out, or drawn ones.
+    """Decoded images for the verification, and a note on their origin: a run's held-out or synthetic images.
 
     Args:
-        any_size: let drawn ones have another size than the model's.
+        any_size: let synthetic images have another size than the model's.
         trained_on: the object that the run was trained on, if it was one.
-        max_images: images of the run, evenly from its split.
+        max_images: most images of the run, evenly spaced in its split.
     """
     why = "no run has held out any"
     if (model_path / "plan.toml").is_file():
@@ -225,14 +224,14 @@ def load_comparison_images(
 def load_calibration_images(
     model_path: Path, spec: ImageSpec, source: str | Path | None, trained_on: object | None
 ) -> tuple[list[DecodedArray], str]:
-    """Decoded images that int8 is fitted to, and whose they are: what was named, or the run's training images.
+    """Decoded images for int8 calibration, and a note on their origin: `source`, or the run's training images.
 
     Args:
         source: an image, folder, pattern or @list.txt.
 
     Raises:
-        UsageError: nothing was named and no run has training images here; drawn ones would fit nothing.
-        DataError: what was named holds no image that can be read.
+        UsageError: no source and no training images here; synthetic images would calibrate badly.
+        DataError: an image of the source cannot be read.
     """
     if source is not None:
         named = expand_image_paths([str(source)])
@@ -258,7 +257,7 @@ def load_calibration_images(
 def draw_synthetic_images(
     height: int, width: int, channels: int, count: int = NUM_COMPARISON_IMAGES
 ) -> UInt8[np.ndarray, "n H W C"]:
-    """Images of soft and sharp edges and noise, the same each time."""
+    """Deterministic random images with soft and sharp edges and noise."""
     generator = np.random.default_rng(derive(0, "pictures to compare an export on"))
     y, x = np.mgrid[:height, :width] / max(height, width)
     waves = np.zeros((count, height, width, channels))
@@ -272,15 +271,9 @@ def draw_synthetic_images(
 
 
 def _sample_images(labelled: LabelledImages, spec: ImageSpec, max_images: int) -> list[DecodedArray]:
-    """Evenly from all, less those that cannot be read."""
-    pictures = labelled.images
-    places = np.linspace(0, len(pictures) - 1, min(max_images, len(pictures))).astype(np.int64)
-    return list(_decode_readable((pictures[place] for place in places.tolist()), spec))
-
-
-def _decode_readable(images: Iterable[ImageInput], spec: ImageSpec) -> Iterator[DecodedArray]:
-    for picture in images:
-        try:
-            yield decode_image(picture, spec)
-        except DataError:  # the run may have left it out, too; the others are enough
-            continue
+    """Decode evenly spaced images, skipping unreadable ones."""
+    images, decoded = labelled.images, []
+    for index in np.linspace(0, len(images) - 1, min(max_images, len(images))).astype(np.int64).tolist():
+        with suppress(DataError):  # the run may have skipped it too; the others are enough
+            decoded.append(decode_image(images[index], spec))
+    return decoded

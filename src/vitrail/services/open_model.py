@@ -1,4 +1,4 @@
-"""MODEL by any of its names: a run folder, a bundle, foreign weights, the name of a size, or a name on the Hub."""
+"""Opening of a MODEL: a run folder, a bundle, foreign weights, a named size, or a name on the Hub."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ModelKind = Literal["run", "bundle", "weights file", "weights folder", "name"]
 
 NO_OPTIONS = LoadOptions()
 LICENCE_NOT_STATED = "not stated"
-"""How `files.hub` begins where a page on the Hub states no licence."""
+"""First words of `files.hub` for a page on the Hub without a licence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What a MODEL turned out to be."""
+    """A resolved MODEL: kind, architecture, image specification, classes, weights and origin."""
 
     kind: ModelKind
     config: ViTConfig
@@ -44,19 +44,19 @@ class ModelInfo:
     task: str = "classes"
     """classes, labels or number."""
     classes: tuple[str, ...] = ()
-    """Empty where nobody has named the outputs."""
+    """Names of the outputs; empty if unknown."""
     audit: Audit | None = None
     """Every tensor of the file; None for a name."""
     bundle: Path | None = None
     """The folder of its bundle, if it has one."""
     trained_model: ViT | None = None
-    """The model in evaluation mode; None for a name, whose weights are made when they are asked for."""
+    """The model in evaluation mode; None for a name, whose weights are initialised by `model`."""
     licence: str = ""
-    """Of the weights that `repository` published, where the Hub, the bundle or the layout's card knows it."""
+    """Licence of the weights of `repository`, if the Hub, the bundle or the layout's card states it."""
     repository: str = ""
-    """Where the weights come from, or those of their family: on the Hub, or as the card says."""
+    """Origin of the weights, or of their family."""
     notes: tuple[str, ...] = ()
-    """What a person should know about how the file was read."""
+    """Notes for the user about how the file was read."""
 
     @property
     def model(self) -> ViT:
@@ -65,12 +65,12 @@ class ModelInfo:
 
 
 def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
-    """The model behind a path or a name; a path that exists is taken before a name.
+    """Open the model of a path or a name; an existing path takes precedence.
 
     Raises:
-        UsageError: no such path and no such name, or an argument that contradicts the file.
-        DamagedFileError: the file or folder cannot be trusted.
-        ResourceError: a name on the Hub whose files are neither here nor reachable.
+        UsageError: no such path and no such name, or an option that contradicts the file.
+        DamagedFileError: the file or folder is damaged or malicious.
+        ResourceError: a name on the Hub whose files are neither cached nor reachable.
     """
     here = locate_model(model_name)
     if here is None:
@@ -90,21 +90,21 @@ def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
 
 
 def locate_model(model_name: str) -> ResolvedModel | None:
-    """As `checkpoints.place.located`; the licence of a name on the Hub is told on standard error.
+    """As `checkpoints.bundle.resolve_model`; prints the licence of a name on the Hub to standard error.
 
     Raises:
-        UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
+        UsageError, ResourceError, DamagedFileError: see `files.hub`.
     """
-    found = bundle.resolve_model(model_name)
-    if found is not None and found.repository:
-        sys.stderr.write(f"{model_name}: licence {found.licence}, revision {found.revision}\n")
-    return found
+    resolved = bundle.resolve_model(model_name)
+    if resolved is not None and resolved.repository:
+        sys.stderr.write(f"{model_name}: licence {resolved.licence}, revision {resolved.revision}\n")
+    return resolved
 
 
 def resize_config(
     shape: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
 ) -> ViTConfig:
-    """A shape with another image size, channel count or number of outputs, each where it is given."""
+    """A config with another image size, channel count or number of outputs, each if given."""
     return replace(
         shape,
         image_size=shape.image_size if image_size is None else image_size,
@@ -114,20 +114,20 @@ def resize_config(
 
 
 def default_image_spec(shape: ViTConfig) -> ImageSpec:
-    """The images that a model reads when nobody has said more: its size, 0..255, mean and deviation one half."""
+    """Default image specification of a model: its size, values 0..255, mean and deviation 0.5."""
     height, width = shape.image_size
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
 def _open_bundle(path: Path, folder: Path, options: LoadOptions) -> ModelInfo:
-    """A model of ours."""
+    """Open a bundle of ours."""
     return replace(
         _make_model_info("bundle" if folder == path else "run", load_checkpoint(folder, options)), bundle=folder
     )
 
 
 def _open_weights(path: Path, options: LoadOptions) -> ModelInfo:
-    """A model that others have written."""
+    """Open foreign weights."""
     return _make_model_info("weights folder" if path.is_dir() else "weights file", load_checkpoint(path, options))
 
 
@@ -147,7 +147,7 @@ def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
 
 
 def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
-    """A named size, which has no file to describe."""
+    """A named size, without weights."""
     beside = {
         "--layout": options.layout,
         "--heads": options.heads,
@@ -172,7 +172,7 @@ def _config_from_size_name(name: str) -> ViTConfig:
     )
 
 
-# `create` and `load`: an untrained model by the name of its size, and a trained one by its files.
+# -- `vitrail.create` and `vitrail.load`.
 
 ImageSizeArgument = int | tuple[int, int]
 
@@ -184,7 +184,7 @@ def create(
     image_size: ImageSizeArgument | None = None,
     seed: int = 0,
 ) -> ViT:
-    """An untrained model by the name of its size: images [B, C, H, W], normalised, to logits [B, outputs].
+    """Create an untrained model by the name of its size: normalised images [B, C, H, W] to logits [B, outputs].
 
     Raises:
         UsageError: no such name, or an image size that the patch does not divide.
@@ -207,7 +207,7 @@ def load(
     settings: Mapping[str, object] | None = None,
     allow_nonfinite: bool = False,
 ) -> ViT:
-    """A trained model, complete or not at all, in evaluation mode on the CPU.
+    """Load a trained model in evaluation mode on the CPU; every tensor must match.
 
     Args:
         path: a run folder, a bundle, a weights file or folder of any known layout, or "hf:OWNER/NAME".
@@ -247,11 +247,11 @@ def load(
     return find_model(str(path), replace(words, settings=settings or {}, allow_nonfinite=allow_nonfinite)).model
 
 
-# What a person types beside a MODEL, as `models.Said`: words checked against the fixed lists, text against kinds.
+# -- Options of a MODEL on the command line, as `LoadOptions`.
 
 ChoiceT = TypeVar("ChoiceT", bound=str)
 MODEL_PREFIX = "model."
-"""Stands before the names of architecture fields on the command line, as in a plan."""
+"""Prefix of architecture fields on the command line, as in a plan."""
 
 
 def parse_model_options(
@@ -267,7 +267,7 @@ def parse_model_options(
     settings: Iterable[tuple[str, str]] = (),
     allow_nonfinite: bool = False,
 ) -> LoadOptions:
-    """Everything that was typed, checked.
+    """Parse and check the options of a MODEL.
 
     Args:
         image_size: 64 or "60x100".
@@ -275,7 +275,7 @@ def parse_model_options(
         settings: pairs such as ("model.activation", "QuickGELU").
 
     Raises:
-        UsageError: an unknown word, or a setting that is none of the architecture's fields.
+        UsageError: an unknown value, or a setting that is no field of the architecture.
     """
     return LoadOptions(
         layout=layout,
@@ -293,7 +293,7 @@ def parse_model_options(
 
 
 def parse_channels_policy(text: str | Sequence[int]) -> ChannelPolicy:
-    """How a patch projection is adapted: one of three words, or the file's channel for each new one.
+    """Parse how a patch projection is adapted: sum, mean, tile, or the file's channel for each new one.
 
     Raises:
         UsageError: neither.
@@ -313,7 +313,7 @@ def _parse_choice(word: str, name: str, known: Sequence[ChoiceT]) -> ChoiceT:
 
 
 def _parse_architecture_fields(typed: dict[str, str]) -> dict[str, object]:
-    """Fields of the architecture, without the prefix that a plan puts before them."""
+    """Values of architecture fields, without the prefix `model.`."""
     if strange := [name for name in typed if not name.startswith(MODEL_PREFIX)]:
         raise UsageError(
             f"Beside a model only fields of its architecture can be set, such as --model.activation. "

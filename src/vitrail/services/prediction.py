@@ -1,4 +1,4 @@
-"""The one predictor of a MODEL, on the device that was asked for."""
+"""Opening of a MODEL as a `Predictor`, and parsing of in-memory images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .open_model import find_model, locate_model
 
 
 def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
-    """What a person hands over as images, as the predictor takes them; files are read when their turn comes.
+    """A list of paths, bytes, arrays, tensors or Pillow images as a predictor's input; files are read later.
 
     Raises:
-        UsageError: a single image, which would be taken for a list of its rows or letters.
-        DataError: something in the list is no image.
+        UsageError: a single image instead of a list.
+        DataError: an element is no image.
     """
     axes = getattr(images, "ndim", None)
     if (axes is None and not isinstance(images, Sequence)) or isinstance(images, str | bytes):
@@ -34,38 +34,38 @@ def parse_images(images: object, verb: str = "predict") -> list[ImageInput | byt
             "write [picture], or list(pictures) if they are grey."
         )
     return [
-        Path(picture) if isinstance(picture, str | os.PathLike) else load_image_input(picture, f"picture {place}")
-        for place, picture in enumerate(cast("Sequence[object]", images))
+        Path(image) if isinstance(image, str | os.PathLike) else load_image_input(image, f"picture {index}")
+        for index, image in enumerate(cast("Sequence[object]", images))
     ]
 
 
 def apply_image_options(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
-    """The same predictor, opening files in another way: another page of a TIFF or frame of a film, larger images.
+    """Change how a predictor opens files: page of a TIFF or frame of a DICOM file, and size limit.
 
     Args:
         changes: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: any other name, for what an image means to the model was settled by its training.
+        UsageError: any other name: the other fields were fixed by the training.
     """
     predictor.spec = override_image_options(predictor.spec, changes)
     return predictor
 
 
 def _abbreviate(value: object) -> str:
-    """An object in few letters."""
+    """A short description of an object."""
     return repr(value) if isinstance(value, str | os.PathLike) else f"a {type(value).__name__}"
 
 
 def open_predictor(model_name: str | Path, device: str = "auto", num_processes: int = 1) -> Predictor:
-    """A predictor with class names: from a run folder, a bundle, or a published classifier that names its classes.
+    """Open a run folder, a bundle, or a published classifier with class names.
 
     Args:
-        num_processes: how many processes share the cores of this machine.
+        num_processes: processes that share the cores of this machine.
 
     Raises:
-        UsageError: nothing at the path, nobody has named its outputs, or a device that is not here.
-        DamagedFileError: the files cannot be trusted.
+        UsageError: nothing at the path, a model without class names, or a missing device.
+        DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
     if place is None:

@@ -1,4 +1,4 @@
-"""A model on the Hub: `vitrail export RUN --to hub:OWNER/NAME`, its files and its card, shown first if one likes."""
+"""Publishing a model on the Hugging Face Hub: files, model card and commit (`vitrail export --to hub:OWNER/NAME`)."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from transformers import pipeline
 answers = pipeline("{pipeline}", model="{name}")("picture.jpg")
 ```""",
 }
-"""How a person opens each layout, for the card."""
+"""Usage section of the model card by layout."""
 HUB_LIBRARIES: Mapping[HubLayout, str] = {"native": "vitrail", "timm": "timm", "transformers": "transformers"}
 USAGE_SECTION = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedModel:
-    """What was put on the Hub, or would be."""
+    """What was pushed to the Hub, or would be with `dry_run`."""
 
     repository: str
     """OWNER/NAME."""
@@ -57,12 +57,12 @@ class PublishedModel:
     files: Mapping[str, int]
     """Every file and its size in bytes."""
     card: str
-    """README.md, which the Hub shows as the model's page; one that a person has edited there stays."""
+    """README.md, the model's page on the Hub; one that was edited there is kept."""
     page: str
-    """Its address; empty if nothing was sent."""
+    """URL of the page; empty if nothing was sent."""
     commit: str
     notes: tuple[str, ...]
-    """What a person should know of it."""
+    """Notes for the user."""
 
 
 def is_hub_target(to: str) -> bool:
@@ -78,27 +78,27 @@ def publish_model(
     dry_run: bool = False,
     out: Path | None = None,
 ) -> PublishedModel:
-    """Write a model's files and its card, and put them on the Hub as one commit.
+    """Write a model's files and card, and push them to the Hub as one commit.
 
     Args:
         model_name: a run folder, a bundle, or any model that `convert` reads.
         to: "hub:OWNER/NAME".
-        layout: "native", which is a bundle, or "timm" or "transformers", for readers of theirs; None is native.
-        private: make the repository for its owner alone.
-        dry_run: send nothing, and ask nothing of the network.
-        out: a folder to keep what is sent.
+        layout: "native" (a bundle, the default), "timm" or "transformers".
+        private: create a private repository.
+        dry_run: send nothing and do not use the network.
+        out: a folder to keep a copy of the files.
 
     Raises:
-        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub_push.send`.
-        DamagedFileError: the model's files cannot be trusted, or those that were written answer otherwise.
+        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub.push_folder`.
+        DamagedFileError: the model's files are damaged or malicious, or the written files give other predictions.
         ResourceError: the Hub cannot be reached; nothing was sent.
     """
     repository, chosen = hub.parse_push_target(to), _parse_hub_layout(layout)
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
     found = find_model(model_name)
-    with tempfile.TemporaryDirectory(prefix="vitrail-") as above:
-        folder = Path(above) / "model"
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as parent:
+        folder = Path(parent) / "model"
         notes = _write_model_files(found, chosen, folder)
         text = _make_hub_card(found, repository, chosen, notes)
         (folder / bundle.CARD_FILE).write_text(text, encoding="utf-8")
@@ -120,14 +120,14 @@ def publish_model(
 
 
 def reject_hub_options(to: str, layout: str | None, private: bool, dry_run: bool) -> None:
-    """Refuse what only a place on the Hub has a use for.
+    """Refuse options that only apply to the Hub.
 
     Raises:
-        UsageError: one of them was given.
+        UsageError: one of them is set.
     """
-    said = {"--layout": layout, "--private": private, "--dry-run": dry_run}
-    if given := [flag for flag, value in said.items() if value]:
-        raise UsageError(f"{' and '.join(given)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
+    options = {"--layout": layout, "--private": private, "--dry-run": dry_run}
+    if flags := [flag for flag, value in options.items() if value]:
+        raise UsageError(f"{' and '.join(flags)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
 
 
 def _parse_hub_layout(word: str | None) -> HubLayout:
@@ -140,7 +140,7 @@ def _parse_hub_layout(word: str | None) -> HubLayout:
 
 
 def _write_model_files(model_info: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
-    """The files of a model but for the card of the Hub, and what the layout cannot say of it."""
+    """Write a model's files except the Hub card; returns notes about what the layout cannot express."""
     if layout == "native" and model_info.bundle is not None:
         shutil.copytree(model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
         return ()
@@ -148,7 +148,7 @@ def _write_model_files(model_info: ModelInfo, layout: HubLayout, folder: Path) -
 
 
 def _make_hub_card(model_info: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
-    """The model's own card with a head that the Hub reads, and how to open it from there."""
+    """The model's card with front matter and usage section for the Hub."""
     pipeline = model_card.PIPELINE_TAGS.get(model_info.task, "image-feature-extraction")
     use = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
     beside = ["", *(f"- {note}" for note in notes)] if notes else []
@@ -169,7 +169,7 @@ def _read_model_card(model_info: ModelInfo) -> str:
 
 
 def _make_front_matter(model_info: ModelInfo, layout: HubLayout, pipeline: str) -> str:
-    """What the Hub reads of a card: library, task, licence, and whose weights these were before."""
+    """YAML front matter of the card: library, task, licence and base model."""
     lines = [
         f"library_name: {HUB_LIBRARIES[layout]}",
         f"pipeline_tag: {pipeline}",
@@ -183,7 +183,7 @@ def _make_front_matter(model_info: ModelInfo, layout: HubLayout, pipeline: str) 
 
 
 def _hub_licence_id(model_info: ModelInfo) -> str:
-    """The licence, where it is one that the Hub has a word for."""
+    """The licence if it has the form of a Hub identifier; else empty."""
     return model_info.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence) else ""
 
 

@@ -1,4 +1,4 @@
-"""From what a person typed or passed to what the training room reads: wishes and settings, or a changed plan."""
+"""Arguments of `vitrail train` and `vitrail.fit` as a `TrainRequest`, or as changes of a written plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COMMAND_LINE = "the command line"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments:
-    """A training as a person asks for it; None and empty leave the choice to the plan."""
+    """Arguments of a training; None and empty leave the choice to the planner."""
 
     source: str | None = None
-    """As `data.open.open_source` takes it, by name; "memory" for an object that is passed beside it."""
+    """As `data.open.open_source`; "memory" for an object that is passed separately."""
     model: str | None = None
     minutes: float | None = None
     epochs: float | None = None
@@ -45,10 +45,10 @@ class TrainArguments:
 
 
 def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, RuntimeSettings]:
-    """What `train.fit.fit` takes.
+    """The request and runtime settings for `train.fit.fit`.
 
     Raises:
-        UsageError: no source, a dotted name that does not exist, or one that says the same as a flag.
+        UsageError: no source, an unknown dotted name, or one that duplicates a flag.
     """
     if not arguments.source:
         raise UsageError(
@@ -58,7 +58,7 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
     changes = dict(arguments.changes or {})
     check_plan_fields(changes)
     _check_no_duplicates(arguments, changes)
-    said = {
+    data_flags = {
         name: str(value)
         for name, (_, value) in _fields_with_flags(arguments).items()
         if value is not None and name.startswith("data.")
@@ -67,8 +67,8 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
     weights = rest.pop("finetune.weights", None) or arguments.weights or "auto"
-    wanted = TrainRequest(
-        data=config.override(Plan(), said | data_changes).data,
+    request = TrainRequest(
+        data=config.override(Plan(), data_flags | data_changes).data,
         model=arguments.model,
         minutes=arguments.minutes,
         epochs=arguments.epochs,
@@ -81,19 +81,19 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
         overrides=rest,
     )
     settings = RuntimeSettings(device=arguments.device or "auto")
-    return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
+    return request, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
 
 
 def should_train_all_folds(arguments: TrainArguments, request: TrainRequest) -> bool:
-    """Whether a model is to be trained for every fold, and not for the one that data.fold names."""
+    """Whether to train a model for every fold, not only for the one that data.fold names."""
     return request.data.folds > 0 and "data.fold" not in (arguments.changes or {})
 
 
 def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
-    """A written plan with what was asked beside it; a choice that the plan has already made cannot be asked again.
+    """A written plan with the changes of flags and dotted names.
 
     Raises:
-        UsageError: a flag that only makes sense before there is a plan, or a dotted name that does not exist.
+        UsageError: a flag for the planner, whose choice the plan already holds, or an unknown dotted name.
     """
     early: dict[str, object] = {
         "--model": arguments.model,
@@ -116,12 +116,12 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
             f"out to "
             "train all folds."
         )
-    said = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
-    return config.override(plan, {**said, **changes})
+    flags = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
+    return config.override(plan, {**flags, **changes})
 
 
 def check_plan_fields(changes: Mapping[str, str]) -> None:
-    """Refuse a plan field that does not exist, before an image is read.
+    """Check that plan fields exist, before any image is read.
 
     Raises:
         UsageError: with the nearest name.
@@ -149,7 +149,7 @@ def parse_image_size(text: str | int | tuple[int, int]) -> tuple[int, int]:
 
 
 def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object]]:
-    """Plan fields that have a flag of their own: name -> (the flag, what it was given)."""
+    """Plan fields that have a flag of their own: dotted name -> (flag, its value)."""
     return {
         "data.source": ("SOURCE", arguments.source or None),
         "data.data_root": ("--data-root", arguments.data_root),
