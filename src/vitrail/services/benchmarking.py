@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,6 @@ from ..bench import attention_table, measure
 from ..bench.attention_table import AttentionTiming, TableProposal
 from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
 from ..errors import UsageError
-from ..files.atomic import write_json
 from ..formatting import format_bytes, format_count
 from ..model.vit import parameter_count
 from .open_model import find_model
@@ -31,7 +30,11 @@ PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """Options of a benchmark; empty and "auto" are resolved for the machine."""
+    """Options of a benchmark; empty and "auto" are resolved for the machine.
+
+    Raises:
+        UsageError: a batch size or a number of rounds below 1.
+    """
 
     batch_sizes: tuple[int, ...] = ()
     only: tuple[str, ...] = ()
@@ -43,16 +46,21 @@ class BenchRequest:
     rounds: int = 5
     min_seconds: float = 0.2
 
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise UsageError(f"--rounds must be at least 1. Got {self.rounds}.")
+        if self.batch_sizes and min(self.batch_sizes) < 1:
+            raise UsageError(f"--batches must be 1 or more. Got {min(self.batch_sizes)}.")
+
 
 class ModelBenchmark:
     """Benchmarks of a model on this machine; `run` yields progress messages, then `facts` holds the results.
 
     Raises:
-        UsageError: no such model, device or benchmark, a batch size or a number of rounds below 1.
+        UsageError: no such model, device or benchmark.
     """
 
     def __init__(self, model_name: str, request: BenchRequest):
-        _check_bench_request(request)
         self.model_name = model_name
         self.kinds = select_benchmarks(request.only)
         self.model_info = find_model(model_name)
@@ -112,11 +120,12 @@ class ModelBenchmark:
         where = machine["gpu"] if sweep.device.startswith("cuda") else cores
         large, copied = (facts["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
         compiled = ", compiled" if sweep.compile else ""
+        header = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
         lines = [
             f"{self.model_name} in {sweep.precision}{compiled} on {where}",
             f"limits: one large product {_format_giga(large)} GFLOP/s, copies {copied / 1e9:.1f} GB/s read and written",
             "",
-            *_align_columns([TABLE_HEADER, *(_format_row_cells(row) for row in self._rows)]),
+            *_align_columns([header, *(_format_row_cells(row) for row in self._rows)]),
             "",
             (
                 "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same "
@@ -127,18 +136,14 @@ class ModelBenchmark:
         return "\n".join(lines)
 
 
-TABLE_HEADER = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
-
-
 def benchmark_attention(
     request: BenchRequest, token_counts: Sequence[int] = attention_table.TOKEN_COUNTS
 ) -> tuple[list[AttentionTiming], list[TableProposal]]:
     """Time both attention paths, and propose changes of the table in `model/attention.py`.
 
     Raises:
-        UsageError: a missing device, or a number of rounds below 1.
+        UsageError: a missing device.
     """
-    _check_bench_request(request)
     machine = configure_runtime(request)
     precisions = ("float32", "bfloat16") if request.precision == "auto" else (machine.precision,)
     timings = list(
@@ -191,18 +196,6 @@ def configure_runtime(request: BenchRequest) -> runtime.Runtime:
     machine = runtime.choose(settings)
     runtime.apply(machine)
     return machine
-
-
-def save_results(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write results as JSON, atomically."""
-    write_json(path, dict(facts))
-
-
-def _check_bench_request(request: BenchRequest) -> None:
-    if request.rounds < 1:
-        raise UsageError(f"--rounds must be at least 1. Got {request.rounds}.")
-    if request.batch_sizes and min(request.batch_sizes) < 1:
-        raise UsageError(f"--batches must be 1 or more. Got {min(request.batch_sizes)}.")
 
 
 def _row_to_json(row: SweepRow) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
+from ..checkpoints.layouts import Match
 from ..checkpoints.load import LoadOptions
 from ..checkpoints.validate import Audit
 from ..data.source import parse_task
@@ -22,9 +23,8 @@ from ..evaluate.decisions import read_decisions
 from ..evaluate.tta import TtaViews
 from ..files import hub
 from ..files.atomic import commit_draft, make_draft
-from ..model.config import ViTConfig
 from ..model.vit import ViT
-from .open_model import NO_OPTIONS, ModelInfo, find_model
+from .open_model import NO_OPTIONS, ModelInfo, find_model, parse_choice
 
 ConversionTarget = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
 CONVERSION_TARGETS: tuple[ConversionTarget, ...] = get_args(ConversionTarget)
@@ -74,13 +74,23 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
     info = _bundle_info(model_info)
-    if to != "bundle":
-        model_info, info = _move_scaling_into_head(model_info, info)
+    if to != "bundle" and model_info.task == "number":
+        scaling = read_scaling(info, len(model_info.classes), "the bundle")
+        if scaling is not None:  # other libraries do not know it
+            model_info = replace(model_info, trained_model=fold_scaling_into_head(model_info.model, scaling))
+            del info[SCALING_KEY]
     with make_draft(out) as draft:
         statistics = bundle.load_feature_stats(model_info.bundle) if model_info.bundle is not None else None
-        names = _output_names(model_info, to)
+        names = model_info.classes
+        if not names and to == "bundle":  # it requires names
+            names = tuple(map(str, range(model_info.config.outputs)))
         writing.save_model(draft, model_info.model, model_info.spec, names, to, model_info.task, info, statistics)
-        read_back = find_model(str(draft), _read_back_options(model_info.config, to))
+        options = NO_OPTIONS  # a folder has a config.json
+        if to in TARGET_EXTENSIONS:
+            shape = model_info.config
+            match: Match | None = "timm" if to == "google-npz" and shape.activation == "GELU" else None
+            options = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size, match=match)
+        read_back = find_model(str(draft), options)
         difference = _verify_read_back(model_info, read_back, to)
         commit_draft(draft, out)
     assert read_back.audit is not None
@@ -90,13 +100,7 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
         difference=difference,
         num_images=NUM_TEST_IMAGES,
         audit=read_back.audit,
-        notes=(
-            *_note_unnamed_outputs(model_info, to),
-            *_note_tta(info, to),
-            *_note_lost_decisions(model_info, info, to),
-            *_note_activation(model_info, to),
-            *_note_position_resampling(model_info, read_back, to),
-        ),
+        notes=_list_losses(model_info, read_back, info, to),
     )
 
 
@@ -106,12 +110,7 @@ def parse_conversion_target(word: str) -> ConversionTarget:
     Raises:
         UsageError: an unknown name.
     """
-    for known in CONVERSION_TARGETS:
-        if word == known:
-            return known
-    raise UsageError(
-        f"A model can be written as {', '.join(CONVERSION_TARGETS[:-1])} or {CONVERSION_TARGETS[-1]}. Got {word!r}."
-    )
+    return parse_choice(word, CONVERSION_TARGETS, "A model can be written as")
 
 
 def default_conversion_path(model_name: str, to: ConversionTarget) -> Path:
@@ -162,14 +161,6 @@ def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IM
     return (ours - theirs).abs().max().item(), ours.abs().max().item()
 
 
-def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> LoadOptions:
-    """Options for reading the written files back; none for a folder with a config.json."""
-    if to not in TARGET_EXTENSIONS:
-        return NO_OPTIONS
-    options = LoadOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
-    return replace(options, match="timm") if to == "google-npz" and shape.activation == "GELU" else options
-
-
 def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> float:
     """Largest output difference between a model and the one read back.
 
@@ -188,17 +179,10 @@ def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: Conversio
     if not difference <= TOLERANCE * max(1.0, largest):
         raise DamagedFileError(
             f"What was written as {to} and read back answers otherwise: the outputs differ by up to {difference:.3g} "
-            f"on {NUM_TEST_IMAGES} random pictures (largest output {largest:.3g}). Nothing is kept; please report "
-            f"this file."
+            f"on {NUM_TEST_IMAGES} random pictures (largest output {largest:.3g}). Nothing is kept; please report this "
+            "file."
         )
     return difference
-
-
-def _output_names(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """Names of the outputs; a bundle requires names, so unnamed outputs get their indices."""
-    if model_info.classes or to != "bundle":
-        return model_info.classes
-    return tuple(map(str, range(model_info.config.outputs)))
 
 
 def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
@@ -211,61 +195,35 @@ def _bundle_info(model_info: ModelInfo) -> dict[str, object]:
     return {**noted, **{name: value for name, value in more.items() if value}}
 
 
-def _note_unnamed_outputs(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    if model_info.classes or to != "bundle" or not model_info.config.outputs:
-        return ()
-    return (f"nobody has named the outputs; the bundle calls them 0 to {model_info.config.outputs - 1}",)
-
-
-def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """Test-time augmentation, which no other library applies."""
-    views = TtaViews.from_notes(info, "the bundle")
-    if to == "bundle" or views.num_views == 1:
-        return ()
-    others = ["its mirror image"] * views.flip + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
-    return (f"vitrail predict averages over every picture and {' and '.join(others)} here, and {to} does not",)
-
-
-def _note_lost_decisions(model_info: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
-    """Calibration and thresholds, which only a bundle keeps."""
-    decided = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
-    parts = {
-        "a temperature": bool(decided.temperature),
-        "thresholds": bool(decided.thresholds),
-        "reasons to abstain": decided.unlike is not None or bool(decided.sure),
-    }
-    if to == "bundle" or not any(parts.values()):
-        return ()
-    listed = ", ".join(name for name, there in parts.items() if there)
-    return (f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not",)
-
-
-def _move_scaling_into_head(model_info: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object]]:
-    """Fold the target scaling of a regression model into its head, because other libraries do not know it."""
-    scaling = read_scaling(info, len(model_info.classes), "the bundle") if model_info.task == "number" else None
-    if scaling is None:
-        return model_info, info
-    return replace(model_info, trained_model=fold_scaling_into_head(model_info.model, scaling)), {
-        k: v for k, v in info.items() if k != SCALING_KEY
-    }
-
-
-def _note_activation(model_info: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """The activation, which Google's layout does not store and readers interpret differently."""
-    if to != "google-npz":
-        return ()
-    exact = model_info.config.activation == "GELU"
-    who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
-    return (f"the file cannot say its activation; this model has {model_info.config.activation}, as {who}",)
-
-
-def _note_position_resampling(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
-    """The rule for resampling positions, which only matters for other image sizes."""
+def _list_losses(
+    model_info: ModelInfo, read_back: ModelInfo, info: Mapping[str, object], to: ConversionTarget
+) -> tuple[str, ...]:
+    """What the target cannot express, in sentences without a full stop."""
     ours, theirs = model_info.config, read_back.config
-    if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
-        return ()
-    rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
-    return (f"on pictures of other sizes the answers differ: {rules}",)
+    if to == "bundle":
+        unnamed = not model_info.classes and ours.outputs
+        return (f"the outputs have no names; the bundle calls them 0 to {ours.outputs - 1}",) if unnamed else ()
+    notes = []
+    views = TtaViews.from_notes(info, "the bundle")
+    if views.num_views > 1:
+        moved = ["its mirror image"] * views.flip + [f"itself moved by {views.shift} to either side"] * bool(
+            views.shift
+        )
+        notes.append(f"vitrail predict averages over every picture and {' and '.join(moved)} here, and {to} does not")
+    decisions = read_decisions(info, parse_task(model_info.task), model_info.classes, "the bundle")
+    fitted = ["a temperature"] * bool(decisions.temperature) + ["thresholds"] * bool(decisions.thresholds)
+    fitted += ["reasons to abstain"] * (decisions.unlike is not None or bool(decisions.sure))
+    if fitted:
+        listed = ", ".join(fitted)
+        notes.append(f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not")
+    if to == "google-npz":
+        exact = ours.activation == "GELU"
+        who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
+        notes.append(f"the file cannot say its activation; this model has {ours.activation}, as {who}")
+    if ours.positions in ("learned", "indexed") and ours.resample != theirs.resample:
+        rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
+        notes.append(f"on pictures of other sizes the answers differ: {rules}")
+    return tuple(notes)
 
 
 def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
@@ -276,6 +234,8 @@ def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
     """
     folded = copy.deepcopy(model)
     matrices = [matrix for matrix in (folded.head.linear, folded.head.distillation) if matrix is not None]
+    deviation = torch.tensor(scaling.deviation, dtype=torch.float64)
+    mean = torch.tensor(scaling.mean, dtype=torch.float64)
     with torch.no_grad():
         for matrix in matrices:
             if matrix.bias is None:
@@ -283,8 +243,6 @@ def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
                     "Other libraries need the mean of the training targets in the head's bias, and this model's head "
                     "has none. Convert it to a bundle, which keeps the mean beside the weights."
                 )
-            deviation = torch.tensor(scaling.deviation, dtype=torch.float64)
-            mean = torch.tensor(scaling.mean, dtype=torch.float64)
             matrix.weight.copy_(matrix.weight.double() * deviation[:, None])
             matrix.bias.copy_(matrix.bias.double() * deviation + mean)
     return folded

@@ -14,7 +14,6 @@ from ..bench.cost_model import (
     IMAGES_PER_CORE_SECOND,
     THIS_MACHINE,
     CostEstimate,
-    DeviceSpec,
     Hardware,
     Workload,
     estimate_workload_cost,
@@ -98,7 +97,7 @@ def estimate_cost(config: ViTConfig, spec: ImageSpec, request: CostRequest) -> d
 
 def format_cost(name: str, facts: Mapping[str, Any]) -> list[str]:
     """The cost as lines for people."""
-    count, total = facts["devices"], sum(facts["parts"].values())
+    count, total, run = facts["devices"], sum(facts["parts"].values()), facts["run"]
     shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in facts["parts"].items() if amount)
     engine = {"alone": "", "ddp": ", a copy on each (DDP)", "fsdp": ", shared out (FSDP2)"}[facts["engine"]]
     room = "" if facts["fits"] else "; more than it has: take a smaller --batch or more --devices"
@@ -106,15 +105,22 @@ def format_cost(name: str, facts: Mapping[str, Any]) -> list[str]:
         "operations": f"{format_flops(facts['forward_flops'])} a picture forward ({shares}), "
         f"{format_flops(facts['training_flops'])} in training",
         "memory": f"training {format_bytes(facts['training_memory'])} a device with {facts['batch'] // count:,} "
-        f"pictures"
-        f"{engine}{room}; answers {format_bytes(facts['inference_memory'])}",
+        f"pictures{engine}{room}; answers {format_bytes(facts['inference_memory'])}",
         "step": f"{format_short_duration(facts['step'])} for {facts['batch']:,} pictures, "
         f"{format_short_duration(facts['waiting'])} of it waiting for "
         f"other devices; {facts['training_rate']:,.0f} pictures/s",
         "answers": f"{facts['inference_rate']:,.0f} pictures/s",
-        **_format_run(facts),
-        "data": _format_data_rate(facts),
     }
+    if run:
+        pictures = f"{run['pictures']:,}"
+        what = f"{run['epochs']:g} epochs of {pictures} pictures" if run["epochs"] else f"{pictures} answers"
+        hours, operations = f"{run['device_hours']:,.1f} device hours", format_flops(run["flops"])
+        rows["whole run"] = f"{what}: {format_duration(run['seconds'])}, {hours}, {operations}"
+    rate = facts["data"]["answers" if run and not run["epochs"] else "training"]
+    rows["data"] = (
+        f"{rate['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {IMAGE_FILE_BYTES / 1000:g} kB, decoded by "
+        f"{rate['cores']:,} cores at {IMAGES_PER_CORE_SECOND} pictures/s each"
+    )
     head = f"Cost of {name} on {count} x {facts['on']} in {facts['number_format']}, {facts['optimizer']}"
     width = max(map(len, rows))
     assumed = [f"  {'assumed':<{width}}  {text}" for text in facts["assumed"]]
@@ -183,30 +189,39 @@ _EstimateInputs = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[st
 def _measure_here(config: ViTConfig, spec: ImageSpec, request: CostRequest) -> _EstimateInputs:
     machine = runtime.choose(runtime.RuntimeSettings(precision=request.precision))
     runtime.apply(machine)
-    wanted = _make_workload(
-        config, request, machine.precision, DEFAULT_BATCH_PER_DEVICE.get(machine.device.partition(":")[0], 256)
-    )
+    kind = machine.device.partition(":")[0]
+    workload = _make_workload(config, request, machine.precision, DEFAULT_BATCH_PER_DEVICE.get(kind, 256))
     seconds = cost_model.measure_step_seconds(
-        config, spec, wanted.batch_per_device, machine.device, machine.precision, wanted.optimizer
+        config, spec, workload.batch_per_device, machine.device, machine.precision, workload.optimizer
     )
-    room = _describe_hardware(machine.device, machine.threads)
-    where = f"this machine ({runtime.cpu_name()}, {format_count(machine.threads, 'thread')})"
-    assumed = [_format_link(room)] if wanted.num_devices > 1 else []
-    return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
+    hardware = _describe_hardware(machine.device, machine.threads)
+    where = f"this machine's {machine.device}"
+    if kind == "cpu":
+        where = f"this machine ({runtime.cpu_name()}, {format_count(machine.threads, 'thread')})"
+    return workload, seconds, hardware, where, [_format_link(hardware)] if workload.num_devices > 1 else []
 
 
 def _estimate_elsewhere(config: ViTConfig, request: CostRequest) -> _EstimateInputs:
     device = cost_model.get_device_spec(request.device)
-    number_format: Precision = "bfloat16" if request.precision == "auto" else request.precision
-    wanted = _make_workload(config, request, number_format, 256)
-    reached = cost_model.DEFAULT_UTILIZATION if request.utilization is None else request.utilization
+    precision: Precision = "bfloat16" if request.precision == "auto" else request.precision
+    workload = _make_workload(config, request, precision, 256)
+    utilization, origin = request.utilization, "as --reached says"
+    if utilization is None:
+        utilization, origin = cost_model.DEFAULT_UTILIZATION, "not measured: see docs/scale.md"
     seconds = cost_model.estimate_step_seconds(
-        config, wanted.batch_per_device, device, number_format, wanted.optimizer, reached
+        config, workload.batch_per_device, device, precision, workload.optimizer, utilization
     )
-    room = Hardware(
-        capability="cuda", memory_bytes=device.memory_bytes, link_bandwidth=device.link_bandwidth(wanted.num_devices)
+    hardware = Hardware(
+        capability="cuda", memory_bytes=device.memory_bytes, link_bandwidth=device.link_bandwidth(workload.num_devices)
     )
-    return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, request)]
+    rate = device.flops_per_second[precision] / 1e12
+    return (
+        workload,
+        seconds,
+        hardware,
+        device.name,
+        [f"{utilization:.0%} of {rate:,.0f} TFLOP/s are reached ({origin})"],
+    )
 
 
 def _make_workload(config: ViTConfig, request: CostRequest, precision: Precision, batch_per_device: int) -> Workload:
@@ -220,28 +235,21 @@ def _make_workload(config: ViTConfig, request: CostRequest, precision: Precision
 
 
 def _describe_hardware(device: str, threads: int) -> Hardware:
-    kind = device.partition(":")[0]
-    held = None
+    kind, memory = device.partition(":")[0], None
     if kind == "cuda":
         import torch
 
-        held = float(torch.cuda.get_device_properties(device).total_memory)
+        memory = float(torch.cuda.get_device_properties(device).total_memory)
     return Hardware(
         capability=device_capability(device),
-        memory_bytes=held,
+        memory_bytes=memory,
         link_bandwidth=DEFAULT_LINK_BANDWIDTH[kind],
         num_threads=max(1, threads) if kind == "cpu" else 1,
     )
 
 
-def _format_link(room: Hardware) -> str:
-    return f"{room.link_bandwidth / 1e9:g} GB/s from each device to the next"
-
-
-def _format_utilization(device: DeviceSpec, precision: Precision, utilization: float, request: CostRequest) -> str:
-    rate = device.flops_per_second[precision] / 1e12
-    origin = "as --reached says" if request.utilization is not None else "not measured: see docs/scale.md"
-    return f"{utilization:.0%} of {rate:,.0f} TFLOP/s are reached ({origin})"
+def _format_link(hardware: Hardware) -> str:
+    return f"{hardware.link_bandwidth / 1e9:g} GB/s from each device to the next"
 
 
 def _summarize_run(estimate: CostEstimate, request: CostRequest, num_devices: int) -> dict[str, float]:
@@ -249,26 +257,14 @@ def _summarize_run(estimate: CostEstimate, request: CostRequest, num_devices: in
     if not request.num_images:
         return {}
     shown = request.num_images * (request.epochs or 1)
-    rate, flops = (
-        (estimate.training_rate, estimate.training_flops)
-        if request.epochs
-        else (estimate.inference_rate, estimate.forward_flops)
-    )
+    rate, flops = estimate.inference_rate, estimate.forward_flops
+    if request.epochs:
+        rate, flops = estimate.training_rate, estimate.training_flops
     return {
         "pictures": request.num_images, "epochs": request.epochs, "seconds": shown / rate,
         "device_hours": shown / rate * num_devices / 3600, "flops": float(shown * flops),
         "bytes_of_the_set": float(request.num_images * IMAGE_FILE_BYTES),
     }  # fmt: skip
-
-
-def _format_run(facts: Mapping[str, Any]) -> dict[str, str]:
-    run = facts["run"]
-    if not run:
-        return {}
-    count = f"{run['pictures']:,}"
-    what = f"{run['epochs']:g} epochs of {count} pictures" if run["epochs"] else f"{count} answers"
-    took = f"{format_duration(run['seconds'])}, {run['device_hours']:,.1f} device hours, {format_flops(run['flops'])}"
-    return {"whole run": f"{what}: {took}"}
 
 
 def _estimate_data_rate(rate: float) -> dict[str, float]:
@@ -277,12 +273,3 @@ def _estimate_data_rate(rate: float) -> dict[str, float]:
         "bytes_per_second": rate * IMAGE_FILE_BYTES,
         "cores": math.ceil(rate / IMAGES_PER_CORE_SECOND),
     }
-
-
-def _format_data_rate(facts: Mapping[str, Any]) -> str:
-    answers_alone = facts["run"] and not facts["run"]["epochs"]
-    found = facts["data"]["answers" if answers_alone else "training"]
-    return (
-        f"{found['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {IMAGE_FILE_BYTES / 1000:g} kB, decoded by "
-        f"{found['cores']:,} cores at {IMAGES_PER_CORE_SECOND} pictures/s each"
-    )

@@ -42,6 +42,7 @@ from .evaluation import (
     ProgressCallback,
     explain_unreadable,
     find_predicted_rows,
+    get_groups,
     load_other_source,
     map_targets,
     match_source_to_model,
@@ -86,27 +87,22 @@ def evaluate_corruptions(
     predictor.single_member()
     if max_images < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {max_images}.")
-    numbers, source = match_source_to_model(predictor, labelled), labelled.source
-    images, rows, skipped = _preprocess_rows(
-        source, _sample_rows(labelled.rows, max_images, seed), predictor.spec, skip_bad
-    )
-    targets = map_targets(source, rows, numbers, len(predictor.classes))
+    output_indices, source = match_source_to_model(predictor, labelled), labelled.source
+    sample = np.sort(labelled.rows[permutation(seed, "disturbed", 0, len(labelled.rows))[:max_images]])
+    images, rows, skipped = _preprocess_rows(source, sample, predictor.spec, skip_bad)
+    targets = map_targets(source, rows, output_indices, len(predictor.classes))
     names = [("", source.ids[row]) for row in rows.tolist()]
 
-    def answers(outputs: np.ndarray) -> TaskPredictions:
+    def to_predictions(outputs: np.ndarray) -> TaskPredictions:
         return predictions_from_outputs(
             predictor.task, outputs, predictor.classes, predictor.scaling, names, labelled.split, targets,
             decisions=predictor.decisions,
         )  # fmt: skip
 
-    groups = None if source.groups is None else source.groups[rows]
-    found = measure_robustness(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, progress)
-    return RobustnessResult(found, source.name, skipped)
-
-
-def _sample_rows(rows: NDArray[np.int64], max_rows: int, seed: int) -> NDArray[np.int64]:
-    """A random sample of at most `max_rows` rows, in their order."""
-    return np.sort(rows[permutation(seed, "disturbed", 0, len(rows))[:max_rows]])
+    report = measure_robustness(
+        predictor.logits, to_predictions, images, rows, suite, labelled.split, seed, get_groups(source, rows), progress
+    )
+    return RobustnessResult(report, source.name, skipped)
 
 
 def _preprocess_rows(
@@ -131,8 +127,6 @@ def _preprocess_rows(
 
 # -- Label errors.
 
-PROBE_METRICS = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}
-
 
 def find_label_errors(
     predictor: Predictor,
@@ -153,10 +147,15 @@ def find_label_errors(
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
-    groups = None if source.groups is None else source.groups[rows]
-    outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, seed)
-    answers, worth = _activate_outputs(source, outputs), _measure_probes(source, outputs, targets)
-    return list_label_errors(source, rows, answers, targets, (NUM_FOLDS, "probes"), PROBE_METRICS[source.task], worth)
+    outputs = predict_out_of_fold(
+        features, targets, source.task, len(source.classes), NUM_FOLDS, get_groups(source, rows), seed
+    )
+    predictions = outputs
+    if source.task != "number":
+        predictions = softmax(outputs) if source.task == "classes" else sigmoid(outputs)
+    metric = _measure_probes(source, outputs, targets)
+    name = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}[source.task]
+    return list_label_errors(source, rows, predictions, targets, (NUM_FOLDS, "probes"), name, metric)
 
 
 def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
@@ -169,29 +168,23 @@ def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
         return labelled
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     rows = np.intersect1d(labelled.rows, np.concatenate(list(splits.values())))
-    learnt = len(np.intersect1d(splits["train"], rows))
+    num_trained = len(np.intersect1d(splits["train"], rows))
     note = (
-        f"{run} has learnt from {learnt:,} of these {len(rows):,} pictures. Where it has learnt a wrong label by "
+        f"{run} has learnt from {num_trained:,} of these {len(rows):,} pictures. Where it has learnt a wrong label by "
         "heart, fewer are found than among the others."
     )
-    return replace(labelled, rows=rows, notes=(*labelled.notes, *([note] if learnt else [])))
+    return replace(labelled, rows=rows, notes=(*labelled.notes, *([note] if num_trained else [])))
 
 
 def _measure_probes(source: Source, outputs: np.ndarray, targets: np.ndarray) -> float | None:
     """The quick metric of the probes on rows with an out-of-fold prediction."""
-    there = ~np.isnan(outputs)
+    known = ~np.isnan(outputs)
     if source.task == "classes":
-        rows = there.all(1)
-        seen = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
+        rows = known.all(1)
+        metric = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
     else:
-        seen = compute_quick_metrics(source.task, outputs, np.where(there, targets, np.float32(np.nan)))
-    return None if seen is None else seen.value
-
-
-def _activate_outputs(source: Source, outputs: np.ndarray) -> np.ndarray:
-    if source.task == "number":
-        return outputs
-    return softmax(outputs) if source.task == "classes" else sigmoid(outputs)
+        metric = compute_quick_metrics(source.task, outputs, np.where(known, targets, np.float32(np.nan)))
+    return None if metric is None else metric.value
 
 
 # -- Out-of-distribution detection.
@@ -216,13 +209,13 @@ def evaluate_ood(
             "Only a bundle that a training has made knows what familiar pictures look like (familiar.safetensors). "
             "This model does not; train one with vitrail train."
         )
-    features, rows = extract_features(predictor, own, skip_bad, progress)
-    others, theirs = extract_features(predictor, other, skip_bad, progress)
-    groups = tuple(
-        None if one.source.groups is None else one.source.groups[kept] for one, kept in ((own, rows), (other, theirs))
-    )
-    names = (own.source.name, own.split, other.source.name)
-    return compare_ood(member.feature_stats, member.decisions.unlike, features, others, names, (groups[0], groups[1]))
+    own_features, own_rows = extract_features(predictor, own, skip_bad, progress)
+    other_features, other_rows = extract_features(predictor, other, skip_bad, progress)
+    groups = get_groups(own.source, own_rows), get_groups(other.source, other_rows)
+    return compare_ood(
+        member.feature_stats, member.decisions.unlike, own_features, other_features,
+        (own.source.name, own.split, other.source.name), groups,
+    )  # fmt: skip
 
 
 def load_ood_source(other: object, settings: DataSettings | None = None) -> LabelledImages:
@@ -237,32 +230,23 @@ def load_ood_source(other: object, settings: DataSettings | None = None) -> Labe
         UsageError: settings for a folder of which every image is taken.
     """
     settings = settings or DataSettings()
-    if not (isinstance(other, str | Path) and _is_plain_image_folder(other)):
+    folder = Path(other).expanduser() if isinstance(other, str | Path) and other not in BUILT_IN else None
+    if folder is None or not folder.is_dir() or find_folder_reader(folder) is not open_class_folders:
         return load_other_source(other, None, settings)
     if settings != DataSettings(source=settings.source, data_root=settings.data_root):
         raise UsageError(
             f"Every picture of the folder {other} is looked at, whatever it shows, so nothing can be said of how it is "
             "read. Leave --data.* out."
         )
-    found = _source_from_folder(Path(other).expanduser())
-    return LabelledImages(found, np.arange(len(found)), ALL_IMAGES)
-
-
-def _is_plain_image_folder(other: str | Path) -> bool:
-    """Whether a source is a plain folder of images, without a manifest or another format."""
-    path = Path(other).expanduser()
-    return other not in BUILT_IN and path.is_dir() and find_folder_reader(path) is open_class_folders
-
-
-def _source_from_folder(folder: Path) -> Source:
-    found = expand_image_paths([str(folder)])
-    return Source(
+    paths = expand_image_paths([str(folder)])
+    source = Source(
         name=folder.name,
         classes=("picture",),
-        images=tuple(found),
-        targets=np.zeros(len(found), np.int64),
-        ids=tuple(path.relative_to(folder).as_posix() for path in found),
+        images=tuple(paths),
+        targets=np.zeros(len(paths), np.int64),
+        ids=tuple(path.relative_to(folder).as_posix() for path in paths),
     )
+    return LabelledImages(source, np.arange(len(source)), ALL_IMAGES)
 
 
 # -- Pooled features of a source, for label errors and out-of-distribution detection.
@@ -282,21 +266,24 @@ def extract_features(
     member = predictor.single_member()
     if not isinstance(member.model, ViT):
         raise UsageError("Features are what a Vision Transformer's head reads. This model is none.")
-    names = tuple(map(str, range(member.model.config.width)))
-    own = PredictorMember(
-        model=PooledFeatureModel(member.model),
-        spec=member.spec,
-        classes=names,
-        task="number",
-        precision=member.precision,
+    extractor = Predictor(
+        [
+            PredictorMember(
+                model=PooledFeatureModel(member.model),
+                spec=member.spec,
+                classes=tuple(map(str, range(member.model.config.width))),
+                task="number",
+                precision=member.precision,
+            )
+        ],
+        predictor.device,
     )
-    reader = Predictor([own], predictor.device)
-    reader.spec = predictor.spec
-    parts = (part for _, part in predict_labelled_batches(reader, labelled, skip_bad))
-    read = concat_predictions(list(progress(parts, len(labelled.rows)) if progress else parts))
-    assert isinstance(read, RegressionPredictions)
-    require_finite(read.values)
-    return read.values, find_predicted_rows(labelled, read)
+    extractor.spec = predictor.spec
+    batches = (batch for _, batch in predict_labelled_batches(extractor, labelled, skip_bad))
+    features = concat_predictions(list(progress(batches, len(labelled.rows)) if progress else batches))
+    assert isinstance(features, RegressionPredictions)
+    require_finite(features.values)
+    return features.values, find_predicted_rows(labelled, features)
 
 
 class PooledFeatureModel(nn.Module):

@@ -43,14 +43,6 @@ ProgressCallback = Callable[[Iterator[TaskPredictions], int], Iterator[TaskPredi
 """Passes batches on and shows progress towards a number of images."""
 
 
-TASK_DESCRIPTIONS: dict[Task, tuple[str, str]] = {
-    "classes": ("one of {} classes", "one class each"),
-    "labels": ("any of {} labels", "a column of zeros and ones for each label, or one of labels joined by |"),
-    "number": ("{} columns of numbers", "those numbers"),
-}
-"""By task: what a model predicts, and which labels a source needs."""
-
-
 @dataclass(frozen=True)
 class EvaluationResult:
     """Metrics and the predictions that they were computed from."""
@@ -85,9 +77,8 @@ def evaluate_model(
         DataError: as `predict_labelled`.
     """
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
-    metrics = compute_metrics(
-        predictions, predictor.scaling, get_prediction_groups(labelled, predictions), predictor.decisions.ordered
-    )
+    groups = get_prediction_groups(labelled, predictions)
+    metrics = compute_metrics(predictions, predictor.scaling, groups, predictor.decisions.ordered)
     return EvaluationResult(metrics, predictions, labelled.source.name)
 
 
@@ -115,12 +106,29 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
         DataError: the source has another task, or a class that the model does not know.
     """
     if labelled.source.task != predictor.task:
-        says, need = TASK_DESCRIPTIONS[predictor.task]
+        count = len(predictor.classes)
+        predicted, needed = {
+            "classes": (f"one of {count} classes", "one class each"),
+            "labels": (
+                f"any of {count} labels",
+                "a column of zeros and ones for each label, or one of labels joined by |",
+            ),
+            "number": (f"{count} columns of numbers", "those numbers"),
+        }[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
-            f"{says.format(len(predictor.classes))}. Give pictures that have {need}."
+            f"{predicted}. Give pictures that have {needed}."
         )
-    return map_class_indices(labelled.source, predictor.classes)
+    source, classes = labelled.source, predictor.classes
+    unknown = [name for name in source.classes if name not in classes]
+    if unknown:
+        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
+        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
+        raise DataError(
+            f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
+            f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
+        )
+    return np.array([classes.index(name) for name in source.classes], np.int64)
 
 
 def predict_labelled_batches(
@@ -133,24 +141,32 @@ def predict_labelled_batches(
     """
     source = labelled.source
     starts = range(0, len(labelled.rows), BATCH_SIZE)
-    for start, part in zip(starts, _predict_batches(predictor, labelled, skip_bad), strict=True):
-        rows = labelled.rows[start : start + BATCH_SIZE]
-        bad = {name for name, _ in part.skipped}
-        places = enumerate(rows.tolist(), start)
-        kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
-        named = replace(
-            part,
-            paths=tuple(image_path(source.images[row]) for row in kept),
-            ids=tuple(source.ids[row] for row in kept),
-            split=labelled.split,
-        )
-        yield np.array(kept, np.int64), named
+    try:
+        batches = predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
+        for start, batch in zip(starts, batches, strict=True):
+            rows = labelled.rows[start : start + BATCH_SIZE]
+            bad = {name for name, _ in batch.skipped}
+            places = enumerate(rows.tolist(), start)
+            kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
+            named = replace(
+                batch,
+                paths=tuple(image_path(source.images[row]) for row in kept),
+                ids=tuple(source.ids[row] for row in kept),
+                split=labelled.split,
+            )
+            yield np.array(kept, np.int64), named
+    except DataError as error:
+        raise explain_unreadable(error) from error
 
 
 def get_prediction_groups(labelled: LabelledImages, predictions: TaskPredictions) -> np.ndarray | None:
     """The group (such as the patient) of each predicted image; None if the source has no groups."""
-    groups = labelled.source.groups
-    return None if groups is None else groups[find_predicted_rows(labelled, predictions)]
+    return get_groups(labelled.source, find_predicted_rows(labelled, predictions))
+
+
+def get_groups(source: Source, rows: NDArray[np.int64]) -> np.ndarray | None:
+    """The group of each row; None if the source has no groups."""
+    return None if source.groups is None else source.groups[rows]
 
 
 def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) -> NDArray[np.int64]:
@@ -195,12 +211,12 @@ def load_other_source(source: object, split: str | None, settings: DataSettings)
         DataError: the source cannot be read.
         UsageError: no such split, or nothing in it.
     """
-    found = open_source(source, settings)
-    part = _select_split(found, found.splits, split or ("test" if "test" in found.splits else ALL_IMAGES))
+    opened = open_source(source, settings)
+    labelled = _select_split(opened, opened.splits, split or ("test" if "test" in opened.splits else ALL_IMAGES))
     if not settings.exclude:
-        return part
-    listed = findings.read_exclude_list(Path(settings.exclude).expanduser(), found)
-    return replace(part, rows=np.setdiff1d(part.rows, listed))
+        return labelled
+    excluded = findings.read_exclude_list(Path(settings.exclude).expanduser(), opened)
+    return replace(labelled, rows=np.setdiff1d(labelled.rows, excluded))
 
 
 def build_source_settings(
@@ -221,38 +237,18 @@ def build_source_settings(
     check_plan_fields(changes)
     if foreign := [name for name in changes if name.removeprefix("data.") not in SOURCE_FIELDS]:
         raise UsageError(
-            f"An evaluation can only be told how to read its pictures, by --data.{', --data.'.join(SOURCE_FIELDS)}. "
+            f"An evaluation only takes settings for reading its pictures: --data.{', --data.'.join(SOURCE_FIELDS)}. "
             f"Got --{foreign[0]}."
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
     folder = RunFolder(cross_validation.first_run_folder(Path(model)))
     if folder.plan_file.is_file():
-        learnt = folder.read_plan().data
-        if task != "auto" and _has_manifest_extension(settings.source) and _has_manifest_extension(learnt.source):
-            settings = replace(settings, path=learnt.path, targets=learnt.targets, uncertain=learnt.uncertain)
+        own = folder.read_plan().data
+        are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
+        if task != "auto" and are_manifests:
+            settings = replace(settings, path=own.path, targets=own.targets, uncertain=own.uncertain)
     return config.override(Plan(data=settings), changes).data
-
-
-def _has_manifest_extension(source: str) -> bool:
-    return Path(source).suffix.lower() in MANIFEST_EXTENSIONS
-
-
-def map_class_indices(source: Source, classes: Sequence[str]) -> NDArray[np.int64]:
-    """Output index of each class, label or column of the source, by name.
-
-    Raises:
-        DataError: the source has classes that the model does not know.
-    """
-    unknown = [name for name in source.classes if name not in classes]
-    if unknown:
-        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
-        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
-        raise DataError(
-            f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
-            f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
-        )
-    return np.array([list(classes).index(name) for name in source.classes], np.int64)
 
 
 def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -> LabelledImages:
@@ -262,16 +258,9 @@ def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split
         raise UsageError(f"The split must be one of {', '.join((*SPLITS, ALL_IMAGES))}. Got {split!r}.")
     rows = splits.get(split, np.zeros(0, np.int64))
     if not len(rows):
-        there = ", ".join([name for name, members in splits.items() if len(members)] + [ALL_IMAGES])
-        raise UsageError(f"{source.name} has no pictures in its {split} split. It has: {there}.")
+        available = ", ".join([name for name, members in splits.items() if len(members)] + [ALL_IMAGES])
+        raise UsageError(f"{source.name} has no pictures in its {split} split. It has: {available}.")
     return LabelledImages(source, rows, split)
-
-
-def _predict_batches(predictor: Predictor, labelled: LabelledImages, skip_bad: bool) -> Iterator[TaskPredictions]:
-    try:
-        yield from predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
-    except DataError as error:
-        raise explain_unreadable(error) from error
 
 
 def explain_unreadable(error: DataError) -> DataError:
@@ -314,9 +303,8 @@ def compare_models(
     """
     one = evaluate_model(first, labelled, skip_bad, progress)
     other = evaluate_model(second, labelled, skip_bad, progress)
-    comparison = compare_predictions(
-        one.predictions, other.predictions, get_prediction_groups(labelled, one.predictions)
-    )
+    groups = get_prediction_groups(labelled, one.predictions)
+    comparison = compare_predictions(one.predictions, other.predictions, groups)
     return ModelComparison(one, other, replace(comparison, notes=labelled.notes))
 
 
@@ -332,9 +320,8 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     if not folder.splits_file.is_file():
         return _add_note(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
     if not dataset.is_same_data(folder.data_file, labelled.source):
-        return _add_note(
-            labelled, f"{run} has learnt from other data; whether it has seen these pictures is not known."
-        )
+        note = f"{run} has learnt from other data; whether it has seen these pictures is not known."
+        return _add_note(labelled, note)
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
     if not len(kept):
@@ -353,8 +340,8 @@ def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
     runs = [RunFolder(path) for path in cross_validation.fold_folders(run)] or [RunFolder(run)]
     if not all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
         return labelled
-    learnt = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
-    count = len(np.intersect1d(labelled.rows, np.concatenate(learnt)))
+    train_rows = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
+    count = len(np.intersect1d(labelled.rows, np.concatenate(train_rows)))
     if not count:
         return labelled
     return _add_note(
@@ -394,12 +381,12 @@ def select_columns(source: Source, columns: str) -> Sequence[str]:
     Raises:
         UsageError: a column that the source does not have.
     """
-    there = list(source.metadata)
-    if columns == ALL_COLUMNS and there:
-        return there
-    names = [columns] if columns in there else [name.strip() for name in columns.split(",")]
-    if missing := [name for name in names if name not in there]:
-        has = f"It has {', '.join(map(repr, there))}" if there else "It has none"
+    known = list(source.metadata)
+    if columns == ALL_COLUMNS and known:
+        return known
+    names = [columns] if columns in known else [name.strip() for name in columns.split(",")]
+    if missing := [name for name in names if name not in known]:
+        has = f"It has {', '.join(map(repr, known))}" if known else "It has none"
         raise UsageError(
             f"{source.name} has no further column {missing[0]!r} to part the pictures by. {has}; columns come from a "
             "manifest, beside the path and what is learnt."
@@ -467,30 +454,12 @@ def evaluate_out_of_fold(
     if split not in (None, OUT_OF_FOLD):
         raise UsageError(
             f"Folds hold out every picture once, so their split is {OUT_OF_FOLD}. Got {split!r}; ask one fold for "
-            f"it, such "
-            f"as {cross_validation.first_run_folder(path)}."
+            f"it, such as {cross_validation.first_run_folder(path)}."
         )
     folds = cross_validation.load_fold_predictions(path, source_object)
     predictions, source = folds.predictions, folds.dataset.source
     labelled = LabelledImages(source, folds.source_rows(predictions), OUT_OF_FOLD, folds.dataset.notes)
     return labelled, EvaluationResult(folds.metrics(), predictions, source.name)
-
-
-# -- Images for the Python API.
-
-
-def select_evaluation_images(
-    run: Path, trained_on: object | None, task: Callable[[], Task], source: object | None, split: str | None
-) -> LabelledImages:
-    """The images of a source, read like the run's own; without a source the run's held-out images.
-
-    Args:
-        trained_on: the object that the run was trained on, if this program has it.
-        task: gives the task of the run's model; called only for another source.
-    """
-    if source is None:
-        return load_held_out(run, split, trained_on)
-    return load_other_source(source, split, build_source_settings(run, source, {}, task=task()))
 
 
 def warn_of_notes(labelled: LabelledImages) -> LabelledImages:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, UInt8
-from torch import Tensor
 
-from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
-from ..data.source import ImageInput, Task, parse_task
+from ..data.source import ImageInput, Task
 from ..errors import DataError, UsageError
 from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
@@ -43,10 +41,10 @@ from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..files import atomic, strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
-from ..predict.predictor import Predictor, PredictorMember
+from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
-from .prediction import open_predictor, parse_images
+from .prediction import choose_device, open_predictor, parse_images, predictor_from_model_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,22 +120,14 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
     folder = find_bundle(place.path)
     if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
         return explainer_from_predictor(open_predictor(place.path, device), str(model_name))
-    found = find_model(str(place.path))
-    machine = runtime.choose(runtime.RuntimeSettings(device=device))
-    runtime.apply(machine)
-    if found.classes:
-        member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-        return explainer_from_predictor(Predictor([member], machine.device), str(model_name))
-    here = torch.device(machine.device)
+    model_info = find_model(str(place.path))
+    torch_device = choose_device(device)
+    if model_info.classes:
+        return explainer_from_predictor(predictor_from_model_info(model_info, torch_device), str(model_name))
     return Explainer(
-        model_name=str(model_name),
-        model=found.model.to(here),
-        spec=found.spec,
-        classes=(),
-        task="classes",
-        device=here,
-        predictor=None,
-    )
+        model_name=str(model_name), model=model_info.model.to(torch_device), spec=model_info.spec, classes=(),
+        task="classes", device=torch.device(torch_device), predictor=None,
+    )  # fmt: skip
 
 
 def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer:
@@ -163,21 +153,19 @@ def explain_images(
         EmptyMapError: an image with an empty map, by name.
         UsageError: an invalid combination of options.
     """
-    _check_fill_mode(request, explainer.model)
     target_index = None if request.target is None else explainer.output_index(request.target)
     options = _method_options(request, explainer)
     for position, image in enumerate(images):
         name = str(position) if isinstance(image, np.ndarray | bytes) else image_path(image)
         try:
             yield _explain_image(explainer, image, name, request, options, target_index)
-        except DataError as problem:
-            if not skip_bad:
-                raise
-            yield name, str(problem)
-        except EmptyMapError as problem:
-            if not skip_bad:
+        except (DataError, EmptyMapError) as problem:
+            if skip_bad:
+                yield name, str(problem)
+            elif isinstance(problem, EmptyMapError):
                 raise EmptyMapError(f"{name}: {problem}") from problem
-            yield name, str(problem)
+            else:
+                raise
 
 
 def explain_with_predictor(
@@ -224,16 +212,25 @@ def _explain_image(
     artefacts = np.zeros(heatmap.values.shape[1:], bool)
     if method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(explainer.model, images)[0]
+    value, predicted_class = None, ""
+    if predictions is not None and index is not None:
+        regression = isinstance(predictions, RegressionPredictions)
+        value = float((predictions.values if regression else predictions.probabilities)[0, index])
+    if isinstance(predictions, ClassificationPredictions):
+        predicted_class = predictions.classes[int(predictions.labels[0])]
+    target = ""
+    if index is not None:
+        target = explainer.classes[index] if explainer.classes else f"output {index}"
     return Explanation(
         name=name,
-        image=_to_channels_last(image),
+        image=np.ascontiguousarray(image.permute(1, 2, 0).numpy()),
         display_image=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
         heatmap=heatmap,
         options={word: value for word, value in request.__dict__.items() if value is not None} | {"method": method},
-        target="" if index is None else _target_name(explainer, index),
-        value=None if index is None or predictions is None else _target_value(predictions, index),
-        predicted_class="" if predictions is None else _predicted_class(predictions),
+        target=target,
+        value=value,
+        predicted_class=predicted_class,
         task=explainer.task,
         artefacts=artefacts,
         remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and index is not None else (),
@@ -241,7 +238,17 @@ def _explain_image(
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
-    """`MethodOptions` of a request; the baseline image has the model's black, white or mean."""
+    """`MethodOptions` of a request; the baseline image has the model's black, white or mean.
+
+    Raises:
+        UsageError: the method has no baseline image, or cannot drop patches.
+    """
+    method = request.method or methods.default_method(explainer.model.config)
+    names = METHODS[method].option_names if method in METHODS else ("cover", "drop")
+    if request.fill is not None and "cover" not in names:
+        raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
+    if request.fill == "drop" and "drop" not in names:
+        raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
     plain = MethodOptions(
         layer=request.layer, heads=request.heads, patch=request.patch, window=request.window, steps=request.steps,
         drop=True if request.fill == "drop" else None,
@@ -254,22 +261,8 @@ def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOpti
     return replace(plain, cover=torch.zeros_like(empty) if request.fill == "mean" else empty)
 
 
-def _check_fill_mode(request: ExplainRequest, model: ViT) -> None:
-    method = request.method or methods.default_method(model.config)
-    if request.fill is None or method not in METHODS:
-        return
-    if "cover" not in METHODS[method].option_names:
-        raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
-    if request.fill == "drop" and "drop" not in METHODS[method].option_names:
-        raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
-
-
 def _default_target(predictions: TaskPredictions | None) -> int | None:
-    """The output to explain by default: the predicted class, the most likely label, or the only column.
-
-    Raises:
-        UsageError: there are several columns.
-    """
+    """The output to explain by default: the predicted class, the most likely label, or the only column."""
     if predictions is None:
         return None
     if isinstance(predictions, ClassificationPredictions):
@@ -278,28 +271,10 @@ def _default_target(predictions: TaskPredictions | None) -> int | None:
         return int(predictions.probabilities[0].argmax())
     if len(predictions.columns) > 1:
         raise UsageError(
-            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain (--class "
-            f"NAME)."
+            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain "
+            "(--class NAME)."
         )
     return 0
-
-
-def _target_name(explainer: Explainer, index: int) -> str:
-    return explainer.classes[index] if explainer.classes else f"output {index}"
-
-
-def _target_value(predictions: TaskPredictions, index: int) -> float:
-    """The probability of an output, or its value in the user's units."""
-    row = predictions.values[0] if isinstance(predictions, RegressionPredictions) else predictions.probabilities[0]
-    return float(row[index])
-
-
-def _predicted_class(predictions: TaskPredictions) -> str:
-    return predictions.classes[int(predictions.labels[0])] if isinstance(predictions, ClassificationPredictions) else ""
-
-
-def _to_channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:
-    return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
 
 
 # -- One explanation: its figure and files.
@@ -341,12 +316,8 @@ class Explanation:
             return self.target
         if self.task == "number":
             return f"{self.target} = {self.value:.4g}"
-        other = (
-            f"  (answered: {self.predicted_class})"
-            if self.predicted_class and self.predicted_class != self.target
-            else ""
-        )
-        return f"{self.target}, {self.value:.1%}{other}"
+        is_other = self.predicted_class and self.predicted_class != self.target
+        return f"{self.target}, {self.value:.1%}" + (f"  (answered: {self.predicted_class})" if is_other else "")
 
     @property
     def caption(self) -> OverlayCaption:
@@ -358,19 +329,15 @@ class Explanation:
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes of the method, about undrawn artefact patches, and about clipped colours."""
-        count = int(self.artefacts.sum())
-        artefact_note = (
-            f"{count} of {self.artefacts.size} patches, hatched, hold notes of the model instead of picture: not drawn."
-        )
-        ends = ("Colours end at the largest 1 % of the patches.",) if self._is_clipped else ()
-        return (*self.heatmap.notes, *([artefact_note] if count else []), *ends, *self.remarks)
-
-    @property
-    def _is_clipped(self) -> bool:
-        """Whether some values exceed the end of the colour scale."""
-        heat, one_sided = self.heatmap.values[0][~self.artefacts], self.heatmap.scale == "positive"
-        drawn = heat if one_sided else np.abs(heat)
-        return self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
+        notes, count = list(self.heatmap.notes), int(self.artefacts.sum())
+        if count:
+            total = self.artefacts.size
+            notes.append(f"{count} of {total} patches, hatched, hold notes of the model instead of picture: not drawn.")
+        heat = self.heatmap.values[0][~self.artefacts]
+        drawn = heat if self.heatmap.scale == "positive" else np.abs(heat)
+        if self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn):
+            notes.append("Colours end at the largest 1 % of the patches.")
+        return (*notes, *self.remarks)
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """The model's input, the overlay, the map alone, a colour bar, and the caption.
@@ -425,17 +392,21 @@ class Explanation:
             UsageError: opacity outside 0..1.
             ResourceError: the disk is full or read-only.
         """
-        to = Path(folder) / f"{stem}.{self.heatmap.method}"
-        path = to.with_name(to.name + ".png")
+        path = Path(folder) / f"{stem}.{self.heatmap.method}.png"
         save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
         arrays = {"values": self.heatmap.values[0], "artefacts": self.artefacts}
         if self.heatmap.pixels is not None:
             arrays["pixels"] = self.heatmap.pixels[0]
-        data = io.BytesIO()
-        np.savez_compressed(data, **arrays)
-        atomic.write_bytes(to.with_name(to.name + ".npz"), data.getvalue())
-        atomic.write_json(to.with_name(to.name + ".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
+        _save_arrays_and_facts(path, arrays, {**self.to_json(), "opacity": opacity, **(extra or {})})
         return path
+
+
+def _save_arrays_and_facts(png: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    """Write the arrays (.npz) and facts (.json) of a figure beside it."""
+    data = io.BytesIO()
+    np.savez_compressed(data, **arrays)
+    atomic.write_bytes(png.with_suffix(".npz"), data.getvalue())
+    atomic.write_json(png.with_suffix(".json"), facts)
 
 
 def make_unique_stems(names: list[str]) -> list[str]:
@@ -505,10 +476,8 @@ class MethodComparison:
         description = f"{self.title}. The picture, and its maps by {'; '.join(descriptions)}"
         save_described_png(self.figure(opacity), path, description)
         arrays = {method: one.heatmap.values[0] for method, one in self.by_method.items() if not isinstance(one, str)}
-        data = io.BytesIO()
-        np.savez_compressed(data, artefacts=self.default_explanation.artefacts, **arrays)
-        atomic.write_bytes(path.with_suffix(".npz"), data.getvalue())
-        atomic.write_json(path.with_suffix(".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
+        facts = {**self.to_json(), "opacity": opacity, **(extra or {})}
+        _save_arrays_and_facts(path, {"artefacts": self.default_explanation.artefacts, **arrays}, facts)
         return path
 
 
@@ -530,10 +499,9 @@ def explain_by_all_methods(
         (first,) = explain_images(explainer, [image], ExplainRequest(target=request.target), skip_bad)
         if isinstance(first, tuple):
             yield first
-        else:
-            yield MethodComparison(
-                default_explanation=first, by_method=_explain_other_methods(explainer, image, request, first)
-            )
+            continue
+        by_method = _explain_other_methods(explainer, image, request, first)
+        yield MethodComparison(default_explanation=first, by_method=by_method)
 
 
 def _explain_other_methods(

@@ -20,10 +20,13 @@ from ..randomness import derive
 from ..spec import ImageSpec
 from . import conversion
 from .evaluation import LabelledImages, load_held_out
-from .open_model import find_model
+from .open_model import find_model, parse_choice
 from .prediction import open_predictor
 
-EXPORT_TARGETS = (*build.EXPORT_FORMATS, *conversion.CONVERSION_TARGETS)
+EXPORT_TARGETS: tuple[ExportFormat | conversion.ConversionTarget, ...] = (
+    *build.EXPORT_FORMATS,
+    *conversion.CONVERSION_TARGETS,
+)
 NUM_AGREEMENT_IMAGES = 500
 """Images on which a reduced-precision file is compared with the model."""
 
@@ -98,46 +101,27 @@ def export_model(
         DamagedFileError: the written model's predictions differ; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    kind = _parse_export_format(to)
-    place = out or default_export_path(model_name, to, options.precision)
-    if kind is not None:
-        return _export_file(model_name, kind, place, options, trained_on)
+    known = parse_choice(to, EXPORT_TARGETS, "A model can be exported as")
+    is_run = (Path(model_name) / "plan.toml").is_file()
+    if known == "onnx" or known == "pt2":
+        ending = "" if options.precision == "float32" else f"-{options.precision}"
+        beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
+        default = beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{known}")
+        if is_run:
+            default = Path(model_name) / "exports" / f"model{ending}.{known}"
+        return _export_file(model_name, known, out or default, options, trained_on)
     if options != DEFAULT_EXPORT_OPTIONS:
         raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
-    converted = conversion.convert_model(find_model(model_name), conversion.parse_conversion_target(to), place)
-    compared = (
-        f"compared on {converted.num_images} random pictures: outputs differ by at most {converted.difference:.2g}"
-    )
+    default = conversion.default_conversion_path(model_name, known)
+    if is_run:
+        default = Path(model_name) / "exports" / conversion.add_extension(to, known)
+    converted = conversion.convert_model(find_model(model_name), known, out or default)
+    compared = f"compared on {converted.num_images} random pictures"
+    compared += f": outputs differ by at most {converted.difference:.2g}"
     return ExportResult(
         path=converted.path, to=to, difference=converted.difference, num_images=converted.num_images,
         notes=(compared, *converted.notes),
     )  # fmt: skip
-
-
-def default_export_path(model_name: str, to: str, precision: ExportPrecision = "float32") -> Path:
-    """Default output path: in the run's `exports/`, or beside another model."""
-    kind = _parse_export_format(to)
-    ending = "" if precision == "float32" else f"-{precision}"
-    if (Path(model_name) / "plan.toml").is_file():
-        name = f"model{ending}.{kind}" if kind else conversion.add_extension(to, conversion.parse_conversion_target(to))
-        return Path(model_name) / "exports" / name
-    if kind is None:
-        return conversion.default_conversion_path(model_name, conversion.parse_conversion_target(to))
-    beside = conversion.default_conversion_path(model_name, "bundle")  # called NAME-bundle
-    return beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{kind}")
-
-
-def _parse_export_format(to: str) -> ExportFormat | None:
-    """The file format of a target; None for another library's files.
-
-    Raises:
-        UsageError: there is no such target.
-    """
-    if to not in EXPORT_TARGETS:
-        raise UsageError(
-            f"A model can be exported as {', '.join(EXPORT_TARGETS[:-1])} or {EXPORT_TARGETS[-1]}. Got {to!r}."
-        )
-    return next((known for known in build.EXPORT_FORMATS if known == to), None)
 
 
 def _export_file(
@@ -145,43 +129,33 @@ def _export_file(
 ) -> ExportResult:
     build.check_export_path(out, kind)
     check_precision_support(kind, options.precision)
-    if options.precision != "float32":
-        return _export_reduced_file(model_name, kind, out, options, trained_on)
-    member = open_predictor(model_name, "cpu").single_member()
-    pictures, whose = load_comparison_images(
-        Path(model_name), member.spec, options.resize, trained_on, NUM_COMPARISON_IMAGES
-    )
-    proof, resized = build.export_file(member, kind, out, pictures, options.resize)
-    notes = [str(proof), whose]
-    if resized is not None:
-        notes.append(f"resizing by itself, {resized}")
-    if member.precision != "float32":
-        notes.append(f"the model was evaluated in {member.precision}; this file computes in float32")
-    proofs = [proof] if resized is None else [proof, resized]
-    return ExportResult(
-        path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
-        num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
-    )  # fmt: skip
-
-
-def _export_reduced_file(
-    model_name: str, kind: ExportFormat, out: Path, options: ExportOptions, trained_on: object | None
-) -> ExportResult:
     member = open_predictor(model_name, "cpu").single_member()
     calibration: list[DecodedArray] = []
     fitted = ""
     if options.precision == "int8":
         calibration, fitted = load_calibration_images(Path(model_name), member.spec, options.calibrate, trained_on)
-    pictures, whose = load_comparison_images(
-        Path(model_name), member.spec, options.resize, trained_on, NUM_AGREEMENT_IMAGES
-    )
-    agreed = export_reduced_precision(
-        member, kind, options.precision, out, pictures, calibration, options.resize, options.force
-    )
-    notes = tuple(note for note in (str(agreed), whose, fitted) if note)
+    count = NUM_COMPARISON_IMAGES if options.precision == "float32" else NUM_AGREEMENT_IMAGES
+    images, origin = load_comparison_images(Path(model_name), member.spec, options.resize, trained_on, count)
+    if options.precision != "float32":
+        agreed = export_reduced_precision(
+            member, kind, options.precision, out, images, calibration, options.resize, options.force
+        )
+        notes = [note for note in (str(agreed), origin, fitted) if note]
+        return ExportResult(
+            path=out, to=kind, difference=agreed.difference, num_images=agreed.num_images, agreement=agreed,
+            notes=tuple(notes),
+        )  # fmt: skip
+    proof, resized = build.export_file(member, kind, out, images, options.resize)
+    proofs, notes = [proof], [str(proof), origin]
+    if resized is not None:
+        proofs.append(resized)
+        notes.append(f"resizing by itself, {resized}")
+    if member.precision != "float32":
+        notes.append(f"the model was evaluated in {member.precision}; this file computes in float32")
     return ExportResult(
-        path=out, to=kind, difference=agreed.difference, num_images=agreed.num_images, agreement=agreed, notes=notes
-    )
+        path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
+        num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),
+    )  # fmt: skip
 
 
 # -- Images for verification and for int8 calibration: the run's own, if they are available.
@@ -211,9 +185,8 @@ def load_comparison_images(
     if (model_path / "plan.toml").is_file():
         try:
             labelled = load_held_out(model_path, None, trained_on)
-            found = _sample_images(labelled, spec, max_images)
-            if found:
-                return found, f"on pictures of the run's own {labelled.split} split"
+            if images := _sample_images(labelled, spec, max_images):
+                return images, f"on pictures of the run's own {labelled.split} split"
             why = "none of the run's own can be read"
         except (DataError, UsageError) as error:
             why = f"those of the run are not here ({error})"
@@ -234,24 +207,24 @@ def load_calibration_images(
         DataError: an image of the source cannot be read.
     """
     if source is not None:
-        named = expand_image_paths([str(source)])
-        places = np.linspace(0, len(named) - 1, min(NUM_CALIBRATION_IMAGES, len(named))).astype(np.int64)
-        found = [decode_image(named[place], spec) for place in places.tolist()]
-        return found, f"calibrated on {len(found):,} pictures of {source}"
+        paths = expand_image_paths([str(source)])
+        places = np.linspace(0, len(paths) - 1, min(NUM_CALIBRATION_IMAGES, len(paths))).astype(np.int64)
+        images = [decode_image(paths[place], spec) for place in places.tolist()]
+        return images, f"calibrated on {len(images):,} pictures of {source}"
     missing = "name some with --calibrate FOLDER"
     if not (model_path / "plan.toml").is_file():
         raise UsageError(
             f"int8 is fitted to pictures like those to come, and {model_path} is no run that has some: {missing}."
         )
     try:
-        found = _sample_images(load_held_out(model_path, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
+        images = _sample_images(load_held_out(model_path, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
     except (DataError, UsageError) as error:
         raise UsageError(
             f"int8 is fitted to the run's training pictures, which are not here ({error}): {missing}."
         ) from error
-    if not found:
+    if not images:
         raise UsageError(f"int8 is fitted to the run's training pictures, and none of them can be read: {missing}.")
-    return found, f"calibrated on {len(found):,} training pictures of the run"
+    return images, f"calibrated on {len(images):,} training pictures of the run"
 
 
 def draw_synthetic_images(

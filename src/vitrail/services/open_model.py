@@ -21,14 +21,10 @@ from ..files.hub import is_hub_name
 from ..model.config import Pool, ViTConfig
 from ..model.registry import config_from_name, example_names
 from ..model.vit import ViT, create_model
-from ..model.vit import create_model as create_from_config
 from ..spec import ImageSpec
-from . import train_arguments
 from .train_arguments import parse_image_size
 
 ModelKind = Literal["run", "bundle", "weights file", "weights folder", "name"]
-
-
 NO_OPTIONS = LoadOptions()
 LICENCE_NOT_STATED = "not stated"
 """First words of `files.hub` for a page on the Hub without a licence."""
@@ -75,18 +71,32 @@ def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
     here = locate_model(model_name)
     if here is None:
         return _model_from_name(model_name, options)
-    if (together := find_ensemble(here.path)) is not None:
+    if (ensemble := find_ensemble(here.path)) is not None:
         raise UsageError(
-            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one "
-            f"of its "
-            f"models for this, such as {together / 'member-0'}."
+            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of "
+            f"its models for this, such as {ensemble / 'member-0'}."
         )
     folder = find_bundle(here.path)
-    found = _open_weights(here.path, options) if folder is None else _open_bundle(here.path, folder, options)
-    found = replace(found, notes=(*here.notes, *found.notes))
-    if not here.licence or (found.licence and here.licence.startswith(LICENCE_NOT_STATED)):
-        return found
-    return replace(found, licence=here.licence, repository=here.repository)
+    loaded = load_checkpoint(folder or here.path, options)
+    kind: ModelKind = "weights folder" if here.path.is_dir() else "weights file"
+    if folder is not None:
+        kind = "bundle" if folder == here.path else "run"
+    origin: ResolvedModel | LoadedModel = here
+    if not here.licence or (loaded.licence and here.licence.startswith(LICENCE_NOT_STATED)):
+        origin = loaded
+    return ModelInfo(
+        kind=kind,
+        config=loaded.config,
+        spec=loaded.spec,
+        task=loaded.task,
+        classes=loaded.classes,
+        audit=loaded.audit,
+        bundle=folder,
+        trained_model=loaded.model,
+        licence=origin.licence,
+        repository=origin.repository,
+        notes=(*here.notes, *loaded.notes),
+    )
 
 
 def locate_model(model_name: str) -> ResolvedModel | None:
@@ -119,36 +129,9 @@ def default_image_spec(shape: ViTConfig) -> ImageSpec:
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
-def _open_bundle(path: Path, folder: Path, options: LoadOptions) -> ModelInfo:
-    """Open a bundle of ours."""
-    return replace(
-        _make_model_info("bundle" if folder == path else "run", load_checkpoint(folder, options)), bundle=folder
-    )
-
-
-def _open_weights(path: Path, options: LoadOptions) -> ModelInfo:
-    """Open foreign weights."""
-    return _make_model_info("weights folder" if path.is_dir() else "weights file", load_checkpoint(path, options))
-
-
-def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
-    return ModelInfo(
-        kind=kind,
-        config=loaded.config,
-        spec=loaded.spec,
-        task=loaded.task,
-        classes=loaded.classes,
-        audit=loaded.audit,
-        trained_model=loaded.model,
-        licence=loaded.licence,
-        repository=loaded.repository,
-        notes=loaded.notes,
-    )
-
-
 def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
     """A named size, without weights."""
-    beside = {
+    file_options = {
         "--layout": options.layout,
         "--heads": options.heads,
         "--pool": options.pool,
@@ -156,20 +139,17 @@ def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
         "--network": options.network,
         "--channels-policy": options.channels_policy,
     }
-    if flags := [flag for flag, value in beside.items() if value is not None]:
+    if flags := [flag for flag, value in file_options.items() if value is not None]:
         raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {model_name}.")
-    shape = resize_config(_config_from_size_name(model_name), options.size, options.channels, options.outputs)
+    known = example_names()
+    if not (model_name.startswith("vit_") or model_name in known or difflib.get_close_matches(model_name, known, n=1)):
+        raise UsageError(
+            f"There is no run folder, bundle, weights file or named size {model_name}. "
+            "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
+        )
+    shape = resize_config(config_from_name(model_name), options.size, options.channels, options.outputs)
     shape = config.read(ViTConfig, {**config.write(shape), **options.settings}, "settings")
     return ModelInfo(kind="name", config=shape, spec=default_image_spec(shape))
-
-
-def _config_from_size_name(name: str) -> ViTConfig:
-    if name.startswith("vit_") or name in example_names() or difflib.get_close_matches(name, example_names(), n=1):
-        return config_from_name(name)
-    raise UsageError(
-        f"There is no run folder, bundle, weights file or named size {name}. "
-        "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
-    )
 
 
 # -- `vitrail.create` and `vitrail.load`.
@@ -189,8 +169,8 @@ def create(
     Raises:
         UsageError: no such name, or an image size that the patch does not divide.
     """
-    size = None if image_size is None else train_arguments.parse_image_size(image_size)
-    return create_from_config(resize_config(config_from_name(name), size, channels, outputs), seed)
+    size = None if image_size is None else parse_image_size(image_size)
+    return create_model(resize_config(config_from_name(name), size, channels, outputs), seed)
 
 
 def load(
@@ -277,17 +257,23 @@ def parse_model_options(
     Raises:
         UsageError: an unknown value, or a setting that is no field of the architecture.
     """
+    fields = dict(settings)
+    if unknown := [name for name in fields if not name.startswith(MODEL_PREFIX)]:
+        raise UsageError(
+            "Beside a model only fields of its architecture can be set, such as --model.activation. "
+            f"Got --{unknown[0]}."
+        )
     return LoadOptions(
         layout=layout,
         heads=heads,
         image_size=None if image_size is None else parse_image_size(image_size),
         channels=channels,
-        pool=None if pool is None else _parse_choice(pool, "pool", get_args(Pool)),
-        match=None if match is None else _parse_choice(match, "match", get_args(Match)),
+        pool=None if pool is None else parse_choice(pool, get_args(Pool), "pool must be"),
+        match=None if match is None else parse_choice(match, get_args(Match), "match must be"),
         outputs=outputs,
         channels_policy=None if channels_policy is None else parse_channels_policy(channels_policy),
         network=network,
-        settings=_parse_architecture_fields(dict(settings)),
+        settings=config.parse_some(ViTConfig, {k.removeprefix(MODEL_PREFIX): text for k, text in fields.items()}),
         allow_nonfinite=allow_nonfinite,
     )
 
@@ -302,21 +288,19 @@ def parse_channels_policy(text: str | Sequence[int]) -> ChannelPolicy:
         return tuple(text)
     if all(part.strip().isdecimal() for part in text.split(",")):
         return tuple(int(part) for part in text.split(","))
-    return _parse_choice(text, "channels_policy", CHANNEL_POLICIES)
+    return parse_choice(text, CHANNEL_POLICIES, "channels_policy must be")
 
 
-def _parse_choice(word: str, name: str, known: Sequence[ChoiceT]) -> ChoiceT:
+def parse_choice(word: str, known: Sequence[ChoiceT], message: str) -> ChoiceT:
+    """A word as one of a literal type.
+
+    Args:
+        message: the beginning of the error's sentence, before the list of known words.
+
+    Raises:
+        UsageError: another word.
+    """
     for choice in known:
         if word == choice:
             return choice
-    raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.")
-
-
-def _parse_architecture_fields(typed: dict[str, str]) -> dict[str, object]:
-    """Values of architecture fields, without the prefix `model.`."""
-    if strange := [name for name in typed if not name.startswith(MODEL_PREFIX)]:
-        raise UsageError(
-            f"Beside a model only fields of its architecture can be set, such as --model.activation. "
-            f"Got --{strange[0]}."
-        )
-    return config.parse_some(ViTConfig, {name.removeprefix(MODEL_PREFIX): text for name, text in typed.items()})
+    raise UsageError(f"{message} {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.")

@@ -12,7 +12,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..data.source import Task
@@ -82,8 +81,8 @@ class ChunkedPredictResult:
             return f"{format_count(self.num_rows, 'row')} written to {self.to}, {from_parts}"
         return (
             f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of "
-            f"{self.num_chunks:,} parts are "
-            f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"
+            f"{self.num_chunks:,} parts are still to come in {self.folder}. The last process to end joins them; if one "
+            "died, repeat the same command"
         )
 
     def to_json(self) -> dict[str, object]:
@@ -102,15 +101,6 @@ class ChunkedPredictResult:
         }
 
 
-def is_multi_process() -> bool:
-    """Whether this process is one of several, by torchrun, srun or environment variables.
-
-    Raises:
-        UsageError: the variables contradict each other.
-    """
-    return group_from_env().world_size > 1
-
-
 def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     """Predict the incomplete chunks of this process, and join all chunks if none is missing then.
 
@@ -123,7 +113,13 @@ def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
         as `open_predictor`.
     """
     group = group_from_env()
-    predictor, chunks = open_chunk_folder(request, _local_device(request.device, group), group.local_world_size)
+    device = request.device
+    if group.world_size > 1 and device in ("auto", "cuda"):  # the GPU of this process's local rank
+        import torch
+
+        if torch.cuda.is_available():
+            device = f"cuda:{group.local_rank % torch.cuda.device_count()}"
+    predictor, chunks = open_chunk_folder(request, device, group.local_world_size)
     own = chunks.chunks_for_rank(group.rank, group.world_size)
     todo = [index for index in own if not chunks.is_complete(index)]
     batches = _predict_and_write(chunks, todo, predictor, request)
@@ -177,15 +173,15 @@ def predict_chunk_batches(
 
 
 def join_if_complete(
-    parts: ChunkFolder, to: Path, task: Task, num_written: int, num_reused: int, group: GroupInfo
+    chunks: ChunkFolder, to: Path, task: Task, num_written: int, num_reused: int, group: GroupInfo
 ) -> ChunkedPredictResult:
     """Join the chunks if none is missing, and return the result."""
-    missing = parts.list_missing()
-    joined = None if missing else parts.join_chunks(to, task)
+    missing = chunks.list_missing()
+    joined = None if missing else chunks.join_chunks(to, task)
     return ChunkedPredictResult(
-        folder=parts.folder,
+        folder=chunks.folder,
         to=to,
-        num_chunks=parts.job.num_chunks,
+        num_chunks=chunks.job.num_chunks,
         num_written=num_written,
         num_reused=num_reused,
         num_missing=len(missing),
@@ -212,28 +208,17 @@ def check_output_path(to: Path | None) -> Path:
 
 
 def _predict_and_write(
-    parts: ChunkFolder, chunk_indices: Sequence[int], predictor: Predictor, request: ChunkedPredictRequest
+    chunks: ChunkFolder, chunk_indices: Sequence[int], predictor: Predictor, request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """Yield every batch of predictions; a chunk is written after its last batch."""
     for index in chunk_indices:
-        images = parts.chunk_images(index)
+        images = chunks.chunk_images(index)
         before = hash_file_stats(images)
         batches: list[TaskPredictions] = []
         for batch in predict_chunk_batches(predictor, images, request):
             batches.append(batch)
             yield batch
-        parts.write_chunk(index, ChunkContent.from_predictions(concat_predictions(batches), before))
-
-
-def _local_device(requested: str, group: GroupInfo) -> str:
-    """The GPU of this process's local rank, unless a device was named."""
-    if group.world_size == 1 or requested not in ("auto", "cuda"):
-        return requested
-    import torch
-
-    if not torch.cuda.is_available():
-        return requested
-    return f"cuda:{group.local_rank % torch.cuda.device_count()}"
+        chunks.write_chunk(index, ChunkContent.from_predictions(concat_predictions(batches), before))
 
 
 # -- `--engine ray`: chunks predicted by the workers of a Ray cluster, through Ray Data.
@@ -260,7 +245,12 @@ def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
             "--engine ray hands out the work itself, and this process was started with others (RANK and WORLD_SIZE are "
             "set). Start it alone, or leave --engine out."
         )
-    ray = _import_ray()
+    try:
+        import ray
+        import ray.data.exceptions
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
     predictor, chunks = open_chunk_folder(request, "cpu")
     own = chunks.chunks_for_rank(0, 1)
     todo = [index for index in own if not chunks.is_complete(index)]
@@ -288,7 +278,7 @@ class RayWorker:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
         try:
             chunk = self._predict_chunk([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
-            facts = {"head": chunk.header_bytes, "rows": chunk.rows, "skipped": chunk.skipped, "seen": chunk.file_stats}
+            facts = {name: value for name, value in vars(chunk).items() if name != "table"}
             return {"part": row["part"], "table": chunk.table, "facts": json.dumps(facts)}
         except (VitrailError, OSError) as error:
             facts = {"error": type(error).__name__, "text": str(error)}
@@ -296,16 +286,14 @@ class RayWorker:
 
     def _predict_chunk(self, images: Sequence[Path]) -> ChunkContent:
         predictor, before = self._predictor, hash_file_stats(images)
-        return ChunkContent.from_predictions(
-            concat_predictions(list(predict_chunk_batches(predictor, images, self._request))), before
-        )
+        batches = list(predict_chunk_batches(predictor, images, self._request))
+        return ChunkContent.from_predictions(concat_predictions(batches), before)
 
     @cached_property
     def _predictor(self) -> Predictor:
         os.chdir(self._working_folder)
-        predictor = open_request_predictor(
-            self._request, self._request.device, num_processes=os.cpu_count() or 1
-        )  # a thread for a core
+        cores = os.cpu_count() or 1  # one worker and one thread for each
+        predictor = open_request_predictor(self._request, self._request.device, num_processes=cores)
         if hash_predictor(predictor) != self._identity:
             raise WorkerError(
                 f"{self._request.model} is another model on the worker {os.uname().nodename} than where the prediction "
@@ -314,24 +302,8 @@ class RayWorker:
         return predictor
 
 
-def _import_ray() -> ModuleType:
-    """Ray with Ray Data.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import ray
-        import ray.data.exceptions
-        import ray.exceptions
-    except ImportError as error:
-        raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
-    module: ModuleType = ray
-    return module
-
-
 def _write_ray_chunks(
-    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
+    ray: Any, chunks: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
 ) -> Iterator[int]:
     """Write every chunk as it comes back, and yield its index."""
     ours = not ray.is_initialized()
@@ -339,25 +311,19 @@ def _write_ray_chunks(
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry from a cluster that we start
         ray.init(include_dashboard=False, log_to_driver=False)
     try:
-        for row in _run_ray_workers(ray, parts, chunk_indices, request):
+        for row in _run_ray_workers(ray, chunks, chunk_indices, request):
             facts = json.loads(row["facts"])
             if "error" in facts:
                 raise ERROR_CLASSES.get(facts["error"], WorkerError)(facts["text"])
-            skipped = tuple((path, reason) for path, reason in facts["skipped"])
-            chunk = ChunkContent(
-                table=row["table"],
-                header_bytes=facts["head"],
-                rows=facts["rows"],
-                skipped=skipped,
-                file_stats=facts["seen"],
-            )
-            parts.write_chunk(int(row["part"]), chunk)
+            facts["skipped"] = tuple((path, reason) for path, reason in facts["skipped"])
+            chunk = ChunkContent(table=row["table"], **facts)
+            chunks.write_chunk(int(row["part"]), chunk)
             yield int(row["part"])
     except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise WorkerError(
             f"The Ray cluster could not go on ({lines[0][:200].rstrip('.')}); what was answered is kept in "
-            f"{parts.folder}. Give the same command again."
+            f"{chunks.folder}. Give the same command again."
         ) from error
     finally:
         if ours:
@@ -365,7 +331,7 @@ def _write_ray_chunks(
 
 
 def _run_ray_workers(
-    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
+    ray: Any, chunks: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
 ) -> Iterator[dict[str, Any]]:
     """Rows of the workers, in the order of completion."""
     context = ray.data.DataContext.get_current()
@@ -374,12 +340,12 @@ def _run_ray_workers(
     gpus = 0 if request.device == "cpu" else int(resources.get("GPU", 0))
     workers = min(len(chunk_indices), gpus or max(1, int(resources.get("CPU", 1))))
     items = [
-        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in parts.chunk_images(number))}
+        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in chunks.chunk_images(number))}
         for number in chunk_indices
     ]
     rows = ray.data.from_items(items, override_num_blocks=len(items)).map(
         RayWorker,
-        fn_constructor_args=(replace(request, pictures=()), str(Path.cwd()), parts.job.model),
+        fn_constructor_args=(replace(request, pictures=()), str(Path.cwd()), chunks.job.model),
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=None if gpus else 1,
         num_gpus=1 if gpus else None,

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
 from .image_options import override_image_options
-from .open_model import find_model, locate_model
+from .open_model import ModelInfo, find_model, locate_model
 
 
 def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
@@ -71,21 +71,35 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
     if place is None:
         raise UsageError(
             f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained "
-            f"and knows "
-            f"its classes: "
-            "a run folder, a bundle, or a published classifier."
+            "and knows its classes: a run folder, a bundle, or a published classifier."
         )
-    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
-    runtime.apply(machine)
+    torch_device = choose_device(device, num_processes)
     folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
-        return Predictor.open(folder, machine.device)
-    found = find_model(str(place.path))
-    if not found.classes:
+        return Predictor.open(folder, torch_device)
+    model_info = find_model(str(place.path))
+    if not model_info.classes:
         raise UsageError(
-            f"Answers need the names of the classes, and {model_name} has none beside its {found.config.outputs} "
-            f"outputs. "
-            "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
+            f"Answers need the names of the classes, and {model_name} has none beside its {model_info.config.outputs} "
+            "outputs. Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-    return Predictor([member], machine.device)
+    return predictor_from_model_info(model_info, torch_device)
+
+
+def predictor_from_model_info(model_info: ModelInfo, device: str) -> Predictor:
+    """A predictor from a model with class names."""
+    member = PredictorMember(
+        model=model_info.model, spec=model_info.spec, classes=model_info.classes, task=parse_task(model_info.task)
+    )
+    return Predictor([member], device)
+
+
+def choose_device(device: str, num_processes: int = 1) -> str:
+    """Resolve a device, with the threads that torch shall use there.
+
+    Raises:
+        UsageError: a missing device.
+    """
+    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
+    runtime.apply(machine)
+    return machine.device

@@ -60,10 +60,8 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
         now = time.monotonic()
         if now - began > SECONDS_UNTIL_SHOWN and now - last > every:
             last, shown = now, True
-            _write_progress(
-                f"{done:,} of {total:,} pictures, {format_duration((now - began) / done * (total - done))} left",
-                terminal,
-            )
+            left = format_duration((now - began) / done * (total - done))
+            _write_progress(f"{done:,} of {total:,} pictures, {left} left", terminal)
     if terminal and shown:
         _write_progress("", terminal)
 
@@ -71,11 +69,6 @@ def track_progress(items: Iterator[ItemT], total: int, size: Callable[[ItemT], i
 def overwrite_progress_line(text: str) -> str:
     """A line for standard output that overwrites the progress line if both streams are a terminal."""
     return f"\r\033[K{text}" if sys.stderr.isatty() and sys.stdout.isatty() else text
-
-
-def print_skipped_images(predictions: SkippableResult) -> None:
-    """Print every skipped image on standard error."""
-    print_skipped(predictions.skipped)
 
 
 def print_skipped(skipped: Iterable[tuple[str, str]]) -> None:

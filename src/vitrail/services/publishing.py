@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..files import hub
 from ..files.checksums import MANIFEST, write_manifest
 from . import conversion
-from .open_model import ModelInfo, find_model
+from .open_model import ModelInfo, find_model, parse_choice
 
 HubLayout = Literal["native", "timm", "transformers"]
 HUB_LAYOUTS: tuple[HubLayout, ...] = get_args(HubLayout)
@@ -93,14 +93,20 @@ def publish_model(
         DamagedFileError: the model's files are damaged or malicious, or the written files give other predictions.
         ResourceError: the Hub cannot be reached; nothing was sent.
     """
-    repository, chosen = hub.parse_push_target(to), _parse_hub_layout(layout)
+    repository, chosen = hub.parse_push_target(to), parse_choice(layout or "native", HUB_LAYOUTS, "--layout is")
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
-    found = find_model(model_name)
+    model_info = find_model(model_name)
     with tempfile.TemporaryDirectory(prefix="vitrail-") as parent:
         folder = Path(parent) / "model"
-        notes = _write_model_files(found, chosen, folder)
-        text = _make_hub_card(found, repository, chosen, notes)
+        notes: tuple[str, ...] = ()
+        if chosen == "native" and model_info.bundle is not None:
+            shutil.copytree(
+                model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST)
+            )  # its hashes were compared
+        else:
+            notes = conversion.convert_model(model_info, "bundle" if chosen == "native" else chosen, folder).notes
+        text = _make_hub_card(model_info, repository, chosen, notes)
         (folder / bundle.CARD_FILE).write_text(text, encoding="utf-8")
         if chosen == "native":
             write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
@@ -113,9 +119,11 @@ def publish_model(
             sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
         if out is not None:
             shutil.copytree(folder, out)
+    if not hub.has_licence(sent.card):
+        notes += ("the card states no licence; say on its page under which one others may use the model",)
     return PublishedModel(
         repository=repository, layout=chosen, files=files, card=sent.card, page=sent.page, commit=sent.commit,
-        notes=(*notes, *_note_missing_licence(sent.card), *sent.notes),
+        notes=(*notes, *sent.notes),
     )  # fmt: skip
 
 
@@ -130,64 +138,28 @@ def reject_hub_options(to: str, layout: str | None, private: bool, dry_run: bool
         raise UsageError(f"{' and '.join(flags)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
 
 
-def _parse_hub_layout(word: str | None) -> HubLayout:
-    if word is None:
-        return "native"
-    for known in HUB_LAYOUTS:
-        if word == known:
-            return known
-    raise UsageError(f"--layout is {', '.join(HUB_LAYOUTS[:-1])} or {HUB_LAYOUTS[-1]}. Got {word!r}.")
-
-
-def _write_model_files(model_info: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
-    """Write a model's files except the Hub card; returns notes about what the layout cannot express."""
-    if layout == "native" and model_info.bundle is not None:
-        shutil.copytree(model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
-        return ()
-    return conversion.convert_model(model_info, "bundle" if layout == "native" else layout, folder).notes
-
-
 def _make_hub_card(model_info: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
     """The model's card with front matter and usage section for the Hub."""
     pipeline = model_card.PIPELINE_TAGS.get(model_info.task, "image-feature-extraction")
-    use = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
-    beside = ["", *(f"- {note}" for note in notes)] if notes else []
-    section = "\n".join(["## Use", "", use, *beside, "", ""])
-    text = hub.FRONT_MATTER_PATTERN.sub(
-        lambda _: _make_front_matter(model_info, layout, pipeline), _read_model_card(model_info), count=1
-    )
-    return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))
-
-
-def _read_model_card(model_info: ModelInfo) -> str:
-    if model_info.bundle is not None and (model_info.bundle / bundle.CARD_FILE).is_file():
-        return (model_info.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
-    parameters = sum(parameter.numel() for parameter in model_info.model.parameters())
-    return model_card.format_model_card(
-        model_info.config, parameters, model_info.spec, model_info.task, model_info.classes, {}
-    )
-
-
-def _make_front_matter(model_info: ModelInfo, layout: HubLayout, pipeline: str) -> str:
-    """YAML front matter of the card: library, task, licence and base model."""
-    lines = [
+    front_matter = [
+        "---",
         f"library_name: {HUB_LIBRARIES[layout]}",
         f"pipeline_tag: {pipeline}",
         "tags: [vision-transformer, vitrail]",
     ]
-    if _hub_licence_id(model_info):
-        lines.append(f"license: {_hub_licence_id(model_info)}")
+    if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence):  # the form of a Hub identifier
+        front_matter.append(f"license: {model_info.licence}")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", model_info.repository, re.ASCII):
-        lines.append(f"base_model: {model_info.repository}")
-    return "\n".join(["---", *lines, "---", ""])
-
-
-def _hub_licence_id(model_info: ModelInfo) -> str:
-    """The licence if it has the form of a Hub identifier; else empty."""
-    return model_info.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence) else ""
-
-
-def _note_missing_licence(card_text: str) -> tuple[str, ...]:
-    if hub.has_licence(card_text):
-        return ()
-    return ("the card states no licence; say on its page under which one others may use the model",)
+        front_matter.append(f"base_model: {model_info.repository}")
+    usage = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
+    listed = ["", *(f"- {note}" for note in notes)] if notes else []
+    section = "\n".join(["## Use", "", usage, *listed, "", ""])
+    if model_info.bundle is not None and (model_info.bundle / bundle.CARD_FILE).is_file():
+        text = (model_info.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
+    else:
+        parameters = sum(parameter.numel() for parameter in model_info.model.parameters())
+        text = model_card.format_model_card(
+            model_info.config, parameters, model_info.spec, model_info.task, model_info.classes, {}
+        )
+    text = hub.FRONT_MATTER_PATTERN.sub(lambda _: "\n".join([*front_matter, "---", ""]), text, count=1)
+    return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))

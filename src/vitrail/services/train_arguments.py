@@ -95,14 +95,16 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
     Raises:
         UsageError: a flag for the planner, whose choice the plan already holds, or an unknown dotted name.
     """
-    early: dict[str, object] = {
+    planner_flags: dict[str, object] = {
         "--model": arguments.model,
         "--minutes": arguments.minutes,
         "--epochs": arguments.epochs,
+        "--image-size": arguments.image_size,
+        "--channels": arguments.channels,
+        "--weights": arguments.weights,
+        "--pretrain": arguments.pretrain or None,
     }
-    early |= {"--image-size": arguments.image_size, "--channels": arguments.channels, "--weights": arguments.weights}
-    early |= {"--pretrain": arguments.pretrain or None}
-    if given := [name for name, value in early.items() if value is not None]:
+    if given := [name for name, value in planner_flags.items() if value is not None]:
         raise UsageError(
             f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "
             "--help-plan lists them."
@@ -112,9 +114,8 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
     _check_no_duplicates(arguments, changes)
     if arguments.folds and "data.fold" not in changes:
         raise UsageError(
-            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan "
-            f"out to "
-            "train all folds."
+            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out "
+            "to train all folds."
         )
     flags = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
     return config.override(plan, {**flags, **changes})

@@ -80,14 +80,6 @@ class FaultTolerantStream:
         return self.stream.isatty()
 
 
-class TrainDisplay(Protocol):
-    """A display of training events."""
-
-    def show(self, event: Event) -> None:
-        """Show one event."""
-        ...
-
-
 def choose_stream(quiet: bool) -> TextStream:
     """Standard error, or with `quiet` a stream that is discarded."""
     return StringIO() if quiet else sys.stderr
@@ -132,10 +124,10 @@ def follow_training(events: Iterable[Event], stream: TextStream | None = None) -
 
 
 @contextmanager
-def open_display(stream: TextStream) -> Iterator[TrainDisplay]:
+def open_display(stream: TextStream) -> Iterator[LineDisplay | BarDisplay]:
     """A bar if the stream is a terminal, else plain lines; only rank 0 shows anything."""
     if not is_rank0():
-        yield SilentDisplay()
+        yield LineDisplay(StringIO())
         return
     safe_stream = FaultTolerantStream(stream)
     if not stream.isatty():
@@ -153,13 +145,6 @@ def open_display(stream: TextStream) -> Iterator[TrainDisplay]:
     )
     with Progress(*columns, console=Console(file=cast("IO[str]", safe_stream)), transient=True) as bar:
         yield BarDisplay(bar)
-
-
-class SilentDisplay:
-    """The display of processes other than rank 0."""
-
-    def show(self, event: Event) -> None:
-        """Show nothing."""
 
 
 class LineDisplay:
@@ -243,11 +228,7 @@ def _format_metric(event: ValidationEvent) -> str:
     """The validation metric with its name."""
     if event.metric is None:
         return f"{event.metric_name} unknown"
-    return (
-        f"{event.metric_name} {event.metric:.1%}"
-        if event.metric_name == "accuracy"
-        else f"{event.metric_name} {event.metric:.3f}"
-    )
+    return f"{event.metric_name} {event.metric:{'.1%' if event.metric_name == 'accuracy' else '.3f'}}"
 
 
 # -- The plan as aligned lines: choices and reasons.
@@ -288,12 +269,12 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
         )
     left, middle = (max(len(row[column]) for row in choices) for column in (0, 1))
     width = min(MAX_LINE_WIDTH, shutil.get_terminal_size((MAX_LINE_WIDTH, 0)).columns - 1)
-    beside = width - left - middle - 4 >= MIN_REASON_WIDTH
-    column = left + 2 if not beside else left + middle + 4
+    side_by_side = width - left - middle - 4 >= MIN_REASON_WIDTH
+    column = left + 2 if not side_by_side else left + middle + 4
     lines = []
     for name, value, why in choices:
         wrapped = textwrap.wrap(escape_unprintable(why), max(MIN_REASON_WIDTH, width - column))
-        first = wrapped.pop(0) if beside and wrapped else ""
+        first = wrapped.pop(0) if side_by_side and wrapped else ""
         lines.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
         lines += [f"{'':<{column}}{more}" for more in wrapped]
     return lines

@@ -8,7 +8,7 @@ from ...errors import UsageError
 from ..plan import Plan
 
 PROBE_SETTINGS = ("recipe.flip", "recipe.tta_flip", "recipe.tta_shift", "recipe.steps")
-"""Of a recipe, all that a probe without steps makes use of."""
+"""Fields of [recipe] that a linear probe uses."""
 STEP_ONLY_SETTINGS = (
     "model.dropout",
     "model.attention_dropout",
@@ -16,7 +16,7 @@ STEP_ONLY_SETTINGS = (
     "model.drop_path",
     "model.grad_checkpointing",
 )
-"""Of a model's shape, what only steps make use of."""
+"""Fields of [model] that only training steps use."""
 REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {
     "recipe.muon_lr": (lambda plan: plan.recipe.optimizer == "muon", "--recipe.optimizer muon"),
     "recipe.muon_momentum": (lambda plan: plan.recipe.optimizer == "muon", "--recipe.optimizer muon"),
@@ -45,42 +45,39 @@ REQUIREMENTS: dict[str, tuple[Callable[[Plan], bool], str]] = {
         "--track.report_to wandb, mlflow or trackio",
     ),
 }
-"""Of a requested field: when the plan reads it, and what it needs otherwise."""
+"""By field: whether the plan uses it, and the setting that it needs otherwise."""
 
 
 def check_unused_settings(plan: Plan, overrides: Mapping[str, str]) -> None:
-    """Refuse explicit settings that nothing would read.
+    """Refuse explicit settings that have no effect.
 
     Args:
-        overrides: fields by their dotted names, as they were asked for.
+        overrides: the explicit fields by their dotted names, as text.
 
     Raises:
-        UsageError: there is one, and what it would need.
+        UsageError: there is one; the message names the setting that it needs.
     """
     if plan.finetune.from_checkpoint and "model.init" in overrides:
         raise UsageError("--model.init has no effect on weights that come from a checkpoint. Leave one of them out.")
-    if plan.finetune.from_checkpoint and plan.finetune.method == "probe" and (useless := find_step_settings(overrides)):
-        raise UsageError(f"finetune.method probe makes no step, which --{useless[0]} is for. Leave one of them out.")
+    if plan.finetune.from_checkpoint and plan.finetune.method == "probe" and (unused := find_step_settings(overrides)):
+        raise UsageError(f"finetune.method probe makes no step, which --{unused[0]} is for. Leave one of them out.")
     for name, (is_read, need) in REQUIREMENTS.items():
         if name in overrides and not is_read(plan):
             raise UsageError(f"--{name} has no effect here without {need}. Give that too, or leave it out.")
-    for name, share, counts in (
+    for name, fraction, counts in (
         ("recipe.progressive_size", plan.recipe.progressive_size, plan.model.grid),
         ("recipe.patch_keep_rate", plan.recipe.patch_keep_rate, (plan.model.grid.patches,)),
     ):
-        if name in overrides and share < 1 and all(round(share * count) == count for count in counts):
+        if name in overrides and fraction < 1 and all(round(fraction * count) == count for count in counts):
             rows, columns = plan.model.grid
             raise UsageError(
-                f"--{name} {share:g} of {rows} x {columns} patches rounds to all of them and has no effect. Give less."
+                f"--{name} {fraction:g} of {rows} x {columns} patches rounds to all of them and has no effect. "
+                "Give less."
             )
 
 
 def describe_reduced_settings(plan: Plan, overrides: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """What is followed less far than it was asked for.
-
-    Args:
-        count: of the training pictures.
-    """
+    """Notes about explicit settings that are reduced; `count` is the number of training images."""
     distinct = plan.recipe.batch_size // plan.recipe.repeated_augmentation
     if "recipe.batch_size" in overrides and distinct > count:
         return (f"A step sees a picture once, so it has all {count:,} and not the {distinct:,} of recipe.batch_size.",)
@@ -88,6 +85,6 @@ def describe_reduced_settings(plan: Plan, overrides: Mapping[str, str], count: i
 
 
 def find_step_settings(overrides: Mapping[str, str]) -> list[str]:
-    """Those that only steps make use of."""
+    """The fields that only training steps use."""
     recipe = (name for name in overrides if name.startswith("recipe.") and name not in PROBE_SETTINGS)
     return [*recipe, *(name for name in overrides if name in STEP_ONLY_SETTINGS)]
