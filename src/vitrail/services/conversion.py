@@ -142,12 +142,12 @@ def check_conversion_path(out: Path, to: ConversionTarget) -> None:
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
 
 
-def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IMAGES) -> tuple[float, float]:
+def max_output_difference(first: ViT, second: ViT) -> tuple[float, float]:
     """Largest difference of two models' outputs on random images, and the largest output.
 
     Pooled features are compared instead if all outputs are zero, as of a new head.
     """
-    shape = (num_images, first.config.channels, *first.config.image_size)
+    shape = (NUM_TEST_IMAGES, first.config.channels, *first.config.image_size)
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
     with torch.inference_mode():
         both = [model.eval().features(images, keep=("outputs", "pooled")) for model in (first, second)]
@@ -162,12 +162,7 @@ def max_output_difference(first: ViT, second: ViT, num_images: int = NUM_TEST_IM
 
 
 def _verify_read_back(model_info: ModelInfo, read_back: ModelInfo, to: ConversionTarget) -> float:
-    """Largest output difference between a model and the one read back.
-
-    Raises:
-        UsageError: the target implies other numerics; the message names them.
-        DamagedFileError: the outputs differ.
-    """
+    """Largest output difference between a model and the one read back; refuses other numerics or outputs."""
     for name in NUMERICS_FIELDS:
         ours, theirs = getattr(model_info.config, name), getattr(read_back.config, name)
         if ours != theirs:

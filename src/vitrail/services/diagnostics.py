@@ -69,14 +69,13 @@ def evaluate_corruptions(
     suite: str,
     max_images: int = DEFAULT_NUM_IMAGES,
     skip_bad: bool = False,
-    seed: int = 0,
     progress: ProgressWrapper | None = None,
 ) -> RobustnessResult:
     """Predict images as they are and with every corruption of a suite; corruptions act on preprocessed images.
 
     Args:
         suite: imagenet-c or films.
-        max_images: most images, sampled by `seed`.
+        max_images: most images, a random sample.
 
     Raises:
         UsageError: no such suite, or `max_images` below 1.
@@ -88,7 +87,7 @@ def evaluate_corruptions(
     if max_images < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {max_images}.")
     output_indices, source = match_source_to_model(predictor, labelled), labelled.source
-    sample = np.sort(labelled.rows[permutation(seed, "disturbed", 0, len(labelled.rows))[:max_images]])
+    sample = np.sort(labelled.rows[permutation(0, "disturbed", 0, len(labelled.rows))[:max_images]])
     images, rows, skipped = _preprocess_rows(source, sample, predictor.spec, skip_bad)
     targets = map_targets(source, rows, output_indices, len(predictor.classes))
     names = [("", source.ids[row]) for row in rows.tolist()]
@@ -100,7 +99,7 @@ def evaluate_corruptions(
         )  # fmt: skip
 
     report = measure_robustness(
-        predictor.logits, to_predictions, images, rows, suite, labelled.split, seed, get_groups(source, rows), progress
+        predictor.logits, to_predictions, images, rows, suite, labelled.split, 0, get_groups(source, rows), progress
     )
     return RobustnessResult(report, source.name, skipped)
 
@@ -133,7 +132,6 @@ def find_label_errors(
     labelled: LabelledImages,
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
-    seed: int = 0,
 ) -> LabelErrorReport:
     """Fit linear probes to the model's pooled features, out of fold, and list the labels that they contradict.
 
@@ -147,9 +145,8 @@ def find_label_errors(
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
-    outputs = predict_out_of_fold(
-        features, targets, source.task, len(source.classes), NUM_FOLDS, get_groups(source, rows), seed
-    )
+    groups = get_groups(source, rows)
+    outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, 0)
     predictions = outputs
     if source.task != "number":
         predictions = softmax(outputs) if source.task == "classes" else sigmoid(outputs)

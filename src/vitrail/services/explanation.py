@@ -212,15 +212,16 @@ def _explain_image(
     artefacts = np.zeros(heatmap.values.shape[1:], bool)
     if method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(explainer.model, images)[0]
-    value, predicted_class = None, ""
-    if predictions is not None and index is not None:
-        regression = isinstance(predictions, RegressionPredictions)
-        value = float((predictions.values if regression else predictions.probabilities)[0, index])
-    if isinstance(predictions, ClassificationPredictions):
-        predicted_class = predictions.classes[int(predictions.labels[0])]
-    target = ""
+    value: float | None = None
+    target = predicted_class = ""
     if index is not None:
         target = explainer.classes[index] if explainer.classes else f"output {index}"
+        if isinstance(predictions, RegressionPredictions):
+            value = float(predictions.values[0, index])
+        elif predictions is not None:
+            value = float(predictions.probabilities[0, index])
+    if isinstance(predictions, ClassificationPredictions):
+        predicted_class = predictions.classes[int(predictions.labels[0])]
     return Explanation(
         name=name,
         image=np.ascontiguousarray(image.permute(1, 2, 0).numpy()),
@@ -238,11 +239,7 @@ def _explain_image(
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
-    """`MethodOptions` of a request; the baseline image has the model's black, white or mean.
-
-    Raises:
-        UsageError: the method has no baseline image, or cannot drop patches.
-    """
+    """`MethodOptions` of a request; the baseline image has the model's black, white or mean."""
     method = request.method or methods.default_method(explainer.model.config)
     names = METHODS[method].option_names if method in METHODS else ("cover", "drop")
     if request.fill is not None and "cover" not in names:
@@ -404,7 +401,7 @@ class Explanation:
 def _save_arrays_and_facts(png: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
     """Write the arrays (.npz) and facts (.json) of a figure beside it."""
     data = io.BytesIO()
-    np.savez_compressed(data, **arrays)
+    np.savez_compressed(data, allow_pickle=False, **arrays)
     atomic.write_bytes(png.with_suffix(".npz"), data.getvalue())
     atomic.write_json(png.with_suffix(".json"), facts)
 

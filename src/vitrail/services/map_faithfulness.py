@@ -36,7 +36,6 @@ def measure_faithfulness(
     methods: Mapping[str, MapFunction],
     num_images: int = NUM_IMAGES,
     num_randomized: int = NUM_SHUFFLED,
-    seed: int = 0,
 ) -> FaithfulnessReport:
     """Measure methods on the first images, explaining the predicted classes.
 
@@ -78,7 +77,6 @@ def measure_faithfulness(
             score=TASK_SCORES[member.task],
             synthetic=synthetic_truth,
             num_shuffled=num_randomized,
-            seed=seed,
             groups=get_groups(source, rows),
         ),
     )

@@ -49,7 +49,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
     fixed = f", and {facts['fixed_numbers']:,} fixed numbers" if facts["fixed_numbers"] else ""
     channels = {1: "grey", 3: "colour"}.get(spec.channels, f"{spec.channels} channels")
-    fit = spec.fit
+    fit = str(spec.fit)
     if spec.crop_fraction != 1:
         side = "both sides" if fit == "squash" else "the short side"
         fit += f", the middle {spec.crop_fraction:.4g} of {side}"

@@ -125,7 +125,7 @@ def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
     batches = _predict_and_write(chunks, todo, predictor, request)
     total = sum(len(chunks.chunk_images(index)) for index in todo)
     deque(batches if group.rank else progress.track_batches(batches, total), maxlen=0)
-    return join_if_complete(chunks, request.to, predictor.task, len(todo), len(own) - len(todo), group)
+    return join_if_complete(request, chunks, predictor.task, own, todo, group)
 
 
 def open_chunk_folder(
@@ -173,17 +173,26 @@ def predict_chunk_batches(
 
 
 def join_if_complete(
-    chunks: ChunkFolder, to: Path, task: Task, num_written: int, num_reused: int, group: GroupInfo
+    request: ChunkedPredictRequest,
+    chunks: ChunkFolder,
+    task: Task,
+    own: Sequence[int],
+    written: Sequence[int],
+    group: GroupInfo,
 ) -> ChunkedPredictResult:
-    """Join the chunks if none is missing, and return the result."""
+    """Join the chunks if none is missing, and return the result.
+
+    Args:
+        own, written: indices of this process's chunks, and of those that it has written now.
+    """
     missing = chunks.list_missing()
-    joined = None if missing else chunks.join_chunks(to, task)
+    joined = None if missing else chunks.join_chunks(request.to, task)
     return ChunkedPredictResult(
         folder=chunks.folder,
-        to=to,
+        to=request.to,
         num_chunks=chunks.job.num_chunks,
-        num_written=num_written,
-        num_reused=num_reused,
+        num_written=len(written),
+        num_reused=len(own) - len(written),
         num_missing=len(missing),
         num_rows=None if joined is None else joined.rows,
         skipped=() if joined is None else joined.skipped,
@@ -259,7 +268,7 @@ def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
         with redirect_stdout(sys.stderr):  # Ray prints to standard output, which is for results
             sizes = {index: len(chunks.chunk_images(index)) for index in todo}
             deque(progress.track_progress(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
-    return join_if_complete(chunks, request.to, predictor.task, len(todo), len(own) - len(todo), GroupInfo())
+    return join_if_complete(request, chunks, predictor.task, own, todo, GroupInfo())
 
 
 class RayWorker:
@@ -278,11 +287,10 @@ class RayWorker:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
         try:
             chunk = self._predict_chunk([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
-            facts = {name: value for name, value in vars(chunk).items() if name != "table"}
-            return {"part": row["part"], "table": chunk.table, "facts": json.dumps(facts)}
+            table, facts = chunk.table, {name: value for name, value in vars(chunk).items() if name != "table"}
         except (VitrailError, OSError) as error:
-            facts = {"error": type(error).__name__, "text": str(error)}
-            return {"part": row["part"], "table": b"", "facts": json.dumps(facts)}
+            table, facts = b"", {"error": type(error).__name__, "text": str(error)}
+        return {"part": row["part"], "table": table, "facts": json.dumps(facts)}
 
     def _predict_chunk(self, images: Sequence[Path]) -> ChunkContent:
         predictor, before = self._predictor, hash_file_stats(images)

@@ -55,20 +55,12 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
             "A training needs a SOURCE: a folder that holds one folder per class, a manifest (CSV, TSV, JSONL, "
             f"Parquet), arrays, tar shards, hf:NAME, or one of {', '.join(BUILT_IN)}."
         )
-    changes = dict(arguments.changes or {})
-    check_plan_fields(changes)
-    _check_no_duplicates(arguments, changes)
-    data_flags = {
-        name: str(value)
-        for name, (_, value) in _fields_with_flags(arguments).items()
-        if value is not None and name.startswith("data.")
-    }
-    data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
-    compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
-    rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
-    weights = rest.pop("finetune.weights", None) or arguments.weights or "auto"
+    fields, overrides = _explicit_fields(arguments), dict(arguments.changes or {})
+    data = {name: text for name, text in fields.items() if name.startswith("data.")}
+    compute = {name.removeprefix("compute."): text for name, text in fields.items() if name.startswith("compute.")}
+    weights = overrides.pop("finetune.weights", None) or arguments.weights or "auto"
     request = TrainRequest(
-        data=config.override(Plan(), data_flags | data_changes).data,
+        data=config.override(Plan(), data).data,
         model=arguments.model,
         minutes=arguments.minutes,
         epochs=arguments.epochs,
@@ -78,10 +70,9 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
         pretrain=arguments.pretrain,
         weights=weights,
         seed=arguments.seed or 0,
-        overrides=rest,
+        overrides={name: text for name, text in overrides.items() if not name.startswith(("data.", "compute."))},
     )
-    settings = RuntimeSettings(device=arguments.device or "auto")
-    return request, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
+    return request, config.override(RuntimeSettings(), compute)
 
 
 def should_train_all_folds(arguments: TrainArguments, request: TrainRequest) -> bool:
@@ -109,16 +100,13 @@ def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
             f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "
             "--help-plan lists them."
         )
-    changes = dict(arguments.changes or {})
-    check_plan_fields(changes)
-    _check_no_duplicates(arguments, changes)
-    if arguments.folds and "data.fold" not in changes:
+    fields = _explicit_fields(arguments)
+    if arguments.folds and "data.fold" not in fields:
         raise UsageError(
             f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out "
             "to train all folds."
         )
-    flags = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
-    return config.override(plan, {**flags, **changes})
+    return config.override(plan, fields)
 
 
 def check_plan_fields(changes: Mapping[str, str]) -> None:
@@ -149,9 +137,11 @@ def parse_image_size(text: str | int | tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object]]:
-    """Plan fields that have a flag of their own: dotted name -> (flag, its value)."""
-    return {
+def _explicit_fields(arguments: TrainArguments) -> dict[str, str]:
+    """Explicit plan fields by their dotted names, as text: those with a flag of their own, and `changes`."""
+    changes = dict(arguments.changes or {})
+    check_plan_fields(changes)
+    flags: dict[str, tuple[str, object]] = {
         "data.source": ("SOURCE", arguments.source or None),
         "data.data_root": ("--data-root", arguments.data_root),
         "data.skip_bad": ("--skip-bad", "true" if arguments.skip_bad else None),
@@ -165,9 +155,7 @@ def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object
         "model.channels": ("--channels", arguments.channels),
         "finetune.weights": ("--weights", arguments.weights),
     }
-
-
-def _check_no_duplicates(arguments: TrainArguments, changes: Mapping[str, str]) -> None:
-    for name, (flag, value) in _fields_with_flags(arguments).items():
+    for name, (flag, value) in flags.items():
         if value is not None and name in changes:
             raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")
+    return {name: str(value) for name, (_, value) in flags.items() if value is not None} | changes

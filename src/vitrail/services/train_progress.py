@@ -156,12 +156,9 @@ class LineDisplay:
 
     def show(self, event: Event) -> None:
         """Write an event as a line; of the steps one every five seconds and the last."""
-        if isinstance(event, TaskProgress):
-            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES:
-                return
-            self.last_time = time.monotonic()
-        if isinstance(event, StepProgress):
-            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and event.step < event.steps:
+        if isinstance(event, StepProgress | TaskProgress):
+            is_last = isinstance(event, StepProgress) and event.step >= event.steps
+            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and not is_last:
                 return
             self.last_time = time.monotonic()
         if text := format_event(event):

@@ -200,10 +200,7 @@ def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, 
 
 
 def _guess_white(low: float, high: float, is_integer: bool) -> tuple[float, str]:
-    """The value of white for values low..high, and the reason.
-
-    Only whole numbers allow to guess a number of bits; of other values above 1 the largest is white.
-    """
+    """The value of white for values low..high, and the reason; only whole numbers allow to guess a number of bits."""
     if low >= 0 and high <= 1:
         return 1.0, "fractions"
     if not is_integer:
