@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from ..bench import attention_table, measure
 from ..bench.attention_table import AttentionTiming, TableProposal
 from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
 from ..errors import UsageError
+from ..files.atomic import write_json
 from ..formatting import format_bytes, format_count
 from ..model.vit import parameter_count
 from .open_model import find_model
@@ -196,6 +197,11 @@ def configure_runtime(request: BenchRequest) -> runtime.Runtime:
     machine = runtime.choose(settings)
     runtime.apply(machine)
     return machine
+
+
+def save_results(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write results as JSON, atomically."""
+    write_json(path, dict(facts))
 
 
 def _row_to_json(row: SweepRow) -> dict[str, Any]:

@@ -71,6 +71,11 @@ def overwrite_progress_line(text: str) -> str:
     return f"\r\033[K{text}" if sys.stderr.isatty() and sys.stdout.isatty() else text
 
 
+def print_skipped_images(predictions: SkippableResult) -> None:
+    """Print every skipped image on standard error."""
+    print_skipped(predictions.skipped)
+
+
 def print_skipped(skipped: Iterable[tuple[str, str]]) -> None:
     """Print every skipped (path, reason) on standard error."""
     for path, reason in skipped:

@@ -57,12 +57,12 @@ class Bench(Command):
 
     def run(self) -> int:
         """Measure and tell."""
-        from ...files.atomic import write_json
+        from ...services import benchmarking
 
         facts, told = self._bench_attention() if self.attention else self._bench_model()
         facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
         if self.to is not None:
-            write_json(self.to, facts)
+            benchmarking.save_results(self.to, facts)
         if self.json:
             from ..arguments import print_json
 

@@ -139,7 +139,7 @@ class Evaluate(Command):
             return 0
         head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
         print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
-        progress.print_skipped(measured.predictions.skipped)
+        progress.print_skipped_images(measured.predictions)
         return 0
 
     def _save_findings(self, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
@@ -263,7 +263,7 @@ class Evaluate(Command):
         print(f"{self.model} (first) against {self.against} (second)")
         print(f"on {compared.first.source}, split {compared.comparison.split}, {compared.comparison.n:,} pictures")
         print(f"{compared.comparison.table()}\n{verdict}")
-        progress.print_skipped(compared.first.predictions.skipped)
+        progress.print_skipped_images(compared.first.predictions)
         return 0
 
     def _load_other_source(self, task: Task) -> LabelledImages:
