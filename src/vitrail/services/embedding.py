@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..files.npy import open_npy_writer
 from ..files.suggest import suggest_path
 from ..predict.embedder import NO_IMAGES_MESSAGE, Backbone, Embedder, Embeddings, FeatureKind, join_embeddings
 from .image_options import override_image_options
-from .open_model import find_model, locate_model
+from .open_model import find_model, locate_model, parse_choice
 from .prediction import choose_device
 
 SIMILARITY_COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity")
@@ -45,9 +45,8 @@ def parse_feature_kind(word: str) -> FeatureKind:
     Raises:
         UsageError: an unknown kind.
     """
-    if word not in get_args(FeatureKind):
-        raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {word!r}.")
-    return cast("FeatureKind", word)
+    kinds: tuple[FeatureKind, ...] = get_args(FeatureKind)
+    return parse_choice(word, kinds, "Features are")
 
 
 def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:

@@ -286,16 +286,14 @@ class RayWorker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
         try:
-            chunk = self._predict_chunk([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
+            images = [Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)]
+            predictor, before = self._predictor, hash_file_stats(images)
+            batches = list(predict_chunk_batches(predictor, images, self._request))
+            chunk = ChunkContent.from_predictions(concat_predictions(batches), before)
             table, facts = chunk.table, {name: value for name, value in vars(chunk).items() if name != "table"}
         except (VitrailError, OSError) as error:
             table, facts = b"", {"error": type(error).__name__, "text": str(error)}
         return {"part": row["part"], "table": table, "facts": json.dumps(facts)}
-
-    def _predict_chunk(self, images: Sequence[Path]) -> ChunkContent:
-        predictor, before = self._predictor, hash_file_stats(images)
-        batches = list(predict_chunk_batches(predictor, images, self._request))
-        return ChunkContent.from_predictions(concat_predictions(batches), before)
 
     @cached_property
     def _predictor(self) -> Predictor:

@@ -93,7 +93,8 @@ def publish_model(
         DamagedFileError: the model's files are damaged or malicious, or the written files give other predictions.
         ResourceError: the Hub cannot be reached; nothing was sent.
     """
-    repository, chosen = hub.parse_push_target(to), parse_choice(layout or "native", HUB_LAYOUTS, "--layout is")
+    repository = hub.parse_push_target(to)
+    chosen = parse_choice("native" if layout is None else layout, HUB_LAYOUTS, "--layout is")
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
     model_info = find_model(model_name)
