@@ -183,9 +183,10 @@ class Run:
         return labelled, evaluation.evaluate_model(self.predictor, labelled, skip_bad)
 
     def _select_images(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
-        return evaluation.select_evaluation_images(
-            self.path, self._trained_on, lambda: self.predictor.task, source, split
-        )
+        if source is None:
+            return evaluation.load_held_out(self.path, split, self._trained_on)
+        settings = evaluation.build_source_settings(self.path, source, {}, task=self.predictor.task)
+        return evaluation.load_other_source(source, split, settings)
 
     def _select_images_and_warn(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
         labelled = self._select_images(source, split)

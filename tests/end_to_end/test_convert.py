@@ -175,7 +175,7 @@ def test_another_channel_count_needs_a_policy_which_is_told(vitrail, plain, tmp_
     answer = vitrail("convert", plain, *grey, "--channels-policy", "mean")
     assert answer.code == 0, answer.err
     assert "patch projection adapted from 3 to 1 channels: mean" in answer.out
-    assert "head replaced" in answer.out and "nobody has named the outputs" in answer.out
+    assert "head replaced" in answer.out and "the outputs have no names" in answer.out
     model = package.load(tmp_path / "grey")
     assert (model.config.channels, model.config.outputs) == (1, 2)
     again = vitrail("convert", tmp_path / "grey", "--outputs", 3, "--out", tmp_path / "again")

@@ -115,7 +115,7 @@ def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
 
 def test_every_plan_field_is_listed(vitrail):
     page = vitrail("train", "--help-plan").out
-    assert re.search(r"^  --recipe\.muon_lr X +Muon's learning rate at its peak\. \[0\.02\]$", page, re.MULTILINE)
+    assert re.search(r"^  --recipe\.muon_lr X +Peak learning rate of Muon\. \[0\.02\]$", page, re.MULTILINE)
     assert re.search(r"^  --recipe\.optimizer muon\|adamw", page, re.MULTILINE)
     listed = json.loads(vitrail("train", "--help-plan", "--json").out)
     assert len(listed) == sum(line.startswith("  --") for line in page.splitlines()) > 50

@@ -1,4 +1,4 @@
-"""From a MODEL to how fast it is here: what to measure, the result as plain values, and a table for people."""
+"""`vitrail bench`: settings, results as plain values, and tables for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..model.vit import parameter_count
 from .open_model import find_model
 
 DEFAULT_BATCH_SIZES = {"cpu": (1, 8, 32), "mps": (1, 8, 64), "cuda": (1, 32, 256)}
-"""What is swept unless a person says otherwise."""
+"""Default batch sizes by device."""
 EXCLUDED_WORK = {
     "inference": "pictures lie prepared on the device; decoding, resizing and copying to it are left out",
     "training": "pictures lie decoded in memory; everything that the training loop does with them is in",
@@ -31,7 +31,11 @@ PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchRequest:
-    """What a person says beside the model; nothing is what the machine is best at."""
+    """Options of a benchmark; empty and "auto" are resolved for the machine.
+
+    Raises:
+        UsageError: a batch size or a number of rounds below 1.
+    """
 
     batch_sizes: tuple[int, ...] = ()
     only: tuple[str, ...] = ()
@@ -43,16 +47,21 @@ class BenchRequest:
     rounds: int = 5
     min_seconds: float = 0.2
 
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise UsageError(f"--rounds must be at least 1. Got {self.rounds}.")
+        if self.batch_sizes and min(self.batch_sizes) < 1:
+            raise UsageError(f"--batches must be 1 or more. Got {min(self.batch_sizes)}.")
+
 
 class ModelBenchmark:
-    """A model measured on this machine; `run` tells what is being done, `facts` has the outcome.
+    """Benchmarks of a model on this machine; `run` yields progress messages, then `facts` holds the results.
 
     Raises:
-        UsageError: no such model, device or thing to measure, a batch or a number of rounds below 1.
+        UsageError: no such model, device or benchmark.
     """
 
     def __init__(self, model_name: str, request: BenchRequest):
-        _check_bench_request(request)
         self.model_name = model_name
         self.kinds = select_benchmarks(request.only)
         self.model_info = find_model(model_name)
@@ -73,7 +82,7 @@ class ModelBenchmark:
         self._rows: list[SweepRow] = []
 
     def run(self) -> Iterator[str]:
-        """Measure, saying what is being done."""
+        """Run the benchmarks, yielding progress messages."""
         with tempfile.TemporaryDirectory() as folder:
             measurement = SweepRunner(self.model_info.model, self.model_info.spec, self.sweep, Path(folder))
             yield from measurement.run()
@@ -105,50 +114,49 @@ class ModelBenchmark:
         }
 
     def format_table(self) -> str:
-        """The outcome for people; after `run`."""
-        found, sweep = self.facts, self.sweep
-        around = found["machine"]
-        cores = f"{around['cpu']}, {format_count(around['threads'], 'thread')}"
-        where = around["gpu"] if sweep.device.startswith("cuda") else cores
-        large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
+        """The results as a table; after `run`."""
+        facts, sweep = self.facts, self.sweep
+        machine = facts["machine"]
+        cores = f"{machine['cpu']}, {format_count(machine['threads'], 'thread')}"
+        where = machine["gpu"] if sweep.device.startswith("cuda") else cores
+        large, copied = (facts["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
         compiled = ", compiled" if sweep.compile else ""
+        header = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
         lines = [
             f"{self.model_name} in {sweep.precision}{compiled} on {where}",
             f"limits: one large product {_format_giga(large)} GFLOP/s, copies {copied / 1e9:.1f} GB/s read and written",
             "",
-            *_align_columns([TABLE_HEADER, *(_format_row_cells(row) for row in self._rows)]),
+            *_align_columns([header, *(_format_row_cells(row) for row in self._rows)]),
             "",
             (
                 "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same "
                 "matrix products alone."
             ),
-            *(f"left out {reason}" for reason in found["left_out"]),
+            *(f"left out {reason}" for reason in facts["left_out"]),
         ]
         return "\n".join(lines)
-
-
-TABLE_HEADER = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
 
 
 def benchmark_attention(
     request: BenchRequest, token_counts: Sequence[int] = attention_table.TOKEN_COUNTS
 ) -> tuple[list[AttentionTiming], list[TableProposal]]:
-    """Both paths of attention measured here, and what the table of `model/attention.py` should say instead.
+    """Time both attention paths, and propose changes of the table in `model/attention.py`.
 
     Raises:
-        UsageError: a device that is not here, a number of rounds below 1.
+        UsageError: a missing device.
     """
-    _check_bench_request(request)
-    here = configure_runtime(request)
-    formats = ("float32", "bfloat16") if request.precision == "auto" else (here.precision,)
-    found = list(attention_table.compare_paths(here.device, formats, token_counts, request.rounds, request.min_seconds))
-    return found, attention_table.propose_changes(found, here.device)
+    machine = configure_runtime(request)
+    precisions = ("float32", "bfloat16") if request.precision == "auto" else (machine.precision,)
+    timings = list(
+        attention_table.compare_paths(machine.device, precisions, token_counts, request.rounds, request.min_seconds)
+    )
+    return timings, attention_table.propose_changes(timings, machine.device)
 
 
 def attention_to_json(
     timings: Sequence[AttentionTiming], proposals: Sequence[TableProposal], request: BenchRequest
 ) -> dict[str, Any]:
-    """Both as plain values."""
+    """Timings and proposals as plain values."""
     rows = [
         {
             "number_format": row.precision, "gradients": row.gradients, "tokens": row.tokens,
@@ -161,7 +169,7 @@ def attention_to_json(
 
 
 def format_attention_results(timings: Sequence[AttentionTiming], proposals: Sequence[TableProposal]) -> str:
-    """Both for people; the changes as lines of Python."""
+    """Timings as a table, and proposals as lines of Python."""
     head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
     cells = [
         (
@@ -173,34 +181,27 @@ def format_attention_results(timings: Sequence[AttentionTiming], proposals: Sequ
     lines = _align_columns([head, *cells])
     if not proposals:
         return "\n".join([*lines, "", "The table MEASURED in model/attention.py says the same."])
-    told = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposals]
-    return "\n".join([*lines, "", "Changes for the table MEASURED in model/attention.py:", *told])
+    changes = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposals]
+    return "\n".join([*lines, "", "Changes for the table MEASURED in model/attention.py:", *changes])
 
 
 def configure_runtime(request: BenchRequest) -> runtime.Runtime:
-    """What the machine will compute with; torch is told of the threads.
+    """Resolve the runtime of a request and apply it to torch.
 
     Raises:
-        UsageError: a device or precision that is not here.
+        UsageError: a missing device or unsupported precision.
     """
-    wanted = runtime.RuntimeSettings(
+    settings = runtime.RuntimeSettings(
         device=request.device, precision=request.precision, threads=request.threads, compile=request.compile
     )
-    here = runtime.choose(wanted)
-    runtime.apply(here)
-    return here
+    machine = runtime.choose(settings)
+    runtime.apply(machine)
+    return machine
 
 
 def save_results(path: Path, facts: Mapping[str, Any]) -> None:
-    """Write a result as JSON, whole or not at all."""
+    """Write results as JSON, atomically."""
     write_json(path, dict(facts))
-
-
-def _check_bench_request(request: BenchRequest) -> None:
-    if request.rounds < 1:
-        raise UsageError(f"--rounds must be at least 1. Got {request.rounds}.")
-    if request.batch_sizes and min(request.batch_sizes) < 1:
-        raise UsageError(f"--batches must be 1 or more. Got {min(request.batch_sizes)}.")
 
 
 def _row_to_json(row: SweepRow) -> dict[str, Any]:
@@ -236,7 +237,7 @@ def _format_giga(rate: float) -> str:
 
 
 def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The first column to the left, the others to the right."""
+    """Align the first column left and the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *others in rows:

@@ -1,4 +1,4 @@
-"""A trained model's answers to labelled images that are disturbed on purpose, after they were made ready for it."""
+"""Diagnostics of a trained model: robustness to corruptions, label errors, and out-of-distribution detection."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from .evaluation import (
     ProgressCallback,
     explain_unreadable,
     find_predicted_rows,
+    get_groups,
     load_other_source,
     map_targets,
     match_source_to_model,
@@ -49,12 +50,12 @@ from .evaluation import (
 )
 
 DEFAULT_NUM_IMAGES = 500
-"""Images that are disturbed if nobody says how many: each of them 75 times."""
+"""Default number of images to corrupt; each is corrupted in up to 75 ways."""
 
 
 @dataclass(frozen=True)
 class RobustnessResult:
-    """How a model stands disturbance, and what could not be asked about."""
+    """Robustness of a model, and the images that could not be read."""
 
     robustness: RobustnessReport
     source: str
@@ -68,14 +69,13 @@ def evaluate_corruptions(
     suite: str,
     max_images: int = DEFAULT_NUM_IMAGES,
     skip_bad: bool = False,
-    seed: int = 0,
     progress: ProgressWrapper | None = None,
 ) -> RobustnessResult:
-    """Answer images as they are and in every disturbance of a suite.
+    """Predict images as they are and with every corruption of a suite; corruptions act on preprocessed images.
 
     Args:
         suite: imagenet-c or films.
-        max_images: of more images, so many are drawn, the same for the same seed.
+        max_images: most images, a random sample.
 
     Raises:
         UsageError: no such suite, or `max_images` below 1.
@@ -86,42 +86,37 @@ def evaluate_corruptions(
     predictor.single_member()
     if max_images < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {max_images}.")
-    numbers, source = match_source_to_model(predictor, labelled), labelled.source
-    images, rows, skipped = _preprocess_rows(
-        source, _sample_rows(labelled.rows, max_images, seed), predictor.spec, skip_bad
-    )
-    targets = map_targets(source, rows, numbers, len(predictor.classes))
+    output_indices, source = match_source_to_model(predictor, labelled), labelled.source
+    sample = np.sort(labelled.rows[permutation(0, "disturbed", 0, len(labelled.rows))[:max_images]])
+    images, rows, skipped = _preprocess_rows(source, sample, predictor.spec, skip_bad)
+    targets = map_targets(source, rows, output_indices, len(predictor.classes))
     names = [("", source.ids[row]) for row in rows.tolist()]
 
-    def answers(outputs: np.ndarray) -> TaskPredictions:
+    def to_predictions(outputs: np.ndarray) -> TaskPredictions:
         return predictions_from_outputs(
             predictor.task, outputs, predictor.classes, predictor.scaling, names, labelled.split, targets,
             decisions=predictor.decisions,
         )  # fmt: skip
 
-    groups = None if source.groups is None else source.groups[rows]
-    found = measure_robustness(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, progress)
-    return RobustnessResult(found, source.name, skipped)
-
-
-def _sample_rows(rows: NDArray[np.int64], max_rows: int, seed: int) -> NDArray[np.int64]:
-    """At most so many of the rows, in their order."""
-    return np.sort(rows[permutation(seed, "disturbed", 0, len(rows))[:max_rows]])
+    report = measure_robustness(
+        predictor.logits, to_predictions, images, rows, suite, labelled.split, 0, get_groups(source, rows), progress
+    )
+    return RobustnessResult(report, source.name, skipped)
 
 
 def _preprocess_rows(
     source: Source, rows: NDArray[np.int64], spec: ImageSpec, skip_bad: bool
 ) -> tuple[UInt8[Tensor, "n C H W"], NDArray[np.int64], tuple[tuple[str, str], ...]]:
-    """The images as the model reads them, the rows that could be read, and why others could not."""
+    """Preprocessed images, the rows that could be read, and (path, reason) of the others."""
     images, kept, skipped = [], [], []
     for row in rows.tolist():
-        picture = source.images[row]
+        image = source.images[row]
         try:
-            images.append(preprocess_image(picture, spec))
+            images.append(preprocess_image(image, spec))
         except DataError as why:
             if not skip_bad:
                 raise explain_unreadable(why) from why
-            skipped.append((image_path(picture) or source.ids[row], str(why)))
+            skipped.append((image_path(image) or source.ids[row], str(why)))
         else:
             kept.append(row)
     if not images:
@@ -129,9 +124,7 @@ def _preprocess_rows(
     return torch.stack(images), np.array(kept, np.int64), tuple(skipped)
 
 
-# Labels of a source that what a model sees speaks against: a list that a person reviews and `--exclude` takes.
-
-PROBE_METRICS = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}
+# -- Label errors.
 
 
 def find_label_errors(
@@ -139,11 +132,11 @@ def find_label_errors(
     labelled: LabelledImages,
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
-    seed: int = 0,
 ) -> LabelErrorReport:
-    """Fit probes to what the model's head reads, fold by fold, and list what they contradict.
+    """Fit linear probes to the model's pooled features, out of fold, and list the labels that they contradict.
 
-    The source may be of another task, or have other classes, than the model.
+    The source may have another task or other classes than the model. `LabelErrorReport.write_csv` writes a list for
+    review, which `--exclude` takes.
 
     Raises:
         UsageError: the model is not a ViT of ours.
@@ -152,48 +145,46 @@ def find_label_errors(
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
-    groups = None if source.groups is None else source.groups[rows]
-    outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, seed)
-    answers, worth = _activate_outputs(source, outputs), _measure_probes(source, outputs, targets)
-    return list_label_errors(source, rows, answers, targets, (NUM_FOLDS, "probes"), PROBE_METRICS[source.task], worth)
+    groups = get_groups(source, rows)
+    outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, 0)
+    predictions = outputs
+    if source.task != "number":
+        predictions = softmax(outputs) if source.task == "classes" else sigmoid(outputs)
+    metric = _measure_probes(source, outputs, targets)
+    name = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}[source.task]
+    return list_label_errors(source, rows, predictions, targets, (NUM_FOLDS, "probes"), name, metric)
 
 
 def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same images without those that a run has left out, if its data is the same; other models change nothing.
+    """Keep only images that are in a run's splits, if its data is the same; other models change nothing.
 
-    A note says from how many the model has learnt: what has fitted a wrong label sees the image as that label says.
+    A note gives the number of training images: a model that has memorised a wrong label agrees with it.
     """
     folder = RunFolder(run)
     if not folder.splits_file.is_file() or not dataset.is_same_data(folder.data_file, labelled.source):
         return labelled
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     rows = np.intersect1d(labelled.rows, np.concatenate(list(splits.values())))
-    learnt = len(np.intersect1d(splits["train"], rows))
+    num_trained = len(np.intersect1d(splits["train"], rows))
     note = (
-        f"{run} has learnt from {learnt:,} of these {len(rows):,} pictures. Where it has learnt a wrong label by "
+        f"{run} has learnt from {num_trained:,} of these {len(rows):,} pictures. Where it has learnt a wrong label by "
         "heart, fewer are found than among the others."
     )
-    return replace(labelled, rows=rows, notes=(*labelled.notes, *([note] if learnt else [])))
+    return replace(labelled, rows=rows, notes=(*labelled.notes, *([note] if num_trained else [])))
 
 
 def _measure_probes(source: Source, outputs: np.ndarray, targets: np.ndarray) -> float | None:
-    """How well the probes tell what is given, where they answer."""
-    there = ~np.isnan(outputs)
+    """The quick metric of the probes on rows with an out-of-fold prediction."""
+    known = ~np.isnan(outputs)
     if source.task == "classes":
-        rows = there.all(1)
-        seen = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
+        rows = known.all(1)
+        metric = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
     else:
-        seen = compute_quick_metrics(source.task, outputs, np.where(there, targets, np.float32(np.nan)))
-    return None if seen is None else seen.value
+        metric = compute_quick_metrics(source.task, outputs, np.where(known, targets, np.float32(np.nan)))
+    return None if metric is None else metric.value
 
 
-def _activate_outputs(source: Source, outputs: np.ndarray) -> np.ndarray:
-    if source.task == "number":
-        return outputs
-    return softmax(outputs) if source.task == "classes" else sigmoid(outputs)
-
-
-# Another source beside a run's held-out images: does the model notice that it has never seen such images?
+# -- Out-of-distribution detection.
 
 
 def evaluate_ood(
@@ -203,10 +194,10 @@ def evaluate_ood(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> OodComparison:
-    """Let the model look at both, and compare how far they lie from its training images.
+    """Compare the feature distances of held-out and of other images from the training images.
 
     Raises:
-        UsageError: an ensemble, or a model that does not know what its training images look like.
+        UsageError: an ensemble, or a model without feature statistics.
         DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
@@ -215,91 +206,85 @@ def evaluate_ood(
             "Only a bundle that a training has made knows what familiar pictures look like (familiar.safetensors). "
             "This model does not; train one with vitrail train."
         )
-    features, rows = extract_features(predictor, own, skip_bad, progress)
-    others, theirs = extract_features(predictor, other, skip_bad, progress)
-    groups = tuple(
-        None if one.source.groups is None else one.source.groups[kept] for one, kept in ((own, rows), (other, theirs))
-    )
-    names = (own.source.name, own.split, other.source.name)
-    return compare_ood(member.feature_stats, member.decisions.unlike, features, others, names, (groups[0], groups[1]))
+    own_features, own_rows = extract_features(predictor, own, skip_bad, progress)
+    other_features, other_rows = extract_features(predictor, other, skip_bad, progress)
+    groups = get_groups(own.source, own_rows), get_groups(other.source, other_rows)
+    return compare_ood(
+        member.feature_stats, member.decisions.unlike, own_features, other_features,
+        (own.source.name, own.split, other.source.name), groups,
+    )  # fmt: skip
 
 
 def load_ood_source(other: object, settings: DataSettings | None = None) -> LabelledImages:
-    """All images of another source, or those of its published test; what they show does not matter.
+    """The images of another source, or its official test split; labels do not matter.
 
     Args:
-        other: as `open_source` takes it; of a folder of images, with or without class folders, every image.
-        settings: how it is to be read.
+        other: as `open_source`; of a folder of images, with or without class folders, every image is taken.
+        settings: how the source is read.
 
     Raises:
-        DataError: there is nothing, or it cannot be read.
-        UsageError: something is said of a folder whose images are all looked at.
+        DataError: the source is empty or cannot be read.
+        UsageError: settings for a folder of which every image is taken.
     """
     settings = settings or DataSettings()
-    if not (isinstance(other, str | Path) and _is_plain_image_folder(other)):
+    folder = Path(other).expanduser() if isinstance(other, str | Path) and other not in BUILT_IN else None
+    if folder is None or not folder.is_dir() or find_folder_reader(folder) is not open_class_folders:
         return load_other_source(other, None, settings)
     if settings != DataSettings(source=settings.source, data_root=settings.data_root):
         raise UsageError(
             f"Every picture of the folder {other} is looked at, whatever it shows, so nothing can be said of how it is "
             "read. Leave --data.* out."
         )
-    found = _source_from_folder(Path(other).expanduser())
-    return LabelledImages(found, np.arange(len(found)), ALL_IMAGES)
-
-
-def _is_plain_image_folder(other: str | Path) -> bool:
-    """Whether it is a folder that holds images and nothing that says how to read them."""
-    path = Path(other).expanduser()
-    return other not in BUILT_IN and path.is_dir() and find_folder_reader(path) is open_class_folders
-
-
-def _source_from_folder(folder: Path) -> Source:
-    found = expand_image_paths([str(folder)])
-    return Source(
+    paths = expand_image_paths([str(folder)])
+    source = Source(
         name=folder.name,
         classes=("picture",),
-        images=tuple(found),
-        targets=np.zeros(len(found), np.int64),
-        ids=tuple(path.relative_to(folder).as_posix() for path in found),
+        images=tuple(paths),
+        targets=np.zeros(len(paths), np.int64),
+        ids=tuple(path.relative_to(folder).as_posix() for path in paths),
     )
+    return LabelledImages(source, np.arange(len(source)), ALL_IMAGES)
 
 
-# What a model's head reads of every image of a source: the features behind suspects and unlike images.
+# -- Pooled features of a source, for label errors and out-of-distribution detection.
 
 
 def extract_features(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> tuple[Float32[np.ndarray, "n D"], NDArray[np.int64]]:
-    """What the model's head reads of each image, and the rows of those that could be read.
+    """Pooled features of each image, and the rows that could be read.
 
-    The source may be of another task, or have other classes, than the model.
+    The source may have another task or other classes than the model.
 
     Raises:
-        UsageError: the model is not a ViT of ours, or there are several.
+        UsageError: the model is no `ViT`, or an ensemble.
         DataError: an image cannot be read, unless `skip_bad`.
     """
     member = predictor.single_member()
     if not isinstance(member.model, ViT):
         raise UsageError("Features are what a Vision Transformer's head reads. This model is none.")
-    names = tuple(map(str, range(member.model.config.width)))
-    own = PredictorMember(
-        model=PooledFeatureModel(member.model),
-        spec=member.spec,
-        classes=names,
-        task="number",
-        precision=member.precision,
+    extractor = Predictor(
+        [
+            PredictorMember(
+                model=PooledFeatureModel(member.model),
+                spec=member.spec,
+                classes=tuple(map(str, range(member.model.config.width))),
+                task="number",
+                precision=member.precision,
+            )
+        ],
+        predictor.device,
     )
-    reader = Predictor([own], predictor.device)
-    reader.spec = predictor.spec
-    parts = (part for _, part in predict_labelled_batches(reader, labelled, skip_bad))
-    read = concat_predictions(list(progress(parts, len(labelled.rows)) if progress else parts))
-    assert isinstance(read, RegressionPredictions)
-    require_finite(read.values)
-    return read.values, find_predicted_rows(labelled, read)
+    extractor.spec = predictor.spec
+    batches = (batch for _, batch in predict_labelled_batches(extractor, labelled, skip_bad))
+    features = concat_predictions(list(progress(batches, len(labelled.rows)) if progress else batches))
+    assert isinstance(features, RegressionPredictions)
+    require_finite(features.values)
+    return features.values, find_predicted_rows(labelled, features)
 
 
 class PooledFeatureModel(nn.Module):
-    """A model that answers with what its head reads of the last block."""
+    """A ViT whose outputs are its pooled features of the last block."""
 
     def __init__(self, model: ViT):
         super().__init__()

@@ -1,64 +1,63 @@
-"""Features of images from any MODEL: into a file, into memory, and as a table of the most similar images."""
+"""Image embeddings of any MODEL: into a file, into memory, and as a table of the most similar images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast, get_args
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
 from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
-from ..files.npy import NpyWriter, open_npy_writer
+from ..files.npy import open_npy_writer
 from ..files.suggest import suggest_path
 from ..predict.embedder import NO_IMAGES_MESSAGE, Backbone, Embedder, Embeddings, FeatureKind, join_embeddings
 from .image_options import override_image_options
-from .open_model import find_model, locate_model
+from .open_model import find_model, locate_model, parse_choice
+from .prediction import choose_device
 
 SIMILARITY_COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingResult:
-    """What became of some images."""
+    """Result of an embedding of images."""
 
     count: int
     shape: tuple[int, ...]
-    """Of the features of one image."""
+    """Shape of the features of one image."""
     skipped: tuple[tuple[str, str], ...]
-    """(path, reason) of those that could not be read."""
+    """(path, reason) of images that could not be read."""
     embeddings: Embeddings | None
-    """All features, if they were to stay in memory."""
+    """All features, if they were kept in memory."""
 
 
 def parse_feature_kind(word: str) -> FeatureKind:
-    """A word as a kind of features.
+    """Parse a kind of features.
 
     Raises:
-        UsageError: another word.
+        UsageError: an unknown kind.
     """
-    if word not in get_args(FeatureKind):
-        raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {word!r}.")
-    return cast("FeatureKind", word)
+    kinds: tuple[FeatureKind, ...] = get_args(FeatureKind)
+    return parse_choice(word, kinds, "Features are")
 
 
 def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
-    """The features of a MODEL: a run folder, a bundle, an ensemble, or weights of any known layout.
+    """An embedder for a run folder, a bundle, an ensemble, or weights of any known layout.
 
     Args:
         changes: how files are opened: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: nothing at the path, or a device that is not here.
-        DamagedFileError: the files cannot be trusted.
+        UsageError: nothing at the path, or a missing device.
+        DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
     if place is None:
@@ -66,35 +65,41 @@ def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping
             f"Features need trained weights: a run folder, a bundle, or a weights file. {model_name} does not exist."
             f"{suggest_path(str(model_name))}"
         )
-    machine = runtime.choose(runtime.RuntimeSettings(device=device))
-    runtime.apply(machine)
-    together = find_ensemble(place.path)
-    paths: Sequence[Path] = [place.path] if together is None else list_members(together)
-    embedder = Embedder([_open_backbone(path) for path in paths], machine.device)
+    torch_device = choose_device(device)
+    ensemble = find_ensemble(place.path)
+    paths: Sequence[Path] = [place.path] if ensemble is None else list_members(ensemble)
+    backbones = []
+    for path in paths:
+        model_info = find_model(str(path))
+        info = {} if model_info.bundle is None else bundle.read_bundle_info(model_info.bundle).info
+        precision = str(info.get("number_format", "float32"))
+        backbones.append(Backbone(model=model_info.model, spec=model_info.spec, precision=precision))
+    embedder = Embedder(backbones, torch_device)
     embedder.spec = override_image_options(embedder.spec, changes or {})
     return embedder
 
 
 def collect_embeddings(parts: Iterable[Embeddings], to: Path | None, keep: bool) -> EmbeddingResult:
-    """Take features as they come, into a file, into memory, or both.
+    """Collect batches of features into a file, into memory, or both.
 
     Args:
-        to: as `writing`; None writes nothing, and then memory is all that a file would have held.
+        to: as `open_feature_writer`; None writes no file.
+        keep: keep all features in memory.
 
     Raises:
-        DataError: no image came.
-        as `writing`.
+        DataError: there is no image.
+        as `open_feature_writer`.
     """
     kept: list[Embeddings] = []
     skipped: list[tuple[str, str]] = []
     count, shape = 0, ()
-    with nullcontext() if to is None else open_feature_writer(to) as writer:
+    with nullcontext() if to is None else open_feature_writer(to) as write:
         for part in parts:
             skipped += part.skipped
             if not len(part):
                 continue
-            if writer is not None:
-                writer.add(part)
+            if write is not None:
+                write(part)
             kept += [part] if keep else []
             count, shape = count + len(part), part.vectors.shape[1:]
         if not count:
@@ -108,29 +113,22 @@ def find_similar_images(queries: Embeddings, count: int, among: Embeddings | Non
     """One row per image and neighbour, nearest first.
 
     Args:
-        among: the images to search; None searches the asked ones, each but itself.
+        among: the images to search; None searches the queries, without each itself.
 
     Raises:
         UsageError: as `Embeddings.nearest`.
     """
-    found, others = queries.nearest(count, among), among or queries
+    nearest, others = queries.nearest(count, among), among or queries
     rows = []
-    for place, (near, cosines) in enumerate(zip(found.rows.tolist(), found.similarities.tolist(), strict=True)):
-        for rank, (row, cosine) in enumerate(zip(near, cosines, strict=True), 1):
-            cells = (
-                queries.paths[place],
-                queries.ids[place],
-                rank,
-                others.paths[row],
-                others.ids[row],
-                round(cosine, 6),
-            )
-            rows.append(dict(zip(SIMILARITY_COLUMNS, cells, strict=True)))
+    for query, (neighbours, cosines) in enumerate(zip(nearest.rows, nearest.similarities, strict=True)):
+        for rank, (row, cosine) in enumerate(zip(neighbours.tolist(), cosines.tolist(), strict=True), 1):
+            names = queries.paths[query], queries.ids[query], rank, others.paths[row], others.ids[row]
+            rows.append(dict(zip(SIMILARITY_COLUMNS, (*names, round(cosine, 6)), strict=True)))
     return rows
 
 
 def similar_images_to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Such rows as a CSV file."""
+    """Rows of `find_similar_images` as a CSV file."""
     texts = (
         [escape_cell(str(row[column])) for column in SIMILARITY_COLUMNS[:-1]] + [f"{row[SIMILARITY_COLUMNS[-1]]:.6f}"]
         for row in rows
@@ -138,37 +136,27 @@ def similar_images_to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(format_csv_lines([SIMILARITY_COLUMNS, *texts])).encode("utf-8", "surrogateescape")
 
 
-def _open_backbone(path: Path) -> Backbone:
-    found = find_model(str(path))
-    known = {} if found.bundle is None else bundle.read_bundle_info(found.bundle).info
-    return Backbone(model=found.model, spec=found.spec, precision=str(known.get("number_format", "float32")))
-
-
-# Files of features, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.
+# -- Feature files, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.
 
 NPY_EXTENSION, PARQUET_EXTENSION, NAMES_EXTENSION = ".npy", ".parquet", ".csv"
 NAMES_COLUMNS = ("row", "path", "id")
 ROW_GROUP_BYTES = 2**24
-"""Bytes of features that are written to a Parquet file at once."""
+"""Bytes of features in a row group of a Parquet file."""
 
 
-class FeatureWriter(Protocol):
-    """Where features go."""
-
-    def add(self, part: Embeddings) -> None:
-        """Write one batch, of at least one image."""
-        ...
+WriteFeatures = Callable[[Embeddings], None]
+"""Writes one batch of at least one image."""
 
 
-def open_feature_writer(path: Path) -> AbstractContextManager[FeatureWriter]:
-    """A file that takes features batch by batch; it is there when all have come, whole or not at all.
+def open_feature_writer(path: Path) -> AbstractContextManager[WriteFeatures]:
+    """Open a feature file for writing, batch by batch; it appears at the end, complete or not at all.
 
-    `.npy`: one array [n, ...], and beside it a table of the same name in `.csv`: row, path, id.
-    `.parquet`: path, id and features, one row an image; features of patches lie flat, and `shape` in the metadata of
-    the file says their rows, columns and numbers.
+    `.npy`: one array [n, ...], and beside it a `.csv` of the same name with row, path, id.
+    `.parquet`: path, id and features, one row an image; features of patches are flattened, with their shape as `shape`
+    in the file's metadata.
 
     Raises:
-        UsageError: as `check_place`, or no image came.
+        UsageError: as `check_features_path`, or there is no image.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_features_path(path)
@@ -176,11 +164,11 @@ def open_feature_writer(path: Path) -> AbstractContextManager[FeatureWriter]:
 
 
 def check_features_path(path: Path) -> None:
-    """Refuse a file whose name says no format of features, or one that cannot be written here.
+    """Check that a feature file can be written.
 
     Raises:
-        UsageError: neither .npy nor .parquet, pyarrow is not installed, or where the table beside an array would be
-            lies another file, such as somebody's manifest.
+        UsageError: neither .npy nor .parquet, pyarrow is not installed, or the table beside an array would overwrite
+            another kind of file, such as a manifest.
     """
     if path.suffix.lower() not in (NPY_EXTENSION, PARQUET_EXTENSION):
         raise UsageError(
@@ -188,61 +176,50 @@ def check_features_path(path: Path) -> None:
         )
     if path.suffix.lower() == PARQUET_EXTENSION:
         require_pyarrow()
-    beside = path.with_suffix(NAMES_EXTENSION)
-    if path.suffix.lower() == NPY_EXTENSION and beside.exists() and not _is_names_table(beside):
+    names_path = path.with_suffix(NAMES_EXTENSION)
+    if path.suffix.lower() == NPY_EXTENSION and names_path.exists() and not _is_names_table(names_path):
         raise UsageError(
-            f"{beside} is no table of features, and the rows of {path.name} would be named in a file of that name. "
+            f"{names_path} is no table of features, and the rows of {path.name} would be named in a file of that name. "
             f"Nothing was written: give --to another name, such as {path.stem}-features{NPY_EXTENSION}."
         )
 
 
 def _is_names_table(path: Path) -> bool:
-    """Whether a file begins as the table beside an array does, so that it may be written anew."""
+    """Whether a file has the header of a names table, so that it may be overwritten."""
     first = "".join(format_csv_lines([NAMES_COLUMNS])).encode()
     with path.open("rb") as file:
         return file.read(len(first)) == first
 
 
 @contextmanager
-def _open_npy_writer(path: Path) -> Iterator[FeatureWriter]:
-    with open_npy_writer(path) as rows:
-        array = _NpyFeatureWriter(rows)
-        yield array
-        atomic.write_bytes(path.with_suffix(NAMES_EXTENSION), array.names_to_csv())
+def _open_npy_writer(path: Path) -> Iterator[WriteFeatures]:
+    names: list[tuple[str, str]] = []
+    with open_npy_writer(path) as array:
 
+        def write(part: Embeddings) -> None:
+            array.write_rows(part.vectors)
+            names.extend(zip(part.paths, part.ids, strict=True))
 
-class _NpyFeatureWriter:
-    """Features into an array, and the names of its rows."""
-
-    def __init__(self, rows: NpyWriter):
-        self._rows = rows
-        self._names: list[tuple[str, str]] = []
-
-    def add(self, part: Embeddings) -> None:
-        """As `Writer`."""
-        self._rows.write_rows(part.vectors)
-        self._names += zip(part.paths, part.ids, strict=True)
-
-    def names_to_csv(self) -> bytes:
-        """The table beside the array."""
-        cells = ((str(row), escape_cell(path), escape_cell(id)) for row, (path, id) in enumerate(self._names))
-        return "".join(format_csv_lines([NAMES_COLUMNS, *cells])).encode("utf-8", "surrogateescape")
+        yield write
+        cells = ((str(row), escape_cell(path), escape_cell(id)) for row, (path, id) in enumerate(names))
+        table = "".join(format_csv_lines([NAMES_COLUMNS, *cells])).encode("utf-8", "surrogateescape")
+        atomic.write_bytes(path.with_suffix(NAMES_EXTENSION), table)
 
 
 @contextmanager
-def _open_parquet_writer(path: Path) -> Iterator[FeatureWriter]:
-    with atomic.write_file(path) as opened:
-        table = _ParquetFeatureWriter(opened)
+def _open_parquet_writer(path: Path) -> Iterator[WriteFeatures]:
+    with atomic.write_file(path) as file:
+        writer = _ParquetFeatureWriter(file)
         try:
-            yield table
+            yield writer.write
         finally:
-            table.close()
-        if not table.rows:
+            writer.close()
+        if not writer.rows:
             raise UsageError(f"{path} would hold no rows, so it was not written.")
 
 
 class _ParquetFeatureWriter:
-    """Features into a Parquet file, in row groups of some size."""
+    """Writes features to a Parquet file in row groups."""
 
     def __init__(self, file: BinaryIO):
         self.rows = 0
@@ -250,21 +227,21 @@ class _ParquetFeatureWriter:
         self._writer: Any = None
         self._pending: list[Embeddings] = []
 
-    def add(self, part: Embeddings) -> None:
-        """As `Writer`."""
+    def write(self, part: Embeddings) -> None:
+        """Write one batch of at least one image."""
         self.rows += len(part)
         self._pending.append(part)
         if sum(each.vectors.nbytes for each in self._pending) >= ROW_GROUP_BYTES:
-            self._write()
+            self._write_row_group()
 
     def close(self) -> None:
-        """Write what waits, and the end of the file."""
+        """Write pending batches and the end of the file."""
         if self._pending:
-            self._write()
+            self._write_row_group()
         if self._writer is not None:
             self._writer.close()
 
-    def _write(self) -> None:
+    def _write_row_group(self) -> None:
         import pyarrow
         import pyarrow.parquet
 

@@ -17,7 +17,6 @@ CORE_PACKAGES = (
     "torch", "numpy", "pillow", "simplejpeg", "safetensors", "scikit-learn", "matplotlib", "jinja2", "jaxtyping",
     "rich",
 )  # fmt: skip
-COMPILERS = ("c++", "g++", "clang++")
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -51,18 +50,21 @@ def examine_machine(device: str = "auto") -> list[MachineFact]:
         *_examine_attention(machine),
         _examine_compiler(),
         *_examine_packages(),
-        _examine_fashion_mnist(),
+        MachineFact("fashion-mnist", str(FASHION_MNIST), "where Debian's package puts it")
+        if FASHION_MNIST.is_dir()
+        else MachineFact("fashion-mnist", "absent", "only for `vitrail train fashion-mnist` without --data-root"),
     ]
 
 
 def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
     import torch
 
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     facts = [
         MachineFact(
             "processor", runtime.cpu_name(), f"torch uses its {torch.backends.cpu.get_cpu_capability()} instructions"
         ),
-        MachineFact("memory", f"{_total_memory() / 2**30:.1f} GiB", "all of the machine's"),
+        MachineFact("memory", f"{memory / 2**30:.1f} GiB", "all of the machine's"),
     ]
     if machine.device == "cpu":
         left = runtime.explain_unchanged_allocator()
@@ -84,24 +86,19 @@ def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
 
 def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
     """The rows of `OPEN_PATH_MAX_TOKENS` for this device."""
-    here = device_capability(machine.device)
-    rows = [
-        (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.precision, gradients), 0)) for gradients in (True, False)
-    ]
-    return [
-        MachineFact(
-            f"attention, {'training' if gradients else 'inference'}",
-            f"open to {tokens} tokens" if tokens else "fused",
-            f"measured on {here}, {machine.precision}" if tokens else f"nothing faster was measured on {here}",
-        )
-        for gradients, tokens in rows
-    ]
+    capability, facts = device_capability(machine.device), []
+    for use, gradients in (("training", True), ("inference", False)):
+        value, reason = "fused", f"nothing faster was measured on {capability}"
+        if tokens := OPEN_PATH_MAX_TOKENS.get((capability, machine.precision, gradients), 0):
+            value, reason = f"open to {tokens} tokens", f"measured on {capability}, {machine.precision}"
+        facts.append(MachineFact(f"attention, {use}", value, reason))
+    return facts
 
 
 def _examine_compiler() -> MachineFact:
-    found = next((path for name in (os.environ.get("CXX", "c++"), *COMPILERS) if (path := shutil.which(name))), None)
-    if found:
-        return MachineFact("compiler", found, "torch.compile works on the CPU")
+    for name in (os.environ.get("CXX", "c++"), "c++", "g++", "clang++"):
+        if path := shutil.which(name):
+            return MachineFact("compiler", path, "torch.compile works on the CPU")
     mend = "xcode-select --install" if platform.system() == "Darwin" else "sudo apt-get install build-essential"
     return MachineFact("compiler", "none", "needed only by --compute.compile true on a CPU", mend)
 
@@ -109,24 +106,8 @@ def _examine_compiler() -> MachineFact:
 def _examine_packages() -> list[MachineFact]:
     facts = [MachineFact("python", platform.python_version(), platform.platform())]
     for name in CORE_PACKAGES:
-        found = _installed_version(name)
-        mend = "" if found else f"pip install {name}"
-        facts.append(MachineFact(name, found or "missing", "" if found else "vitrail needs it", mend))
+        try:
+            facts.append(MachineFact(name, version(name), ""))
+        except PackageNotFoundError:
+            facts.append(MachineFact(name, "missing", "vitrail needs it", f"pip install {name}"))
     return facts
-
-
-def _examine_fashion_mnist() -> MachineFact:
-    if FASHION_MNIST.is_dir():
-        return MachineFact("fashion-mnist", str(FASHION_MNIST), "where Debian's package puts it")
-    return MachineFact("fashion-mnist", "absent", "only for `vitrail train fashion-mnist` without --data-root")
-
-
-def _installed_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def _total_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

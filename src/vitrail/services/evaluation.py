@@ -1,4 +1,4 @@
-"""A trained model's answers to labelled images: those it was never shown, or another source with the same classes."""
+"""Evaluation of a trained model on its held-out images or another source: metrics, comparison, subgroups, shortcuts."""
 
 from __future__ import annotations
 
@@ -37,23 +37,15 @@ from .train_arguments import check_plan_fields
 
 BATCH_SIZE = 64
 SOURCE_FIELDS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
-"""Fields of [data] that say how another source is read; the others part one, or belong to the model."""
+"""Fields of [data] that apply to another source; the others concern splits or the model."""
 ALL_IMAGES = "all"
 ProgressCallback = Callable[[Iterator[TaskPredictions], int], Iterator[TaskPredictions]]
-"""Passes parts on while it shows how many of how many images have been answered."""
-
-
-TASK_DESCRIPTIONS: dict[Task, tuple[str, str]] = {
-    "classes": ("one of {} classes", "one class each"),
-    "labels": ("any of {} labels", "a column of zeros and ones for each label, or one of labels joined by |"),
-    "number": ("{} columns of numbers", "those numbers"),
-}
-"""What a model answers with, and what images must have that it is to be measured on."""
+"""Passes batches on and shows progress towards a number of images."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What was measured, and the answers that it was measured on."""
+    """Metrics and the predictions that they were computed from."""
 
     metrics: TaskMetrics
     predictions: TaskPredictions
@@ -62,99 +54,123 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """Rows of a source to be answered."""
+    """Rows of a labelled source, to evaluate a model on."""
 
     source: Source
     rows: NDArray[np.int64]
     split: str
     notes: tuple[str, ...] = ()
-    """What is not as it was when the run began that held them out."""
+    """Notes for the user, such as changes of the data since the training."""
 
     @property
     def images(self) -> Sequence[ImageInput]:
-        """The images of these rows, each made when it is asked for."""
+        """The images of these rows, loaded lazily."""
         return SubsetSequence[ImageInput](self.source.images, self.rows)
 
 
 def evaluate_model(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> EvaluationResult:
-    """Answer every image and measure.
+    """Predict every image and compute metrics.
 
     Raises:
-        DataError: as `answer`.
+        DataError: as `predict_labelled`.
     """
     predictions = predict_labelled(predictor, labelled, skip_bad, progress)
-    figures = compute_metrics(
-        predictions, predictor.scaling, get_prediction_groups(labelled, predictions), predictor.decisions.ordered
-    )
-    return EvaluationResult(figures, predictions, labelled.source.name)
+    groups = get_prediction_groups(labelled, predictions)
+    metrics = compute_metrics(predictions, predictor.scaling, groups, predictor.decisions.ordered)
+    return EvaluationResult(metrics, predictions, labelled.source.name)
 
 
 def predict_labelled(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False, progress: ProgressCallback | None = None
 ) -> TaskPredictions:
-    """Answer every image; the answers keep the source's names of its images, and what these show.
+    """Predictions for every image, with the source's names and targets.
 
     Raises:
-        DataError: an image cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
-            shows something else than the model answers with.
+        DataError: an image cannot be read (unless `skip_bad`), or the source has another task or a class that the model
+            does not know.
     """
-    numbers = match_source_to_model(predictor, labelled)
-    answered = (
-        replace(part, targets=map_targets(labelled.source, rows, numbers, len(predictor.classes)))
-        for rows, part in predict_labelled_batches(predictor, labelled, skip_bad)
+    output_indices = match_source_to_model(predictor, labelled)
+    batches = (
+        replace(batch, targets=map_targets(labelled.source, rows, output_indices, len(predictor.classes)))
+        for rows, batch in predict_labelled_batches(predictor, labelled, skip_bad)
     )
-    return concat_predictions(list(progress(answered, len(labelled.rows)) if progress else answered))
+    return concat_predictions(list(progress(batches, len(labelled.rows)) if progress else batches))
 
 
 def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDArray[np.int64]:
-    """For each class, label or column of a source its number in a model that answers the same question.
+    """Output index of the model for each class, label or column of a source.
 
     Raises:
-        DataError: it shows something else than the model answers with, or has a class that the model lacks.
+        DataError: the source has another task, or a class that the model does not know.
     """
     if labelled.source.task != predictor.task:
-        says, need = TASK_DESCRIPTIONS[predictor.task]
+        count = len(predictor.classes)
+        predicted, needed = {
+            "classes": (f"one of {count} classes", "one class each"),
+            "labels": (
+                f"any of {count} labels",
+                "a column of zeros and ones for each label, or one of labels joined by |",
+            ),
+            "number": (f"{count} columns of numbers", "those numbers"),
+        }[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
-            f"{says.format(len(predictor.classes))}. Give pictures that have {need}."
+            f"{predicted}. Give pictures that have {needed}."
         )
-    return map_class_indices(labelled.source, predictor.classes)
+    source, classes = labelled.source, predictor.classes
+    unknown = [name for name in source.classes if name not in classes]
+    if unknown:
+        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
+        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
+        raise DataError(
+            f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
+            f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
+        )
+    return np.array([classes.index(name) for name in source.classes], np.int64)
 
 
 def predict_labelled_batches(
     predictor: Predictor, labelled: LabelledImages, skip_bad: bool = False
 ) -> Iterator[tuple[NDArray[np.int64], TaskPredictions]]:
-    """Batch by batch the rows that could be read, and the answers to them under the source's names, without targets.
+    """Batch by batch: the rows that could be read, and their predictions with the source's names, without targets.
 
     Raises:
         DataError: an image cannot be read, unless `skip_bad`.
     """
     source = labelled.source
     starts = range(0, len(labelled.rows), BATCH_SIZE)
-    for start, part in zip(starts, _predict_batches(predictor, labelled, skip_bad), strict=True):
-        rows = labelled.rows[start : start + BATCH_SIZE]
-        bad = {name for name, _ in part.skipped}
-        places = enumerate(rows.tolist(), start)
-        kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
-        named = replace(
-            part,
-            paths=tuple(image_path(source.images[row]) for row in kept),
-            ids=tuple(source.ids[row] for row in kept),
-            split=labelled.split,
-        )
-        yield np.array(kept, np.int64), named
+    try:
+        batches = predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
+        for start, batch in zip(starts, batches, strict=True):
+            rows = labelled.rows[start : start + BATCH_SIZE]
+            bad = {name for name, _ in batch.skipped}
+            places = enumerate(rows.tolist(), start)
+            kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
+            named = replace(
+                batch,
+                paths=tuple(image_path(source.images[row]) for row in kept),
+                ids=tuple(source.ids[row] for row in kept),
+                split=labelled.split,
+            )
+            yield np.array(kept, np.int64), named
+    except DataError as error:
+        raise explain_unreadable(error) from error
 
 
 def get_prediction_groups(labelled: LabelledImages, predictions: TaskPredictions) -> np.ndarray | None:
-    """The group of each answered image, such as its patient, where the source says which belong together."""
-    groups = labelled.source.groups
-    return None if groups is None else groups[find_predicted_rows(labelled, predictions)]
+    """The group (such as the patient) of each predicted image; None if the source has no groups."""
+    return get_groups(labelled.source, find_predicted_rows(labelled, predictions))
+
+
+def get_groups(source: Source, rows: NDArray[np.int64]) -> np.ndarray | None:
+    """The group of each row; None if the source has no groups."""
+    return None if source.groups is None else source.groups[rows]
 
 
 def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) -> NDArray[np.int64]:
-    """The row of each answered image in the source."""
+    """The row of each predicted image in the source."""
     if len(predictions) == len(labelled.rows):
         return labelled.rows
     ids, names = labelled.source.ids, set(predictions.ids)
@@ -162,14 +178,14 @@ def find_predicted_rows(labelled: LabelledImages, predictions: TaskPredictions) 
 
 
 def load_held_out(run: Path, split: str | None, source_object: object | None = None) -> LabelledImages:
-    """A split of the images that a run was made from, exactly as the run parted them; its test split by default.
+    """A split of a run's data, exactly as in the training; by default test, or val without a test split.
 
     Args:
         source_object: the object that the run was trained on, if it was one.
 
     Raises:
         UsageError: not a run folder, no such split, or nothing in it.
-        DataError: the data is not what the run was begun with.
+        DataError: the data has changed since the training.
     """
     if cross_validation.is_folds_folder(run):
         raise UsageError(
@@ -186,7 +202,7 @@ def load_held_out(run: Path, split: str | None, source_object: object | None = N
 
 
 def load_other_source(source: object, split: str | None, settings: DataSettings) -> LabelledImages:
-    """Another source: its published test images by default, or all where it has published none.
+    """Another source: by default its official test split, or all images if it has none.
 
     Args:
         source: as `open_source` takes it.
@@ -195,12 +211,12 @@ def load_other_source(source: object, split: str | None, settings: DataSettings)
         DataError: the source cannot be read.
         UsageError: no such split, or nothing in it.
     """
-    found = open_source(source, settings)
-    part = _select_split(found, found.splits, split or ("test" if "test" in found.splits else ALL_IMAGES))
+    opened = open_source(source, settings)
+    labelled = _select_split(opened, opened.splits, split or ("test" if "test" in opened.splits else ALL_IMAGES))
     if not settings.exclude:
-        return part
-    listed = findings.read_exclude_list(Path(settings.exclude).expanduser(), found)
-    return replace(part, rows=np.setdiff1d(part.rows, listed))
+        return labelled
+    excluded = findings.read_exclude_list(Path(settings.exclude).expanduser(), opened)
+    return replace(labelled, rows=np.setdiff1d(labelled.rows, excluded))
 
 
 def build_source_settings(
@@ -210,10 +226,10 @@ def build_source_settings(
     data_root: Path | None = None,
     task: Task | Literal["auto"] = "classes",
 ) -> DataSettings:
-    """How another source is to be read: as the changes say; a manifest, if a run learnt from one, by the same columns.
+    """Settings for reading another source: from `changes`, and for a manifest the columns of the run's manifest.
 
     Args:
-        task: what the model answers; "auto" for images of any kind, of which nothing is taken over from the run.
+        task: the model's task; "auto" for images of any kind, without the run's columns.
 
     Raises:
         UsageError: a change that is no field of [data].
@@ -221,38 +237,18 @@ def build_source_settings(
     check_plan_fields(changes)
     if foreign := [name for name in changes if name.removeprefix("data.") not in SOURCE_FIELDS]:
         raise UsageError(
-            f"An evaluation can only be told how to read its pictures, by --data.{', --data.'.join(SOURCE_FIELDS)}. "
+            f"An evaluation only takes settings for reading its pictures: --data.{', --data.'.join(SOURCE_FIELDS)}. "
             f"Got --{foreign[0]}."
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
     folder = RunFolder(cross_validation.first_run_folder(Path(model)))
     if folder.plan_file.is_file():
-        learnt = folder.read_plan().data
-        if task != "auto" and _has_manifest_extension(settings.source) and _has_manifest_extension(learnt.source):
-            settings = replace(settings, path=learnt.path, targets=learnt.targets, uncertain=learnt.uncertain)
+        own = folder.read_plan().data
+        are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
+        if task != "auto" and are_manifests:
+            settings = replace(settings, path=own.path, targets=own.targets, uncertain=own.uncertain)
     return config.override(Plan(data=settings), changes).data
-
-
-def _has_manifest_extension(source: str) -> bool:
-    return Path(source).suffix.lower() in MANIFEST_EXTENSIONS
-
-
-def map_class_indices(source: Source, classes: Sequence[str]) -> NDArray[np.int64]:
-    """For each class, label or column of the source its number in the model, by name.
-
-    Raises:
-        DataError: the source has classes that the model does not know.
-    """
-    unknown = [name for name in source.classes if name not in classes]
-    if unknown:
-        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
-        shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
-        raise DataError(
-            f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
-            f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
-        )
-    return np.array([list(classes).index(name) for name in source.classes], np.int64)
 
 
 def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -> LabelledImages:
@@ -262,25 +258,18 @@ def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split
         raise UsageError(f"The split must be one of {', '.join((*SPLITS, ALL_IMAGES))}. Got {split!r}.")
     rows = splits.get(split, np.zeros(0, np.int64))
     if not len(rows):
-        there = ", ".join([name for name, members in splits.items() if len(members)] + [ALL_IMAGES])
-        raise UsageError(f"{source.name} has no pictures in its {split} split. It has: {there}.")
+        available = ", ".join([name for name, members in splits.items() if len(members)] + [ALL_IMAGES])
+        raise UsageError(f"{source.name} has no pictures in its {split} split. It has: {available}.")
     return LabelledImages(source, rows, split)
 
 
-def _predict_batches(predictor: Predictor, labelled: LabelledImages, skip_bad: bool) -> Iterator[TaskPredictions]:
-    try:
-        yield from predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
-    except DataError as error:
-        raise explain_unreadable(error) from error
-
-
 def explain_unreadable(error: DataError) -> DataError:
-    """The same, with what a person can do about it."""
+    """The error with advice for the user."""
     return DataError(f"{error} Put the picture back or mend it, or leave such pictures out with --skip-bad.")
 
 
 def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64], outputs: int) -> np.ndarray:
-    """What rows of a source show, as the model counts; labels and columns that the source lacks are not known."""
+    """Targets of rows in the model's order of outputs; NaN for labels and columns that the source lacks."""
     if source.task == "classes":
         return output_indices[class_indices(source, rows)]
     targets = np.full((len(rows), outputs), np.nan, np.float32)
@@ -288,12 +277,12 @@ def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray
     return targets
 
 
-# Two trained models on the same images, none of which either has learnt from, as far as their runs can tell.
+# -- Comparison of two models.
 
 
 @dataclass(frozen=True)
 class ModelComparison:
-    """Both models' figures, and what lies between them."""
+    """Metrics of two models and their comparison."""
 
     first: EvaluationResult
     second: EvaluationResult
@@ -307,33 +296,32 @@ def compare_models(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ModelComparison:
-    """Let both answer every image, and compare.
+    """Evaluate two models on the same images, and compare them.
 
     Raises:
-        as `evaluate`; DataError: they answer different tasks or names.
+        as `evaluate_model`; DataError: different tasks or class names.
     """
     one = evaluate_model(first, labelled, skip_bad, progress)
     other = evaluate_model(second, labelled, skip_bad, progress)
-    found = compare_predictions(one.predictions, other.predictions, get_prediction_groups(labelled, one.predictions))
-    return ModelComparison(one, other, replace(found, notes=labelled.notes))
+    groups = get_prediction_groups(labelled, one.predictions)
+    comparison = compare_predictions(one.predictions, other.predictions, groups)
+    return ModelComparison(one, other, replace(comparison, notes=labelled.notes))
 
 
 def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same images without those that a run has learnt from or chosen by, if its data is the same.
+    """Drop a run's training and validation images, if its data is the same.
 
-    A model that is no run folder does not say what it has seen, and neither does one that learnt from other data; a
-    note says so.
+    For a model that is no run folder, or that was trained on other data, a note says that this is unknown.
 
     Raises:
-        DataError: the run has seen all of them.
+        DataError: the run was trained on all of them.
     """
     folder = RunFolder(run)
     if not folder.splits_file.is_file():
         return _add_note(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
     if not dataset.is_same_data(folder.data_file, labelled.source):
-        return _add_note(
-            labelled, f"{run} has learnt from other data; whether it has seen these pictures is not known."
-        )
+        note = f"{run} has learnt from other data; whether it has seen these pictures is not known."
+        return _add_note(labelled, note)
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
     if not len(kept):
@@ -348,12 +336,12 @@ def drop_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 
 
 def note_seen_images(run: Path, labelled: LabelledImages) -> LabelledImages:
-    """The same images, with a note from how many of them a run, or the folds in a folder, have learnt."""
+    """Add a note about how many of the images a run, or the folds in a folder, were trained on."""
     runs = [RunFolder(path) for path in cross_validation.fold_folders(run)] or [RunFolder(run)]
     if not all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
         return labelled
-    learnt = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
-    count = len(np.intersect1d(labelled.rows, np.concatenate(learnt)))
+    train_rows = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
+    count = len(np.intersect1d(labelled.rows, np.concatenate(train_rows)))
     if not count:
         return labelled
     return _add_note(
@@ -367,13 +355,13 @@ def _add_note(labelled: LabelledImages, text: str) -> LabelledImages:
     return replace(labelled, notes=(*labelled.notes, text))
 
 
-# A model's headline figure for every value of a source's further columns, such as view, age or camera.
+# -- Subgroups: the main metric for every value of a metadata column, such as view, age or camera.
 
 ALL_COLUMNS = "all"
 
 
 def evaluate_subgroups(labelled: LabelledImages, predictions: TaskPredictions, columns: str) -> SubgroupReport:
-    """The headline figure for every value of some columns.
+    """The main metric for every value of some columns.
 
     Args:
         columns: the name of a column, several with commas between them, or "all".
@@ -388,17 +376,17 @@ def evaluate_subgroups(labelled: LabelledImages, predictions: TaskPredictions, c
 
 
 def select_columns(source: Source, columns: str) -> Sequence[str]:
-    """The columns that were asked for, in that order.
+    """The selected metadata columns.
 
     Raises:
-        UsageError: one that the source does not have.
+        UsageError: a column that the source does not have.
     """
-    there = list(source.metadata)
-    if columns == ALL_COLUMNS and there:
-        return there
-    names = [columns] if columns in there else [name.strip() for name in columns.split(",")]
-    if missing := [name for name in names if name not in there]:
-        has = f"It has {', '.join(map(repr, there))}" if there else "It has none"
+    known = list(source.metadata)
+    if columns == ALL_COLUMNS and known:
+        return known
+    names = [columns] if columns in known else [name.strip() for name in columns.split(",")]
+    if missing := [name for name in names if name not in known]:
+        has = f"It has {', '.join(map(repr, known))}" if known else "It has none"
         raise UsageError(
             f"{source.name} has no further column {missing[0]!r} to part the pictures by. {has}; columns come from a "
             "manifest, beside the path and what is learnt."
@@ -406,7 +394,7 @@ def select_columns(source: Source, columns: str) -> Sequence[str]:
     return names
 
 
-# A model asked again with the centre of every image covered, and with the border covered.
+# -- Shortcut test: predictions with the centre or the border of every image masked.
 
 
 def measure_shortcuts(
@@ -416,13 +404,13 @@ def measure_shortcuts(
     skip_bad: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ShortcutReport:
-    """Ask again with the centre covered, then with the border covered, and compare.
+    """Predict with the centre masked, then with the border masked, and compare.
 
     Args:
-        predictions: the answers to whole images.
+        predictions: of the unmasked images.
 
     Raises:
-        DataError: as `evaluation.answer`, or nothing can be measured.
+        DataError: as `predict_labelled`, or nothing can be measured.
     """
     outer = shortcut_reliance.border_mask(*predictor.spec.size)
     border = predict_labelled(mask_predictor(predictor, outer), labelled, skip_bad, progress)
@@ -431,7 +419,7 @@ def measure_shortcuts(
 
 
 def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
-    """The same predictor, seeing only some of the pixels; it does not tell unlike images, since all of them are."""
+    """A predictor that sees only some pixels, without out-of-distribution detection, which would reject all images."""
     members = [
         replace(
             one,
@@ -441,59 +429,41 @@ def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
         )
         for one in predictor.members
     ]
-    found = Predictor(members, predictor.device)
-    found.spec = predictor.spec
-    return found
+    masked = Predictor(members, predictor.device)
+    masked.spec = predictor.spec
+    return masked
 
 
-# A training of several folds, measured on the answers of the models that have not seen the images.
+# -- Cross-validation: metrics of out-of-fold predictions.
 
 
 def evaluate_out_of_fold(
     path: Path, split: str | None = None, source_object: object | None = None
 ) -> tuple[LabelledImages, EvaluationResult]:
-    """All images that the folds have held out, and what they are worth; no model is asked again.
+    """The images of all folds with metrics of their stored out-of-fold predictions.
 
     Args:
         path: the folder of all folds.
-        split: nothing but "out-of-fold" or None; one fold has splits.
+        split: None or "out-of-fold"; only single folds have splits.
         source_object: the object that they were trained on, if it was one.
 
     Raises:
-        UsageError: another split, or a fold that is not done.
-        DataError: the data is not what the folds were begun with.
+        UsageError: another split, or an unfinished fold.
+        DataError: the data has changed since the training.
     """
     if split not in (None, OUT_OF_FOLD):
         raise UsageError(
             f"Folds hold out every picture once, so their split is {OUT_OF_FOLD}. Got {split!r}; ask one fold for "
-            f"it, such "
-            f"as {cross_validation.first_run_folder(path)}."
+            f"it, such as {cross_validation.first_run_folder(path)}."
         )
-    whole = cross_validation.load_fold_predictions(path, source_object)
-    answers, source = whole.predictions, whole.dataset.source
-    labelled = LabelledImages(source, whole.source_rows(answers), OUT_OF_FOLD, whole.dataset.notes)
-    return labelled, EvaluationResult(whole.metrics(), answers, source.name)
-
-
-# The images that a Python program has a run judged on, and a warning of what should be known of them.
-
-
-def select_evaluation_images(
-    run: Path, trained_on: object | None, task: Callable[[], Task], source: object | None, split: str | None
-) -> LabelledImages:
-    """Those of a source, read as the run's own; without one, those that the run has held out.
-
-    Args:
-        trained_on: the object that the run was trained on, if this program has it.
-        task: of the run's model, which is opened for it where a source is read.
-    """
-    if source is None:
-        return load_held_out(run, split, trained_on)
-    return load_other_source(source, split, build_source_settings(run, source, {}, task=task()))
+    folds = cross_validation.load_fold_predictions(path, source_object)
+    predictions, source = folds.predictions, folds.dataset.source
+    labelled = LabelledImages(source, folds.source_rows(predictions), OUT_OF_FOLD, folds.dataset.notes)
+    return labelled, EvaluationResult(folds.metrics(), predictions, source.name)
 
 
 def warn_of_notes(labelled: LabelledImages) -> LabelledImages:
-    """The same images; each of their notes is a UserWarning, of the line outside of the package that asked."""
+    """Issue a UserWarning for each note, located at the caller's line outside of the package."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("vitrail."):
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""From a MODEL and images to explained images: the map, what was answered, and the words around both."""
+"""`vitrail explain`: explanations of a MODEL's predictions as maps, figures and files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from jaxtyping import Bool, UInt8
-from torch import Tensor
 
-from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
 from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
-from ..data.source import ImageInput, Task, parse_task
+from ..data.source import ImageInput, Task
 from ..errors import DataError, UsageError
 from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
@@ -43,10 +41,10 @@ from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..files import atomic, strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
-from ..predict.predictor import Predictor, PredictorMember
+from ..predict.predictor import Predictor
 from ..spec import ImageSpec
 from .open_model import ModelInfo, find_model, locate_model
-from .prediction import open_predictor, parse_images
+from .prediction import choose_device, open_predictor, parse_images, predictor_from_model_info
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,40 +55,40 @@ FillMode = Literal["mean", "black", "white", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest:
-    """What a person asks for; None leaves it to the method."""
+    """Options of an explanation; None takes the method's default."""
 
     method: str | None = None
     """A name in `explain.methods.METHODS`."""
     target: str | None = None
-    """The class, label or column to explain, or the number of an output that has no name; None takes the answer."""
+    """The class, label or column to explain, or the index of an unnamed output; None takes the predicted one."""
     layer: int | None = None
     heads: tuple[int, ...] | None = None
     patch: int | None = None
     window: int | None = None
     steps: int | None = None
     fill: FillMode | None = None
-    """What stands for an empty image or a covered patch."""
+    """The baseline image, or the filling of an occluded patch."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explainer:
-    """A model with all that it takes to explain its answers."""
+    """A model with all that is needed to explain its predictions."""
 
     model_name: str
-    """As it was asked for."""
+    """The MODEL argument."""
     model: ViT
     spec: ImageSpec
     classes: tuple[str, ...]
-    """Names of the outputs; none where nobody has named them."""
+    """Names of the outputs; empty if unknown."""
     task: Task
     device: torch.device
     predictor: Predictor | None
-    """What answers; None where outputs have no names."""
+    """The predictor; None if the outputs have no names."""
     views: int = 1
-    """Views of an image that its answer is the mean over."""
+    """Test-time augmentation views of each image."""
 
     def output_index(self, name: str) -> int:
-        """The number of an output by its name, or by its number where it has none.
+        """The index of an output by its name, or by its index as text if outputs have no names.
 
         Raises:
             UsageError: there is no such output.
@@ -107,11 +105,11 @@ class Explainer:
 
 
 def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
-    """The model of a run folder, a bundle or a weights file, with its answers if its outputs have names.
+    """Open a run folder, a bundle or a weights file, with a predictor if its outputs have names.
 
     Raises:
-        UsageError: nothing there, an ensemble, or a device that is not here.
-        DamagedFileError: the files cannot be trusted.
+        UsageError: nothing at the path, an ensemble, or a missing device.
+        DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
     if place is None:
@@ -122,26 +120,18 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
     folder = find_bundle(place.path)
     if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
         return explainer_from_predictor(open_predictor(place.path, device), str(model_name))
-    found = find_model(str(place.path))
-    machine = runtime.choose(runtime.RuntimeSettings(device=device))
-    runtime.apply(machine)
-    if found.classes:
-        member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-        return explainer_from_predictor(Predictor([member], machine.device), str(model_name))
-    here = torch.device(machine.device)
+    model_info = find_model(str(place.path))
+    torch_device = choose_device(device)
+    if model_info.classes:
+        return explainer_from_predictor(predictor_from_model_info(model_info, torch_device), str(model_name))
     return Explainer(
-        model_name=str(model_name),
-        model=found.model.to(here),
-        spec=found.spec,
-        classes=(),
-        task="classes",
-        device=here,
-        predictor=None,
-    )
+        model_name=str(model_name), model=model_info.model.to(torch_device), spec=model_info.spec, classes=(),
+        task="classes", device=torch.device(torch_device), predictor=None,
+    )  # fmt: skip
 
 
 def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer:
-    """The same from a predictor of one model."""
+    """An explainer from a predictor of one model."""
     member = predictor.single_member()
     assert isinstance(member.model, ViT)
     return Explainer(
@@ -153,55 +143,53 @@ def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer
 def explain_images(
     explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[Explanation | tuple[str, str]]:
-    """Every image explained, one after another.
+    """Explain images one after another.
 
     Args:
-        skip_bad: give (name, reason) of an image that cannot be read or has no map, instead of raising.
+        skip_bad: yield (name, reason) of an image that cannot be read or has an empty map, instead of raising.
 
     Raises:
         DataError: an image that cannot be read, by name.
-        EmptyMapError: an image whose map says nothing, by name.
-        UsageError: what was asked for cannot be.
+        EmptyMapError: an image with an empty map, by name.
+        UsageError: an invalid combination of options.
     """
-    _check_fill_mode(request, explainer.model)
-    of = None if request.target is None else explainer.output_index(request.target)
+    target_index = None if request.target is None else explainer.output_index(request.target)
     options = _method_options(request, explainer)
-    for place, picture in enumerate(images):
-        name = str(place) if isinstance(picture, np.ndarray | bytes) else image_path(picture)
+    for position, image in enumerate(images):
+        name = str(position) if isinstance(image, np.ndarray | bytes) else image_path(image)
         try:
-            yield _explain_image(explainer, picture, name, request, options, of)
-        except DataError as problem:
-            if not skip_bad:
-                raise
-            yield name, str(problem)
-        except EmptyMapError as problem:
-            if not skip_bad:
+            yield _explain_image(explainer, image, name, request, options, target_index)
+        except (DataError, EmptyMapError) as problem:
+            if skip_bad:
+                yield name, str(problem)
+            elif isinstance(problem, EmptyMapError):
                 raise EmptyMapError(f"{name}: {problem}") from problem
-            yield name, str(problem)
+            else:
+                raise
 
 
 def explain_with_predictor(
     predictor: Predictor, model_name: str, images: object, request: ExplainRequest
 ) -> list[Explanation]:
-    """One image or a list of them, as `predicting.several` takes them, explained.
+    """Explain one image or a list of images, as `parse_images` takes them.
 
     Raises:
-        DataError, UsageError: as `explained`, and as `several`.
+        DataError, UsageError: as `explain_images` and `parse_images`.
     """
-    listed = isinstance(images, list | tuple) or getattr(images, "ndim", 0) > 3
-    found = explain_images(
-        explainer_from_predictor(predictor, model_name), parse_images(images if listed else [images]), request
+    is_list = isinstance(images, list | tuple) or getattr(images, "ndim", 0) > 3
+    explanations = explain_images(
+        explainer_from_predictor(predictor, model_name), parse_images(images if is_list else [images]), request
     )
-    return [one for one in found if not isinstance(one, tuple)]
+    return [one for one in explanations if not isinstance(one, tuple)]
 
 
 def hash_weights(model: ViT) -> str:
-    """SHA-256 of all weights, by name: which model a map was made with."""
-    found = hashlib.sha256()
+    """SHA-256 of all weights as float32, in the order of their names."""
+    digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().float().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(value.detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _explain_image(
@@ -214,34 +202,50 @@ def _explain_image(
 ) -> Explanation:
     decoded = decode_image(image_input, explainer.spec)
     image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
-    answers = None if explainer.predictor is None else explainer.predictor.predict([image_input])
+    predictions = None if explainer.predictor is None else explainer.predictor.predict([image_input])
     method = request.method or methods.default_method(explainer.model.config)
     if method in METHODS and METHODS[method].class_specific and target_index is None:
-        target_index = _default_target(answers)
+        target_index = _default_target(predictions)
     images = normalize(image[None].to(explainer.device), explainer.spec)
-    found = methods.explain_images(explainer.model, images, method, target_index, options)
-    number = None if found.targets is None else found.targets[0]
-    artefacts = np.zeros(found.values.shape[1:], bool)
+    heatmap = methods.explain_images(explainer.model, images, method, target_index, options)
+    index = None if heatmap.targets is None else heatmap.targets[0]
+    artefacts = np.zeros(heatmap.values.shape[1:], bool)
     if method in ATTENTION_METHODS:
         artefacts = find_artifact_patches(explainer.model, images)[0]
+    value: float | None = None
+    target = predicted_class = ""
+    if index is not None:
+        target = explainer.classes[index] if explainer.classes else f"output {index}"
+        if isinstance(predictions, RegressionPredictions):
+            value = float(predictions.values[0, index])
+        elif predictions is not None:
+            value = float(predictions.probabilities[0, index])
+    if isinstance(predictions, ClassificationPredictions):
+        predicted_class = predictions.classes[int(predictions.labels[0])]
     return Explanation(
         name=name,
-        image=_to_channels_last(image),
+        image=np.ascontiguousarray(image.permute(1, 2, 0).numpy()),
         display_image=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
-        heatmap=found,
+        heatmap=heatmap,
         options={word: value for word, value in request.__dict__.items() if value is not None} | {"method": method},
-        target="" if number is None else _target_name(explainer, number),
-        value=None if number is None or answers is None else _target_value(answers, number),
-        predicted_class="" if answers is None else _predicted_class(answers),
+        target=target,
+        value=value,
+        predicted_class=predicted_class,
         task=explainer.task,
         artefacts=artefacts,
-        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and number is not None else (),
+        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and index is not None else (),
     )
 
 
 def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOptions:
-    """As the methods know them; the empty image is made from the model's own white and black."""
+    """`MethodOptions` of a request; the baseline image has the model's black, white or mean."""
+    method = request.method or methods.default_method(explainer.model.config)
+    names = METHODS[method].option_names if method in METHODS else ("cover", "drop")
+    if request.fill is not None and "cover" not in names:
+        raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
+    if request.fill == "drop" and "drop" not in names:
+        raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
     plain = MethodOptions(
         layer=request.layer, heads=request.heads, patch=request.patch, window=request.window, steps=request.steps,
         drop=True if request.fill == "drop" else None,
@@ -254,22 +258,8 @@ def _method_options(request: ExplainRequest, explainer: Explainer) -> MethodOpti
     return replace(plain, cover=torch.zeros_like(empty) if request.fill == "mean" else empty)
 
 
-def _check_fill_mode(request: ExplainRequest, model: ViT) -> None:
-    method = request.method or methods.default_method(model.config)
-    if request.fill is None or method not in METHODS:
-        return
-    if "cover" not in METHODS[method].option_names:
-        raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
-    if request.fill == "drop" and "drop" not in METHODS[method].option_names:
-        raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
-
-
 def _default_target(predictions: TaskPredictions | None) -> int | None:
-    """The output that is explained if none is named: the answer, the most likely label, the only column.
-
-    Raises:
-        UsageError: there are several columns.
-    """
+    """The output to explain by default: the predicted class, the most likely label, or the only column."""
     if predictions is None:
         return None
     if isinstance(predictions, ClassificationPredictions):
@@ -278,103 +268,76 @@ def _default_target(predictions: TaskPredictions | None) -> int | None:
         return int(predictions.probabilities[0].argmax())
     if len(predictions.columns) > 1:
         raise UsageError(
-            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain (--class "
-            f"NAME)."
+            f"The model gives several numbers: {', '.join(predictions.columns)}. Name the one to explain "
+            "(--class NAME)."
         )
     return 0
 
 
-def _target_name(explainer: Explainer, index: int) -> str:
-    return explainer.classes[index] if explainer.classes else f"output {index}"
-
-
-def _target_value(predictions: TaskPredictions, index: int) -> float:
-    """The probability of an output, or its value in the user's units."""
-    row = predictions.values[0] if isinstance(predictions, RegressionPredictions) else predictions.probabilities[0]
-    return float(row[index])
-
-
-def _predicted_class(predictions: TaskPredictions) -> str:
-    return predictions.classes[int(predictions.labels[0])] if isinstance(predictions, ClassificationPredictions) else ""
-
-
-def _to_channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:
-    return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
-
-
-# One explained image: its figure, and the files that are kept of it.
+# -- One explanation: its figure and files.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """An image, its map, and what was answered."""
+    """An image, its heatmap, and the prediction."""
 
     name: str
-    """The path, or the place of an array among the images."""
+    """The path, or the position of an array in the list."""
     image: UInt8[np.ndarray, "H W C"]
-    """As the model sees it."""
-    display_image: UInt8[np.ndarray, "h w C"]
-    """The part of the image that the model sees, in the image's own shape and pixels, of large ones in fewer."""
     """The image as the model sees it."""
+    display_image: UInt8[np.ndarray, "h w C"]
+    """The visible part of the original image at its own aspect ratio and resolution, downscaled if large."""
     patch: tuple[int, int]
     heatmap: AttributionMap
     """The map of this one image."""
     options: Mapping[str, Any]
-    """What was asked of the method."""
+    """Options of the method that were set."""
     target: str
-    """The class, label or column that the map explains; empty for a method that is blind to classes."""
+    """The class, label or column that the map explains; empty for a class-agnostic method."""
     value: float | None
-    """Its probability, or its value in the user's units; None where nobody knows."""
+    """The target's probability, or its value in the user's units; None if unknown."""
     predicted_class: str
-    """The class that was answered; empty where there is none."""
+    """The predicted class; empty for another task."""
     task: Task
     artefacts: Bool[np.ndarray, "rows columns"]
-    """Patches whose tokens hold notes of the model instead of image; their heat is not drawn."""
+    """Artefact patches, whose tokens hold global information instead of the image; their heat is not drawn."""
     remarks: tuple[str, ...] = ()
-    """What else a reader should know of the model."""
+    """Further notes about the model."""
 
     @property
     def title(self) -> str:
-        """What the map explains, and how likely it is."""
+        """The target and its probability or value."""
         if not self.target:
             return f"Answered: {self.predicted_class}" if self.predicted_class else self.heatmap.method.capitalize()
         if self.value is None:
             return self.target
         if self.task == "number":
             return f"{self.target} = {self.value:.4g}"
-        other = (
-            f"  (answered: {self.predicted_class})"
-            if self.predicted_class and self.predicted_class != self.target
-            else ""
-        )
-        return f"{self.target}, {self.value:.1%}{other}"
+        is_other = self.predicted_class and self.predicted_class != self.target
+        return f"{self.target}, {self.value:.1%}" + (f"  (answered: {self.predicted_class})" if is_other else "")
 
     @property
     def caption(self) -> OverlayCaption:
-        """Title, method and layer, the honest line, notes."""
-        name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a place in a list is no name
-        made = f"{name}{self.heatmap.method} · {self.heatmap.layer}"
-        return OverlayCaption(self.title, (made, self.heatmap.description, *self.notes), self.heatmap.unit)
+        """Title, method and layer, description, notes."""
+        name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a list position is no name
+        method = f"{name}{self.heatmap.method} · {self.heatmap.layer}"
+        return OverlayCaption(self.title, (method, self.heatmap.description, *self.notes), self.heatmap.unit)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was measured on the way, and what is not drawn."""
-        count = int(self.artefacts.sum())
-        told = (
-            f"{count} of {self.artefacts.size} patches, hatched, hold notes of the model instead of picture: not drawn."
-        )
-        ends = ("Colours end at the largest 1 % of the patches.",) if self._is_clipped else ()
-        return (*self.heatmap.notes, *([told] if count else []), *ends, *self.remarks)
-
-    @property
-    def _is_clipped(self) -> bool:
-        """Whether the map goes beyond what is drawn in full strength."""
-        heat, one_sided = self.heatmap.values[0][~self.artefacts], self.heatmap.scale == "positive"
-        drawn = heat if one_sided else np.abs(heat)
-        return self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
+        """Notes of the method, about undrawn artefact patches, and about clipped colours."""
+        notes, count = list(self.heatmap.notes), int(self.artefacts.sum())
+        if count:
+            total = self.artefacts.size
+            notes.append(f"{count} of {total} patches, hatched, hold notes of the model instead of picture: not drawn.")
+        heat = self.heatmap.values[0][~self.artefacts]
+        drawn = heat if self.heatmap.scale == "positive" else np.abs(heat)
+        if self.heatmap.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn):
+            notes.append("Colours end at the largest 1 % of the patches.")
+        return (*notes, *self.remarks)
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
-        """What the model sees, the image under its map, the map alone, a scale bar, and the caption.
+        """The model's input, the overlay, the map alone, a colour bar, and the caption.
 
         Raises:
             UsageError: opacity outside 0..1.
@@ -426,22 +389,26 @@ class Explanation:
             UsageError: opacity outside 0..1.
             ResourceError: the disk is full or read-only.
         """
-        to = Path(folder) / f"{stem}.{self.heatmap.method}"
-        path = to.with_name(to.name + ".png")
+        path = Path(folder) / f"{stem}.{self.heatmap.method}.png"
         save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
         arrays = {"values": self.heatmap.values[0], "artefacts": self.artefacts}
         if self.heatmap.pixels is not None:
             arrays["pixels"] = self.heatmap.pixels[0]
-        data = io.BytesIO()
-        np.savez_compressed(data, **arrays)
-        atomic.write_bytes(to.with_name(to.name + ".npz"), data.getvalue())
-        atomic.write_json(to.with_name(to.name + ".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
+        _save_arrays_and_facts(path, arrays, {**self.to_json(), "opacity": opacity, **(extra or {})})
         return path
 
 
+def _save_arrays_and_facts(png: Path, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+    """Write the arrays (.npz) and facts (.json) of a figure beside it."""
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **arrays)
+    atomic.write_bytes(png.with_suffix(".npz"), data.getvalue())
+    atomic.write_json(png.with_suffix(".json"), facts)
+
+
 def make_unique_stems(names: list[str]) -> list[str]:
-    """A name for each image's files: its own without the ending, numbered where others are called the same."""
-    found, seen = [], set[str]()
+    """Unique file stems for images: their names without extension, numbered for duplicates."""
+    stems, seen = [], set[str]()
     for name in names:
         stem = Path(name).stem or "picture"
         unique, count = stem, 1
@@ -449,32 +416,31 @@ def make_unique_stems(names: list[str]) -> list[str]:
             count += 1
             unique = f"{stem}-{count}"
         seen.add(unique)
-        found.append(unique)
-    return found
+        stems.append(unique)
+    return stems
 
 
-# One image by all methods: a page, and the files that are kept of it.
+# -- All methods on one image: a page and its files.
 
 ALL_METHODS = "all"
-"""Stands for every method."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodComparison:
-    """An image and its maps."""
+    """Explanations of one image by all methods."""
 
     default_explanation: Explanation
-    """By the default method of the model."""
+    """By the model's default method."""
     by_method: Mapping[str, Explanation | str]
-    """By every method that the model has a use for; where a map says nothing, the reason."""
+    """By every method that applies to the model; for an empty map the reason."""
 
     @property
     def title(self) -> str:
-        """As that of the first."""
+        """The title of the default explanation."""
         return self.default_explanation.title
 
     def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
-        """The image and all maps, each with its name, its numbers and its line.
+        """The image and all maps, each with its name, range and description.
 
         Raises:
             UsageError: opacity outside 0..1.
@@ -498,72 +464,70 @@ class MethodComparison:
     def save(
         self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, extra: Mapping[str, Any] | None = None
     ) -> Path:
-        """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explained.save`."""
+        """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explanation.save`."""
         path = Path(folder) / f"{stem}.{ALL_METHODS}.png"
-        said = [
+        descriptions = [
             f"{method}: {one if isinstance(one, str) else one.heatmap.description}"
             for method, one in self.by_method.items()
         ]
-        save_described_png(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
+        description = f"{self.title}. The picture, and its maps by {'; '.join(descriptions)}"
+        save_described_png(self.figure(opacity), path, description)
         arrays = {method: one.heatmap.values[0] for method, one in self.by_method.items() if not isinstance(one, str)}
-        data = io.BytesIO()
-        np.savez_compressed(data, artefacts=self.default_explanation.artefacts, **arrays)
-        atomic.write_bytes(path.with_suffix(".npz"), data.getvalue())
-        atomic.write_json(path.with_suffix(".json"), {**self.to_json(), "opacity": opacity, **(extra or {})})
+        facts = {**self.to_json(), "opacity": opacity, **(extra or {})}
+        _save_arrays_and_facts(path, {"artefacts": self.default_explanation.artefacts, **arrays}, facts)
         return path
 
 
 def explain_by_all_methods(
     explainer: Explainer, images: Sequence[ImageInput | bytes], request: ExplainRequest, skip_bad: bool = False
 ) -> Iterator[MethodComparison | tuple[str, str]]:
-    """Every image by all methods, one after another. Only a class and a patch can be named.
+    """Explain images by all methods, one after another; only `target` and `patch` can be set.
 
-    Without a patch, similarity is to the one that the default method marks most.
+    Without a patch, similarity is to the one with the largest value of the default method.
 
     Raises:
-        UsageError: an option that only some methods know.
-        as `explaining.explained`.
+        UsageError: an option that only some methods have.
+        as `explain_images`.
     """
     known = replace(request, method=None, target=None, patch=None)
     if others := [name for name, value in known.__dict__.items() if value is not None]:
         raise UsageError(f"With all methods only a class and a patch can be named. Got {', '.join(others)}.")
-    for picture in images:
-        (first,) = explain_images(explainer, [picture], ExplainRequest(target=request.target), skip_bad)
+    for image in images:
+        (first,) = explain_images(explainer, [image], ExplainRequest(target=request.target), skip_bad)
         if isinstance(first, tuple):
             yield first
-        else:
-            yield MethodComparison(
-                default_explanation=first, by_method=_explain_other_methods(explainer, picture, request, first)
-            )
+            continue
+        by_method = _explain_other_methods(explainer, image, request, first)
+        yield MethodComparison(default_explanation=first, by_method=by_method)
 
 
 def _explain_other_methods(
     explainer: Explainer, image: ImageInput | bytes, request: ExplainRequest, first: Explanation
 ) -> dict[str, Explanation | str]:
     patch = int(first.heatmap.values[0].argmax()) + 1 if request.patch is None else request.patch
-    found: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
+    by_method: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
     for method, known in METHODS.items():
-        if method in found or (known.class_specific and not explainer.model.config.outputs):
+        if method in by_method or (known.class_specific and not explainer.model.config.outputs):
             continue
-        wish = ExplainRequest(
+        method_request = ExplainRequest(
             method=method,
             target=request.target if known.class_specific else None,
             patch=patch if method == "similarity" else None,
         )
         try:
-            (one,) = explain_images(explainer, [image], wish)
+            (one,) = explain_images(explainer, [image], method_request)
         except EmptyMapError as problem:
-            found[method] = str(problem)
+            by_method[method] = str(problem)
         else:
             assert isinstance(one, Explanation)
             if method == "similarity" and request.patch is None:
                 line = f"{one.heatmap.description} It is the one that {first.heatmap.method} marks most."
                 one = replace(one, heatmap=replace(one.heatmap, description=line))
-            found[method] = one
-    return found
+            by_method[method] = one
+    return by_method
 
 
-# A classic figure of any MODEL and some images, in one call: prepared, drawn, saved with its arrays and facts.
+# -- Figures of papers.
 
 
 def draw_paper_figure(
@@ -574,18 +538,18 @@ def draw_paper_figure(
     image_size: tuple[int, int] | None = None,
     choices: FigureOptions | None = None,
 ) -> list[Path]:
-    """Write a figure of `book.FIGURES` to a PNG, and beside it its arrays (.npz) and facts (.json).
+    """Write a figure of `explain.paper_figures` to a PNG, and beside it its arrays (.npz) and facts (.json).
 
     Args:
-        image_size: (height, width) that the images are enlarged or shrunk to, other than the model's own.
+        image_size: (height, width) of the images, other than the model's own.
 
     Raises:
-        UsageError: no such figure or option, another number of images than it takes, or a size that no patch divides.
+        UsageError: no such figure or option, a wrong number of images, or a size that is no multiple of the patch.
         DataError: an image cannot be read.
         ResourceError: the files cannot be written.
     """
     model = model_info.model
     spec = model_info.spec if image_size is None else resize_spec(model_info.spec, image_size)
     names = [path.name for path in image_paths]
-    shown = prepare_figure_inputs(model, spec, list(image_paths), names) if image_paths else empty_figure_inputs(model)
-    return all_figures.save_figure(all_figures.draw_figure(figure_name, model, shown, choices), output_path)
+    inputs = prepare_figure_inputs(model, spec, list(image_paths), names) if image_paths else empty_figure_inputs(model)
+    return all_figures.save_figure(all_figures.draw_figure(figure_name, model, inputs, choices), output_path)

@@ -24,8 +24,7 @@ def override_image_options(spec: ImageSpec, changes: Mapping[str, str]) -> Image
     for name in changes:
         if name not in IMAGE_OPTIONS:
             raise UsageError(
-                f"--{name} was settled when the model was trained. Only --{' and --'.join(IMAGE_OPTIONS)} can be "
-                f"said with a "
-                "trained model."
+                f"--{name} was settled when the model was trained. Only --{' and --'.join(IMAGE_OPTIONS)} can be said "
+                "with a trained model."
             )
     return config.override(spec, {name.removeprefix("image."): text for name, text in changes.items()})

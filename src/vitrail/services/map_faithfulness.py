@@ -7,11 +7,11 @@ from dataclasses import fields
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ..data.preprocess import normalize, preprocess_image
+from ..data.source import Source
 from ..data.sources import synthetic
 from ..data.sources.synthetic import SyntheticImages
 from ..errors import UsageError
@@ -22,7 +22,7 @@ from ..explain.methods import METHODS, MethodOptions
 from ..explain.recorder import inference_mode
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
-from .evaluation import LabelledImages
+from .evaluation import LabelledImages, get_groups
 
 NUM_IMAGES = 100
 """Images to measure: each costs about 70 forward passes for every method and every baseline."""
@@ -37,7 +37,6 @@ def measure_faithfulness(
     methods: Mapping[str, MapFunction],
     num_images: int = NUM_IMAGES,
     num_randomized: int = NUM_SHUFFLED,
-    seed: int = 0,
 ) -> FaithfulnessReport:
     """Measure methods on the first images, explaining the predicted classes.
 
@@ -58,14 +57,18 @@ def measure_faithfulness(
     rows, source = labelled.rows[:num_images], labelled.source
     prepared = torch.stack([preprocess_image(source.images[row], member.spec) for row in rows.tolist()])
     images = normalize(prepared, member.spec).to(predictor.device)
-    truth = _find_synthetic_truth(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
-    known, classes = (
-        None,
-        _predict_classes(model, images) if member.task != "number" else images.new_zeros(len(rows)).long(),
-    )
+    truth = _find_synthetic_truth(source, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
+    synthetic_truth = None
+    classes = torch.zeros(len(rows), dtype=torch.long, device=images.device)
     if truth is not None:
-        known = SyntheticTruth(images=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec)
+        synthetic_truth = SyntheticTruth(
+            images=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec
+        )
         classes = torch.from_numpy(truth.targets).to(predictor.device)
+    elif member.task != "number":
+        with inference_mode(model):
+            batches = [model(batch).argmax(1) for batch in images.split(BATCH_SIZE)]
+        classes = torch.cat(batches)
     return benchmark_measure_faithfulness(
         methods,
         FaithfulnessRequest(
@@ -73,10 +76,9 @@ def measure_faithfulness(
             images=images,
             classes=classes,
             score=TASK_SCORES[member.task],
-            synthetic=known,
+            synthetic=synthetic_truth,
             num_shuffled=num_randomized,
-            seed=seed,
-            groups=None if source.groups is None else source.groups[rows],
+            groups=get_groups(source, rows),
         ),
     )
 
@@ -98,16 +100,8 @@ def get_map_function(name: str) -> MapFunction:
     return maps
 
 
-def _predict_classes(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
-    """Index of the largest output for each image."""
-    with inference_mode(model):
-        parts = [model(images[start : start + BATCH_SIZE]).argmax(1) for start in range(0, len(images), BATCH_SIZE)]
-    return torch.cat(parts)
-
-
-def _find_synthetic_truth(labelled: LabelledImages, rows: NDArray[np.int64]) -> SyntheticImages | None:
+def _find_synthetic_truth(source: Source, rows: NDArray[np.int64]) -> SyntheticImages | None:
     """The ground truth of images of the source `planted`, recognised by their pixels; None for other images."""
-    source = labelled.source
     if source.name != "planted" or not isinstance(source.images, np.ndarray):
         return None
     for tag in (False, True):

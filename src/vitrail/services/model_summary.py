@@ -15,7 +15,6 @@ from ..data.preprocess import fit_array_to_tensor
 from ..explain.figures import read_image
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
-from ..spec import ImageSpec
 from .open_model import ModelInfo
 
 SUMMARY_PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "encoder.norm", "pool", "head")
@@ -48,13 +47,18 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
     shape, spec = model_info.config, model_info.spec
     rows, columns = facts["grid"]
     prefix = f"{shape.describe_prefix} and " if shape.prefix else ""
+    fixed = f", and {facts['fixed_numbers']:,} fixed numbers" if facts["fixed_numbers"] else ""
+    channels = {1: "grey", 3: "colour"}.get(spec.channels, f"{spec.channels} channels")
+    fit = str(spec.fit)
+    if spec.crop_fraction != 1:
+        side = "both sides" if fit == "squash" else "the short side"
+        fit += f", the middle {spec.crop_fraction:.4g} of {side}"
+    names = model_info.classes
+    classes = f": {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
     lines = [
         f"{facts['model']} ({model_info.kind})",
-        f"  parameters  {facts['parameters']:,}" + _describe_buffers(facts["fixed_numbers"]),
-        (
-            f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_describe_channels(spec.channels)}, "
-            f"{_describe_resize(spec)}"
-        ),
+        f"  parameters  {facts['parameters']:,}{fixed}",
+        f"  pictures    {spec.height} x {spec.width} pixels (height x width), {channels}, {fit}",
         (
             f"  values      {spec.low:g} to {spec.high:g}; mean {_format_numbers(spec.mean)}, deviation "
             f"{_format_numbers(spec.std)}"
@@ -63,10 +67,7 @@ def format_model_summary(model_info: ModelInfo, facts: Mapping[str, Any]) -> str
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
         f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_dim}, MLP {shape.mlp_width}",
         f"  places      positions {shape.positions}, rotary {shape.rotary}",
-        (
-            f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} "
-            f"outputs{_describe_classes(model_info.classes)}"
-        ),
+        f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} outputs{classes}",
         "",
         "  part             parameters",
     ]
@@ -86,29 +87,8 @@ def preview_model_input(model_info: ModelInfo, image_path: Path) -> UInt8[np.nda
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())
 
 
-def _describe_resize(spec: ImageSpec) -> str:
-    if spec.crop_fraction == 1:
-        return spec.fit
-    of = "both sides" if spec.fit == "squash" else "the short side"
-    return f"{spec.fit}, the middle {spec.crop_fraction:.4g} of {of}"
-
-
-def _describe_buffers(count: int) -> str:
-    return f", and {count:,} fixed numbers" if count else ""
-
-
 def _format_numbers(values: tuple[float, ...]) -> str:
     return ", ".join(f"{value:g}" for value in values)
-
-
-def _describe_channels(count: int) -> str:
-    return {1: "grey", 3: "colour"}.get(count, f"{count} channels")
-
-
-def _describe_classes(classes: tuple[str, ...]) -> str:
-    if not classes:
-        return ""
-    return f": {', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
 
 
 # -- Provenance of foreign weights: numerics, origin and licence.
@@ -137,16 +117,14 @@ def format_provenance(model_info: ModelInfo) -> list[str]:
     """Numerics, origin and licence for people, one fact a line, aligned with the model summary."""
     shape = model_info.config
     order = "the final norm, then " if shape.final_norm else ""
+    positions = f"; positions {shape.resample}" if shape.positions in ("learned", "indexed") else ""
+    licence = model_info.licence or "not stated"
+    if model_info.licence and model_info.repository:
+        licence += f", of the weights that {model_info.repository} published"
     rows = [
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
-        (
-            "resize",
-            (
-                f"pictures {model_info.spec.interpolation}, to fit: "
-                f"{model_info.spec.fit}{_describe_position_resampling(model_info)}"
-            ),
-        ),
-        ("licence", _describe_licence(model_info)),
+        ("resize", f"pictures {model_info.spec.interpolation}, to fit: {model_info.spec.fit}{positions}"),
+        ("licence", licence),
     ]
     rows += [("from", model_info.repository)] if model_info.repository else []
     rows += [("note" if not place else "", note) for place, note in enumerate(model_info.notes)]
@@ -160,13 +138,3 @@ def format_licence(model_info: ModelInfo) -> str:
     """
     whose = f" that {model_info.repository} published" if model_info.repository else ""
     return f"licence of the weights{whose}: {model_info.licence}" if model_info.licence else ""
-
-
-def _describe_licence(model_info: ModelInfo) -> str:
-    if not model_info.licence or not model_info.repository:
-        return model_info.licence or "nobody says"
-    return f"{model_info.licence}, of the weights that {model_info.repository} published"
-
-
-def _describe_position_resampling(model_info: ModelInfo) -> str:
-    return f"; positions {model_info.config.resample}" if model_info.config.positions in ("learned", "indexed") else ""

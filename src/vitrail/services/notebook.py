@@ -1,4 +1,4 @@
-"""A run in a few lines of HTML, as notebooks show it below a cell."""
+"""The HTML card of a run in notebooks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ..formatting import format_duration
 from ..report import page, provenance
 
 MAX_CLASSES = 8
-"""Classes that are named."""
+"""Most class names in a card."""
 ACCENT_COLOR = "#2a8fb0"
 """Legible on white and on black."""
+_TASK_NOUNS = {"classes": "classes", "labels": "labels", "number": "numbers"}
 CARD_STYLE = (
     "font:14px/1.5 system-ui,sans-serif;display:inline-block;max-width:46em;margin:.5em 0;padding:.7em 1.1em;"
     f"border:1px solid #8884;border-left:4px solid {ACCENT_COLOR};border-radius:6px"
@@ -20,28 +21,25 @@ CARD_STYLE = (
 
 
 def render_run_card(run: Path) -> str:
-    """What a run has learnt, on how much, how well, and where its report lies; of one without a report, its folder."""
+    """A run's title, main metric, size, data and a link to its report; without a report its folder."""
     try:
-        told = provenance.read_facts(run)
+        facts = provenance.read_facts(run)
     except (UsageError, DamagedFileError):
         return f'<div style="{CARD_STYLE}"><b>A run without a report</b><br><code>{escape(str(run))}</code></div>'
-    figures = told.metrics_for_split(told.held_out_split)
-    names = ", ".join(told.classes[:MAX_CLASSES]) + (
-        f" and {len(told.classes) - MAX_CLASSES} more" if told.classes[MAX_CLASSES:] else ""
+    metrics = facts.metrics_for_split(facts.held_out_split)
+    names = ", ".join(facts.classes[:MAX_CLASSES]) + (
+        f" and {len(facts.classes) - MAX_CLASSES} more" if facts.classes[MAX_CLASSES:] else ""
     )
-    counts = ", ".join(f"{count.n:,} {count.split}" for count in told.counts if count.n)
+    counts = ", ".join(f"{count.n:,} {count.split}" for count in facts.counts if count.n)
     report = escape((run / page.REPORT_FILE).resolve().as_uri())
     lines = [
-        f'<span style="opacity:.75">{escape(told.title)}</span>',
-        "" if figures is None else f"<b>{escape(figures.headline())}</b>",
+        f'<span style="opacity:.75">{escape(facts.title)}</span>',
+        "" if metrics is None else f"<b>{escape(metrics.headline())}</b>",
         (
-            f"{told.parameters:,} parameters, {told.steps:,} steps in {format_duration(told.seconds)}; pictures: "
+            f"{facts.parameters:,} parameters, {facts.steps:,} steps in {format_duration(facts.seconds)}; pictures: "
             f"{escape(counts)}"
         ),
-        f"{_TASK_NOUNS[told.task]}: {escape(names)}",
+        f"{_TASK_NOUNS[facts.task]}: {escape(names)}",
         f'<a style="color:{ACCENT_COLOR}" href="{report}">report</a> in <code>{escape(str(run))}</code>',
     ]
     return f'<div style="{CARD_STYLE}">{"<br>".join(line for line in lines if line)}</div>'
-
-
-_TASK_NOUNS = {"classes": "classes", "labels": "labels", "number": "numbers"}

@@ -1,4 +1,4 @@
-"""MODEL by any of its names: a run folder, a bundle, foreign weights, the name of a size, or a name on the Hub."""
+"""Opening of a MODEL: a run folder, a bundle, foreign weights, a named size, or a name on the Hub."""
 
 from __future__ import annotations
 
@@ -21,22 +21,18 @@ from ..files.hub import is_hub_name
 from ..model.config import Pool, ViTConfig
 from ..model.registry import config_from_name, example_names
 from ..model.vit import ViT, create_model
-from ..model.vit import create_model as create_from_config
 from ..spec import ImageSpec
-from . import train_arguments
 from .train_arguments import parse_image_size
 
 ModelKind = Literal["run", "bundle", "weights file", "weights folder", "name"]
-
-
 NO_OPTIONS = LoadOptions()
 LICENCE_NOT_STATED = "not stated"
-"""How `files.hub` begins where a page on the Hub states no licence."""
+"""First words of `files.hub` for a page on the Hub without a licence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """What a MODEL turned out to be."""
+    """A resolved MODEL: kind, architecture, image specification, classes, weights and origin."""
 
     kind: ModelKind
     config: ViTConfig
@@ -44,19 +40,19 @@ class ModelInfo:
     task: str = "classes"
     """classes, labels or number."""
     classes: tuple[str, ...] = ()
-    """Empty where nobody has named the outputs."""
+    """Names of the outputs; empty if unknown."""
     audit: Audit | None = None
     """Every tensor of the file; None for a name."""
     bundle: Path | None = None
     """The folder of its bundle, if it has one."""
     trained_model: ViT | None = None
-    """The model in evaluation mode; None for a name, whose weights are made when they are asked for."""
+    """The model in evaluation mode; None for a name, whose weights are initialised by `model`."""
     licence: str = ""
-    """Of the weights that `repository` published, where the Hub, the bundle or the layout's card knows it."""
+    """Licence of the weights of `repository`, if the Hub, the bundle or the layout's card states it."""
     repository: str = ""
-    """Where the weights come from, or those of their family: on the Hub, or as the card says."""
+    """Origin of the weights, or of their family."""
     notes: tuple[str, ...] = ()
-    """What a person should know about how the file was read."""
+    """Notes for the user about how the file was read."""
 
     @property
     def model(self) -> ViT:
@@ -65,46 +61,60 @@ class ModelInfo:
 
 
 def find_model(model_name: str, options: LoadOptions = NO_OPTIONS) -> ModelInfo:
-    """The model behind a path or a name; a path that exists is taken before a name.
+    """Open the model of a path or a name; an existing path takes precedence.
 
     Raises:
-        UsageError: no such path and no such name, or an argument that contradicts the file.
-        DamagedFileError: the file or folder cannot be trusted.
-        ResourceError: a name on the Hub whose files are neither here nor reachable.
+        UsageError: no such path and no such name, or an option that contradicts the file.
+        DamagedFileError: the file or folder is damaged or malicious.
+        ResourceError: a name on the Hub whose files are neither cached nor reachable.
     """
     here = locate_model(model_name)
     if here is None:
         return _model_from_name(model_name, options)
-    if (together := find_ensemble(here.path)) is not None:
+    if (ensemble := find_ensemble(here.path)) is not None:
         raise UsageError(
-            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one "
-            f"of its "
-            f"models for this, such as {together / 'member-0'}."
+            f"{model_name} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of "
+            f"its models for this, such as {ensemble / 'member-0'}."
         )
     folder = find_bundle(here.path)
-    found = _open_weights(here.path, options) if folder is None else _open_bundle(here.path, folder, options)
-    found = replace(found, notes=(*here.notes, *found.notes))
-    if not here.licence or (found.licence and here.licence.startswith(LICENCE_NOT_STATED)):
-        return found
-    return replace(found, licence=here.licence, repository=here.repository)
+    loaded = load_checkpoint(folder or here.path, options)
+    kind: ModelKind = "weights folder" if here.path.is_dir() else "weights file"
+    if folder is not None:
+        kind = "bundle" if folder == here.path else "run"
+    origin: ResolvedModel | LoadedModel = here
+    if not here.licence or (loaded.licence and here.licence.startswith(LICENCE_NOT_STATED)):
+        origin = loaded
+    return ModelInfo(
+        kind=kind,
+        config=loaded.config,
+        spec=loaded.spec,
+        task=loaded.task,
+        classes=loaded.classes,
+        audit=loaded.audit,
+        bundle=folder,
+        trained_model=loaded.model,
+        licence=origin.licence,
+        repository=origin.repository,
+        notes=(*here.notes, *loaded.notes),
+    )
 
 
 def locate_model(model_name: str) -> ResolvedModel | None:
-    """As `checkpoints.place.located`; the licence of a name on the Hub is told on standard error.
+    """As `checkpoints.bundle.resolve_model`; prints the licence of a name on the Hub to standard error.
 
     Raises:
-        UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
+        UsageError, ResourceError, DamagedFileError: see `files.hub`.
     """
-    found = bundle.resolve_model(model_name)
-    if found is not None and found.repository:
-        sys.stderr.write(f"{model_name}: licence {found.licence}, revision {found.revision}\n")
-    return found
+    resolved = bundle.resolve_model(model_name)
+    if resolved is not None and resolved.repository:
+        sys.stderr.write(f"{model_name}: licence {resolved.licence}, revision {resolved.revision}\n")
+    return resolved
 
 
 def resize_config(
     shape: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
 ) -> ViTConfig:
-    """A shape with another image size, channel count or number of outputs, each where it is given."""
+    """A config with another image size, channel count or number of outputs, each if given."""
     return replace(
         shape,
         image_size=shape.image_size if image_size is None else image_size,
@@ -114,41 +124,14 @@ def resize_config(
 
 
 def default_image_spec(shape: ViTConfig) -> ImageSpec:
-    """The images that a model reads when nobody has said more: its size, 0..255, mean and deviation one half."""
+    """Default image specification of a model: its size, values 0..255, mean and deviation 0.5."""
     height, width = shape.image_size
     return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
-def _open_bundle(path: Path, folder: Path, options: LoadOptions) -> ModelInfo:
-    """A model of ours."""
-    return replace(
-        _make_model_info("bundle" if folder == path else "run", load_checkpoint(folder, options)), bundle=folder
-    )
-
-
-def _open_weights(path: Path, options: LoadOptions) -> ModelInfo:
-    """A model that others have written."""
-    return _make_model_info("weights folder" if path.is_dir() else "weights file", load_checkpoint(path, options))
-
-
-def _make_model_info(kind: ModelKind, loaded: LoadedModel) -> ModelInfo:
-    return ModelInfo(
-        kind=kind,
-        config=loaded.config,
-        spec=loaded.spec,
-        task=loaded.task,
-        classes=loaded.classes,
-        audit=loaded.audit,
-        trained_model=loaded.model,
-        licence=loaded.licence,
-        repository=loaded.repository,
-        notes=loaded.notes,
-    )
-
-
 def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
-    """A named size, which has no file to describe."""
-    beside = {
+    """A named size, without weights."""
+    file_options = {
         "--layout": options.layout,
         "--heads": options.heads,
         "--pool": options.pool,
@@ -156,23 +139,20 @@ def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
         "--network": options.network,
         "--channels-policy": options.channels_policy,
     }
-    if flags := [flag for flag, value in beside.items() if value is not None]:
+    if flags := [flag for flag, value in file_options.items() if value is not None]:
         raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {model_name}.")
-    shape = resize_config(_config_from_size_name(model_name), options.size, options.channels, options.outputs)
+    known = example_names()
+    if not (model_name.startswith("vit_") or model_name in known or difflib.get_close_matches(model_name, known, n=1)):
+        raise UsageError(
+            f"There is no run folder, bundle, weights file or named size {model_name}. "
+            "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
+        )
+    shape = resize_config(config_from_name(model_name), options.size, options.channels, options.outputs)
     shape = config.read(ViTConfig, {**config.write(shape), **options.settings}, "settings")
     return ModelInfo(kind="name", config=shape, spec=default_image_spec(shape))
 
 
-def _config_from_size_name(name: str) -> ViTConfig:
-    if name.startswith("vit_") or name in example_names() or difflib.get_close_matches(name, example_names(), n=1):
-        return config_from_name(name)
-    raise UsageError(
-        f"There is no run folder, bundle, weights file or named size {name}. "
-        "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
-    )
-
-
-# `create` and `load`: an untrained model by the name of its size, and a trained one by its files.
+# -- `vitrail.create` and `vitrail.load`.
 
 ImageSizeArgument = int | tuple[int, int]
 
@@ -184,13 +164,13 @@ def create(
     image_size: ImageSizeArgument | None = None,
     seed: int = 0,
 ) -> ViT:
-    """An untrained model by the name of its size: images [B, C, H, W], normalised, to logits [B, outputs].
+    """Create an untrained model by the name of its size: normalised images [B, C, H, W] to logits [B, outputs].
 
     Raises:
         UsageError: no such name, or an image size that the patch does not divide.
     """
-    size = None if image_size is None else train_arguments.parse_image_size(image_size)
-    return create_from_config(resize_config(config_from_name(name), size, channels, outputs), seed)
+    size = None if image_size is None else parse_image_size(image_size)
+    return create_model(resize_config(config_from_name(name), size, channels, outputs), seed)
 
 
 def load(
@@ -207,7 +187,7 @@ def load(
     settings: Mapping[str, object] | None = None,
     allow_nonfinite: bool = False,
 ) -> ViT:
-    """A trained model, complete or not at all, in evaluation mode on the CPU.
+    """Load a trained model in evaluation mode on the CPU; every tensor must match.
 
     Args:
         path: a run folder, a bundle, a weights file or folder of any known layout, or "hf:OWNER/NAME".
@@ -247,11 +227,11 @@ def load(
     return find_model(str(path), replace(words, settings=settings or {}, allow_nonfinite=allow_nonfinite)).model
 
 
-# What a person types beside a MODEL, as `models.Said`: words checked against the fixed lists, text against kinds.
+# -- Options of a MODEL on the command line, as `LoadOptions`.
 
 ChoiceT = TypeVar("ChoiceT", bound=str)
 MODEL_PREFIX = "model."
-"""Stands before the names of architecture fields on the command line, as in a plan."""
+"""Prefix of architecture fields on the command line, as in a plan."""
 
 
 def parse_model_options(
@@ -267,7 +247,7 @@ def parse_model_options(
     settings: Iterable[tuple[str, str]] = (),
     allow_nonfinite: bool = False,
 ) -> LoadOptions:
-    """Everything that was typed, checked.
+    """Parse and check the options of a MODEL.
 
     Args:
         image_size: 64 or "60x100".
@@ -275,25 +255,31 @@ def parse_model_options(
         settings: pairs such as ("model.activation", "QuickGELU").
 
     Raises:
-        UsageError: an unknown word, or a setting that is none of the architecture's fields.
+        UsageError: an unknown value, or a setting that is no field of the architecture.
     """
+    fields = dict(settings)
+    if unknown := [name for name in fields if not name.startswith(MODEL_PREFIX)]:
+        raise UsageError(
+            "Beside a model only fields of its architecture can be set, such as --model.activation. "
+            f"Got --{unknown[0]}."
+        )
     return LoadOptions(
         layout=layout,
         heads=heads,
         image_size=None if image_size is None else parse_image_size(image_size),
         channels=channels,
-        pool=None if pool is None else _parse_choice(pool, "pool", get_args(Pool)),
-        match=None if match is None else _parse_choice(match, "match", get_args(Match)),
+        pool=None if pool is None else parse_choice(pool, get_args(Pool), "pool must be"),
+        match=None if match is None else parse_choice(match, get_args(Match), "match must be"),
         outputs=outputs,
         channels_policy=None if channels_policy is None else parse_channels_policy(channels_policy),
         network=network,
-        settings=_parse_architecture_fields(dict(settings)),
+        settings=config.parse_some(ViTConfig, {k.removeprefix(MODEL_PREFIX): text for k, text in fields.items()}),
         allow_nonfinite=allow_nonfinite,
     )
 
 
 def parse_channels_policy(text: str | Sequence[int]) -> ChannelPolicy:
-    """How a patch projection is adapted: one of three words, or the file's channel for each new one.
+    """Parse how a patch projection is adapted: sum, mean, tile, or the file's channel for each new one.
 
     Raises:
         UsageError: neither.
@@ -302,21 +288,19 @@ def parse_channels_policy(text: str | Sequence[int]) -> ChannelPolicy:
         return tuple(text)
     if all(part.strip().isdecimal() for part in text.split(",")):
         return tuple(int(part) for part in text.split(","))
-    return _parse_choice(text, "channels_policy", CHANNEL_POLICIES)
+    return parse_choice(text, CHANNEL_POLICIES, "channels_policy must be")
 
 
-def _parse_choice(word: str, name: str, known: Sequence[ChoiceT]) -> ChoiceT:
+def parse_choice(word: str, known: Sequence[ChoiceT], message: str) -> ChoiceT:
+    """A word as one of a literal type.
+
+    Args:
+        message: the beginning of the error's sentence, before the list of known words.
+
+    Raises:
+        UsageError: another word.
+    """
     for choice in known:
         if word == choice:
             return choice
-    raise UsageError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.")
-
-
-def _parse_architecture_fields(typed: dict[str, str]) -> dict[str, object]:
-    """Fields of the architecture, without the prefix that a plan puts before them."""
-    if strange := [name for name in typed if not name.startswith(MODEL_PREFIX)]:
-        raise UsageError(
-            f"Beside a model only fields of its architecture can be set, such as --model.activation. "
-            f"Got --{strange[0]}."
-        )
-    return config.parse_some(ViTConfig, {name.removeprefix(MODEL_PREFIX): text for name, text in typed.items()})
+    raise UsageError(f"{message} {', '.join(known[:-1])} or {known[-1]}. Got {word!r}.")

@@ -1,4 +1,4 @@
-"""`vitrail predict` in parts: shared by processes that were started together, and taken up again where it stopped."""
+"""Chunked `vitrail predict`: work shared by several processes or a Ray cluster, and resumable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from ..data.source import Task
@@ -38,14 +37,14 @@ from .prediction import apply_image_options, open_predictor
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkedPredictRequest:
-    """A prediction in parts, as a person asks for it."""
+    """Options of a chunked prediction."""
 
     model: str
     pictures: Sequence[Path]
     to: Path
-    """The file that the parts become; they lie beside it, in a folder of its name and `.parts`."""
+    """The output file; chunks are in a folder beside it, with the suffix `.parts`."""
     chunk_size: int = DEFAULT_CHUNK_SIZE
-    """Images in a part."""
+    """Images in a chunk."""
     sets: bool = False
     skip_bad: bool = False
     device: str = "auto"
@@ -55,39 +54,39 @@ class ChunkedPredictRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkedPredictResult:
-    """What became of it in this process."""
+    """Result of a chunked prediction in this process."""
 
     folder: Path
-    """Where the parts lie."""
+    """The chunk folder."""
     to: Path
     num_chunks: int
-    """All that there are."""
+    """All chunks of the job."""
     num_written: int
-    """By this process, now."""
+    """Chunks written by this process now."""
     num_reused: int
-    """Of its share, those that an earlier start had written."""
+    """Chunks of this process that were complete before."""
     num_missing: int
-    """Those that others have still to write."""
+    """Chunks that other processes have still to write."""
     num_rows: int | None
-    """Of the whole file; None while parts are missing."""
+    """Rows of the output file; None while chunks are missing."""
     skipped: tuple[tuple[str, str], ...]
-    """(path, reason) of all images that were left out, once the file is whole."""
+    """(path, reason) of all skipped images, once the output file is complete."""
     rank: int = 0
     world_size: int = 1
 
     def summarize(self) -> str:
-        """The same as a sentence."""
+        """The result as a sentence."""
         if self.num_rows is not None:
             from_parts = f"from {format_count(self.num_chunks, 'part')}; {self.folder} may be deleted now"
             return f"{format_count(self.num_rows, 'row')} written to {self.to}, {from_parts}"
         return (
             f"Rank {self.rank} of {self.world_size} has written its share; {self.num_missing:,} of "
-            f"{self.num_chunks:,} parts are "
-            f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"
+            f"{self.num_chunks:,} parts are still to come in {self.folder}. The last process to end joins them; if one "
+            "died, repeat the same command"
         )
 
     def to_json(self) -> dict[str, object]:
-        """The same as plain values."""
+        """The result as plain values."""
         return {
             "to": str(self.to),
             "folder": str(self.folder),
@@ -102,46 +101,43 @@ class ChunkedPredictResult:
         }
 
 
-def is_multi_process() -> bool:
-    """Whether this process was started with others, by torchrun, srun or an operator's variables.
-
-    Raises:
-        UsageError: the variables contradict each other.
-    """
-    return group_from_env().world_size > 1
-
-
 def predict_in_chunks(request: ChunkedPredictRequest) -> ChunkedPredictResult:
-    """Answer this process's fraction of the parts, but for those that are whole, and join all if none is missing then.
+    """Predict the incomplete chunks of this process, and join all chunks if none is missing then.
 
-    Processes say nothing to each other: part n belongs to rank n modulo their number, and the folder tells the rest. So
-    whoever is killed loses the part at hand, and any number of processes may go on.
+    Processes do not communicate: chunk n belongs to rank n modulo their number, and progress is in the folder. A killed
+    process loses only its current chunk, and any number of processes may continue.
 
     Raises:
-        UsageError: the folder holds parts of another prediction; a size that is no multiple of a batch.
-        DataError: an image of the share cannot be read, unless `skip_bad`; the parts before it are written.
-        as `predicting.open_predictor`.
+        UsageError: the folder holds chunks of another prediction; a chunk size that is no multiple of a batch.
+        DataError: an image cannot be read, unless `skip_bad`; the chunks before it are kept.
+        as `open_predictor`.
     """
     group = group_from_env()
-    predictor, parts = open_chunk_folder(request, _local_device(request.device, group), group.local_world_size)
-    share = parts.chunks_for_rank(group.rank, group.world_size)
-    todo = [number for number in share if not parts.is_complete(number)]
-    answers = _predict_and_write(parts, todo, predictor, request)
-    total = sum(len(parts.chunk_images(number)) for number in todo)
-    deque(answers if group.rank else progress.track_batches(answers, total), maxlen=0)
-    return join_if_complete(parts, request.to, predictor.task, len(todo), len(share) - len(todo), group)
+    device = request.device
+    if group.world_size > 1 and device in ("auto", "cuda"):  # the GPU of this process's local rank
+        import torch
+
+        if torch.cuda.is_available():
+            device = f"cuda:{group.local_rank % torch.cuda.device_count()}"
+    predictor, chunks = open_chunk_folder(request, device, group.local_world_size)
+    own = chunks.chunks_for_rank(group.rank, group.world_size)
+    todo = [index for index in own if not chunks.is_complete(index)]
+    batches = _predict_and_write(chunks, todo, predictor, request)
+    total = sum(len(chunks.chunk_images(index)) for index in todo)
+    deque(batches if group.rank else progress.track_batches(batches, total), maxlen=0)
+    return join_if_complete(request, chunks, predictor.task, own, todo, group)
 
 
 def open_chunk_folder(
     request: ChunkedPredictRequest, device: str, num_processes: int = 1
 ) -> tuple[Predictor, ChunkFolder]:
-    """The model and the folder of parts, which are seen to belong together.
+    """Open the model and the chunk folder, checked to belong to the same job.
 
     Args:
-        num_processes: how many processes share this machine's cores.
+        num_processes: processes that share this machine's cores.
 
     Raises:
-        as `predict`.
+        as `predict_in_chunks`.
     """
     predictor = open_request_predictor(request, device, num_processes)
     job = ChunkJob(
@@ -157,10 +153,10 @@ def open_chunk_folder(
 
 
 def open_request_predictor(request: ChunkedPredictRequest, device: str, num_processes: int = 1) -> Predictor:
-    """The model alone.
+    """Open the model of a request.
 
     Raises:
-        as `predict`.
+        as `predict_in_chunks`.
     """
     predictor = apply_image_options(open_predictor(request.model, device, num_processes), request.changes or {})
     if request.sets:
@@ -171,36 +167,45 @@ def open_request_predictor(request: ChunkedPredictRequest, device: str, num_proc
 def predict_chunk_batches(
     predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
-    """The images of a part batch by batch, in the batches of a prediction without parts."""
+    """Predictions for a chunk's images, in the same batches as without chunks."""
     for batch in predictor.predict_batches(images, BATCH_SIZE, request.skip_bad):
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 
 def join_if_complete(
-    parts: ChunkFolder, to: Path, task: Task, num_written: int, num_reused: int, group: GroupInfo
+    request: ChunkedPredictRequest,
+    chunks: ChunkFolder,
+    task: Task,
+    own: Sequence[int],
+    written: Sequence[int],
+    group: GroupInfo,
 ) -> ChunkedPredictResult:
-    """Join the parts if none is missing, and say how things stand."""
-    missing = parts.list_missing()
-    whole = None if missing else parts.join_chunks(to, task)
+    """Join the chunks if none is missing, and return the result.
+
+    Args:
+        own, written: indices of this process's chunks, and of those that it has written now.
+    """
+    missing = chunks.list_missing()
+    joined = None if missing else chunks.join_chunks(request.to, task)
     return ChunkedPredictResult(
-        folder=parts.folder,
-        to=to,
-        num_chunks=parts.job.num_chunks,
-        num_written=num_written,
-        num_reused=num_reused,
+        folder=chunks.folder,
+        to=request.to,
+        num_chunks=chunks.job.num_chunks,
+        num_written=len(written),
+        num_reused=len(own) - len(written),
         num_missing=len(missing),
-        num_rows=None if whole is None else whole.rows,
-        skipped=() if whole is None else whole.skipped,
+        num_rows=None if joined is None else joined.rows,
+        skipped=() if joined is None else joined.skipped,
         rank=group.rank,
         world_size=group.world_size,
     )
 
 
 def check_output_path(to: Path | None) -> Path:
-    """The file that parts become.
+    """Check the output file of a chunked prediction.
 
     Raises:
-        UsageError: none was given, or one that answers are not written to.
+        UsageError: no file, or an unsupported extension.
     """
     if to is None:
         raise UsageError(
@@ -212,76 +217,67 @@ def check_output_path(to: Path | None) -> Path:
 
 
 def _predict_and_write(
-    parts: ChunkFolder, chunk_indices: Sequence[int], predictor: Predictor, request: ChunkedPredictRequest
+    chunks: ChunkFolder, chunk_indices: Sequence[int], predictor: Predictor, request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
-    """Every batch as it is answered; a part is written with its last one."""
-    for number in chunk_indices:
-        pictures = parts.chunk_images(number)
-        before = hash_file_stats(pictures)
+    """Yield every batch of predictions; a chunk is written after its last batch."""
+    for index in chunk_indices:
+        images = chunks.chunk_images(index)
+        before = hash_file_stats(images)
         batches: list[TaskPredictions] = []
-        for batch in predict_chunk_batches(predictor, pictures, request):
+        for batch in predict_chunk_batches(predictor, images, request):
             batches.append(batch)
             yield batch
-        parts.write_chunk(number, ChunkContent.from_predictions(concat_predictions(batches), before))
+        chunks.write_chunk(index, ChunkContent.from_predictions(concat_predictions(batches), before))
 
 
-def _local_device(requested: str, group: GroupInfo) -> str:
-    """Every process takes the GPU of its number on this machine, where nobody has named one."""
-    if group.world_size == 1 or requested not in ("auto", "cuda"):
-        return requested
-    import torch
-
-    if not torch.cuda.is_available():
-        return requested
-    return f"cuda:{group.local_rank % torch.cuda.device_count()}"
-
-
-# `vitrail predict --engine ray`: the parts of a prediction answered by the workers of a Ray cluster, through Ray
-# Data.
-#
-# The parts are those of `sharing`, written by the process that asked: the workers need the model and the images
-# under the same names as here, and no place to write to. A worker that dies is started again by Ray, with the part at
-# hand.
+# -- `--engine ray`: chunks predicted by the workers of a Ray cluster, through Ray Data.
 
 PATH_SEPARATOR = b"\0"
-"""Between the paths of a part's images, where no path holds it."""
+"""Separates the paths of a chunk's images; no path contains it."""
 ERROR_CLASSES = {kind.__name__: kind for kind in VitrailError.__subclasses__()}
 
 
 def predict_on_ray(request: ChunkedPredictRequest) -> ChunkedPredictResult:
-    """Answer all parts that are not whole on the cluster of RAY_ADDRESS, on one that runs here, or on one of our own.
+    """Predict all incomplete chunks on the cluster of RAY_ADDRESS, on one that runs here, or on a new local one.
 
-    A worker for every GPU of the cluster, else for every processor core, has the model once and answers part by part.
+    A worker for every GPU of the cluster, else for every CPU core, loads the model once and predicts chunk by chunk.
+    This process writes the chunks: workers need the model and the images under the same paths, and no place to write
+    to. Ray restarts a worker that dies, with its current chunk.
 
     Raises:
-        UsageError: Ray is not installed, or this process was started with others.
-        WorkerError: the cluster failed, or has another model under this name than this machine.
-        as `sharing.predict`.
+        UsageError: Ray is not installed, or this process is one of several.
+        WorkerError: the cluster failed, or its model of this name differs from this machine's.
+        as `predict_in_chunks`.
     """
     if group_from_env().world_size > 1:
         raise UsageError(
             "--engine ray hands out the work itself, and this process was started with others (RANK and WORLD_SIZE are "
             "set). Start it alone, or leave --engine out."
         )
-    ray = _import_ray()
-    predictor, parts = open_chunk_folder(request, "cpu")
-    share = parts.chunks_for_rank(0, 1)
-    todo = [number for number in share if not parts.is_complete(number)]
+    try:
+        import ray
+        import ray.data.exceptions
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
+    predictor, chunks = open_chunk_folder(request, "cpu")
+    own = chunks.chunks_for_rank(0, 1)
+    todo = [index for index in own if not chunks.is_complete(index)]
     if todo:
-        written = _write_ray_chunks(ray, parts, todo, request)
-        with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
-            sizes = {number: len(parts.chunk_images(number)) for number in todo}
+        written = _write_ray_chunks(ray, chunks, todo, request)
+        with redirect_stdout(sys.stderr):  # Ray prints to standard output, which is for results
+            sizes = {index: len(chunks.chunk_images(index)) for index in todo}
             deque(progress.track_progress(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
-    return join_if_complete(parts, request.to, predictor.task, len(todo), len(share) - len(todo), GroupInfo())
+    return join_if_complete(request, chunks, predictor.task, own, todo, GroupInfo())
 
 
 class RayWorker:
-    """What Ray makes once on a worker, and then asks for part after part.
+    """A Ray actor that predicts chunk after chunk.
 
     Args:
-        asked: the prediction; its images come part by part.
-        here: the working folder of who asked, so that names mean the same.
-        identity: of the model that must answer.
+        request: the prediction, without its images, which come chunk by chunk.
+        working_folder: the working folder of the driver, to which relative paths refer.
+        identity: hash of the driver's model, by `hash_predictor`.
     """
 
     def __init__(self, request: ChunkedPredictRequest, working_folder: str, identity: str):
@@ -290,25 +286,20 @@ class RayWorker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with `part` and `paths` becomes one with `part`, `table` and `facts`, or with an error in `facts`."""
         try:
-            made = self._predict_chunk([Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)])
-            facts = {"head": made.header_bytes, "rows": made.rows, "skipped": made.skipped, "seen": made.file_stats}
-            return {"part": row["part"], "table": made.table, "facts": json.dumps(facts)}
+            images = [Path(os.fsdecode(path)) for path in row["paths"].split(PATH_SEPARATOR)]
+            predictor, before = self._predictor, hash_file_stats(images)
+            batches = list(predict_chunk_batches(predictor, images, self._request))
+            chunk = ChunkContent.from_predictions(concat_predictions(batches), before)
+            table, facts = chunk.table, {name: value for name, value in vars(chunk).items() if name != "table"}
         except (VitrailError, OSError) as error:
-            facts = {"error": type(error).__name__, "text": str(error)}
-            return {"part": row["part"], "table": b"", "facts": json.dumps(facts)}
-
-    def _predict_chunk(self, images: Sequence[Path]) -> ChunkContent:
-        predictor, before = self._predictor, hash_file_stats(images)
-        return ChunkContent.from_predictions(
-            concat_predictions(list(predict_chunk_batches(predictor, images, self._request))), before
-        )
+            table, facts = b"", {"error": type(error).__name__, "text": str(error)}
+        return {"part": row["part"], "table": table, "facts": json.dumps(facts)}
 
     @cached_property
     def _predictor(self) -> Predictor:
         os.chdir(self._working_folder)
-        predictor = open_request_predictor(
-            self._request, self._request.device, num_processes=os.cpu_count() or 1
-        )  # a thread for a core
+        cores = os.cpu_count() or 1  # one worker and one thread for each
+        predictor = open_request_predictor(self._request, self._request.device, num_processes=cores)
         if hash_predictor(predictor) != self._identity:
             raise WorkerError(
                 f"{self._request.model} is another model on the worker {os.uname().nodename} than where the prediction "
@@ -317,50 +308,28 @@ class RayWorker:
         return predictor
 
 
-def _import_ray() -> ModuleType:
-    """Ray with Ray Data.
-
-    Raises:
-        UsageError: it is not installed.
-    """
-    try:
-        import ray
-        import ray.data.exceptions
-        import ray.exceptions
-    except ImportError as error:
-        raise UsageError("--engine ray needs Ray and Ray Data: pip install 'vitrail[ray]'.") from error
-    module: ModuleType = ray
-    return module
-
-
 def _write_ray_chunks(
-    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
+    ray: Any, chunks: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
 ) -> Iterator[int]:
-    """The number of every part as it comes back and is written."""
+    """Write every chunk as it comes back, and yield its index."""
     ours = not ray.is_initialized()
     if ours:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a cluster that we start tells nobody of it
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry from a cluster that we start
         ray.init(include_dashboard=False, log_to_driver=False)
     try:
-        for row in _run_ray_workers(ray, parts, chunk_indices, request):
+        for row in _run_ray_workers(ray, chunks, chunk_indices, request):
             facts = json.loads(row["facts"])
             if "error" in facts:
                 raise ERROR_CLASSES.get(facts["error"], WorkerError)(facts["text"])
-            skipped = tuple((path, reason) for path, reason in facts["skipped"])
-            made = ChunkContent(
-                table=row["table"],
-                header_bytes=facts["head"],
-                rows=facts["rows"],
-                skipped=skipped,
-                file_stats=facts["seen"],
-            )
-            parts.write_chunk(int(row["part"]), made)
+            facts["skipped"] = tuple((path, reason) for path, reason in facts["skipped"])
+            chunk = ChunkContent(table=row["table"], **facts)
+            chunks.write_chunk(int(row["part"]), chunk)
             yield int(row["part"])
     except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise WorkerError(
-            f"The Ray cluster could not go on ({said[0][:200].rstrip('.')}); what was answered is kept in "
-            f"{parts.folder}. Give the same command again."
+            f"The Ray cluster could not go on ({lines[0][:200].rstrip('.')}); what was answered is kept in "
+            f"{chunks.folder}. Give the same command again."
         ) from error
     finally:
         if ours:
@@ -368,21 +337,21 @@ def _write_ray_chunks(
 
 
 def _run_ray_workers(
-    ray: Any, parts: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
+    ray: Any, chunks: ChunkFolder, chunk_indices: Sequence[int], request: ChunkedPredictRequest
 ) -> Iterator[dict[str, Any]]:
-    """What the workers answer, in the order in which they are done."""
+    """Rows of the workers, in the order of completion."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
-    there = ray.cluster_resources()
-    gpus = 0 if request.device == "cpu" else int(there.get("GPU", 0))
-    workers = min(len(chunk_indices), gpus or max(1, int(there.get("CPU", 1))))
+    resources = ray.cluster_resources()
+    gpus = 0 if request.device == "cpu" else int(resources.get("GPU", 0))
+    workers = min(len(chunk_indices), gpus or max(1, int(resources.get("CPU", 1))))
     items = [
-        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in parts.chunk_images(number))}
+        {"part": number, "paths": PATH_SEPARATOR.join(os.fsencode(path) for path in chunks.chunk_images(number))}
         for number in chunk_indices
     ]
     rows = ray.data.from_items(items, override_num_blocks=len(items)).map(
         RayWorker,
-        fn_constructor_args=(replace(request, pictures=()), str(Path.cwd()), parts.job.model),
+        fn_constructor_args=(replace(request, pictures=()), str(Path.cwd()), chunks.job.model),
         compute=ray.data.ActorPoolStrategy(size=workers),
         num_cpus=None if gpus else 1,
         num_gpus=1 if gpus else None,

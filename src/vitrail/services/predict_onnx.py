@@ -1,4 +1,4 @@
-"""The door to exported files: MODEL may be the file, or a run that has one. Nothing here imports torch."""
+"""Opening of exported ONNX files, by their path or a run folder; never imports torch (test_onnx_file.py)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ ONNX_PATH_IN_RUN = Path("exports") / f"model{ONNX_EXTENSION}"
 
 
 def is_onnx_path(model: str) -> bool:
-    """Whether a MODEL is an ONNX file by its name."""
+    """Whether a MODEL is named as an ONNX file."""
     return Path(model).suffix.lower() == ONNX_EXTENSION
 
 
 def open_onnx_predictor(model: str, device: str, changes: Mapping[str, str]) -> OnnxPredictor:
-    """The file of a MODEL, ready to answer.
+    """Open the ONNX file of a MODEL.
 
     Args:
         device: auto or cpu; ONNX Runtime computes on the CPU here.
-        changes: how images are opened, as `opening.opening` takes it.
+        changes: how images are opened, as `override_image_options`.
 
     Raises:
         UsageError: no such file, a run without one, another device, or ONNX Runtime is not installed.
-        DamagedFileError: the file cannot be trusted, or Vitrail has not written it.
+        DamagedFileError: the file is damaged or malicious, or not written by Vitrail.
     """
     if device not in ("auto", "cpu"):
         raise UsageError(
@@ -38,6 +38,6 @@ def open_onnx_predictor(model: str, device: str, changes: Mapping[str, str]) -> 
         path = path / ONNX_PATH_IN_RUN
         if not path.is_file():
             raise UsageError(f"{model} has no {ONNX_PATH_IN_RUN}. Make it with: vitrail export {model} --to onnx")
-    found = OnnxPredictor(path)
-    found.spec = override_image_options(found.spec, changes)
-    return found
+    predictor = OnnxPredictor(path)
+    predictor.spec = override_image_options(predictor.spec, changes)
+    return predictor

@@ -1,4 +1,4 @@
-"""The one predictor of a MODEL, on the device that was asked for."""
+"""Opening of a MODEL as a `Predictor`, and parsing of in-memory images."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..errors import UsageError
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
 from .image_options import override_image_options
-from .open_model import find_model, locate_model
+from .open_model import ModelInfo, find_model, locate_model
 
 
 def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
-    """What a person hands over as images, as the predictor takes them; files are read when their turn comes.
+    """A list of paths, bytes, arrays, tensors or Pillow images as a predictor's input; files are read later.
 
     Raises:
-        UsageError: a single image, which would be taken for a list of its rows or letters.
-        DataError: something in the list is no image.
+        UsageError: a single image instead of a list.
+        DataError: an element is no image.
     """
     axes = getattr(images, "ndim", None)
     if (axes is None and not isinstance(images, Sequence)) or isinstance(images, str | bytes):
@@ -34,58 +34,72 @@ def parse_images(images: object, verb: str = "predict") -> list[ImageInput | byt
             "write [picture], or list(pictures) if they are grey."
         )
     return [
-        Path(picture) if isinstance(picture, str | os.PathLike) else load_image_input(picture, f"picture {place}")
-        for place, picture in enumerate(cast("Sequence[object]", images))
+        Path(image) if isinstance(image, str | os.PathLike) else load_image_input(image, f"picture {index}")
+        for index, image in enumerate(cast("Sequence[object]", images))
     ]
 
 
 def apply_image_options(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
-    """The same predictor, opening files in another way: another page of a TIFF or frame of a film, larger images.
+    """Change how a predictor opens files: page of a TIFF or frame of a DICOM file, and size limit.
 
     Args:
         changes: "image.page" and "image.max_pixels", as text.
 
     Raises:
-        UsageError: any other name, for what an image means to the model was settled by its training.
+        UsageError: any other name: the other fields were fixed by the training.
     """
     predictor.spec = override_image_options(predictor.spec, changes)
     return predictor
 
 
 def _abbreviate(value: object) -> str:
-    """An object in few letters."""
+    """A short description of an object."""
     return repr(value) if isinstance(value, str | os.PathLike) else f"a {type(value).__name__}"
 
 
 def open_predictor(model_name: str | Path, device: str = "auto", num_processes: int = 1) -> Predictor:
-    """A predictor with class names: from a run folder, a bundle, or a published classifier that names its classes.
+    """Open a run folder, a bundle, or a published classifier with class names.
 
     Args:
-        num_processes: how many processes share the cores of this machine.
+        num_processes: processes that share the cores of this machine.
 
     Raises:
-        UsageError: nothing at the path, nobody has named its outputs, or a device that is not here.
-        DamagedFileError: the files cannot be trusted.
+        UsageError: nothing at the path, a model without class names, or a missing device.
+        DamagedFileError: the files are damaged or malicious.
     """
     place = locate_model(str(model_name))
     if place is None:
         raise UsageError(
             f"There is no model at {model_name}.{suggest_path(str(model_name))} Answers need one that is trained "
-            f"and knows "
-            f"its classes: "
-            "a run folder, a bundle, or a published classifier."
+            "and knows its classes: a run folder, a bundle, or a published classifier."
         )
-    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
-    runtime.apply(machine)
+    torch_device = choose_device(device, num_processes)
     folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
-        return Predictor.open(folder, machine.device)
-    found = find_model(str(place.path))
-    if not found.classes:
+        return Predictor.open(folder, torch_device)
+    model_info = find_model(str(place.path))
+    if not model_info.classes:
         raise UsageError(
-            f"Answers need the names of the classes, and {model_name} has none beside its {found.config.outputs} "
-            f"outputs. "
-            "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
+            f"Answers need the names of the classes, and {model_name} has none beside its {model_info.config.outputs} "
+            "outputs. Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-    return Predictor([member], machine.device)
+    return predictor_from_model_info(model_info, torch_device)
+
+
+def predictor_from_model_info(model_info: ModelInfo, device: str) -> Predictor:
+    """A predictor from a model with class names."""
+    member = PredictorMember(
+        model=model_info.model, spec=model_info.spec, classes=model_info.classes, task=parse_task(model_info.task)
+    )
+    return Predictor([member], device)
+
+
+def choose_device(device: str, num_processes: int = 1) -> str:
+    """Resolve a device, with the threads that torch shall use there.
+
+    Raises:
+        UsageError: a missing device.
+    """
+    machine = runtime.choose(runtime.RuntimeSettings(device=device), num_processes)
+    runtime.apply(machine)
+    return machine.device

@@ -1,4 +1,4 @@
-"""A model on the Hub: `vitrail export RUN --to hub:OWNER/NAME`, its files and its card, shown first if one likes."""
+"""Publishing a model on the Hugging Face Hub: files, model card and commit (`vitrail export --to hub:OWNER/NAME`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..files import hub
 from ..files.checksums import MANIFEST, write_manifest
 from . import conversion
-from .open_model import ModelInfo, find_model
+from .open_model import ModelInfo, find_model, parse_choice
 
 HubLayout = Literal["native", "timm", "transformers"]
 HUB_LAYOUTS: tuple[HubLayout, ...] = get_args(HubLayout)
@@ -42,14 +42,14 @@ from transformers import pipeline
 answers = pipeline("{pipeline}", model="{name}")("picture.jpg")
 ```""",
 }
-"""How a person opens each layout, for the card."""
+"""Usage section of the model card by layout."""
 HUB_LIBRARIES: Mapping[HubLayout, str] = {"native": "vitrail", "timm": "timm", "transformers": "transformers"}
 USAGE_SECTION = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedModel:
-    """What was put on the Hub, or would be."""
+    """What was pushed to the Hub, or would be with `dry_run`."""
 
     repository: str
     """OWNER/NAME."""
@@ -57,12 +57,12 @@ class PublishedModel:
     files: Mapping[str, int]
     """Every file and its size in bytes."""
     card: str
-    """README.md, which the Hub shows as the model's page; one that a person has edited there stays."""
+    """README.md, the model's page on the Hub; one that was edited there is kept."""
     page: str
-    """Its address; empty if nothing was sent."""
+    """URL of the page; empty if nothing was sent."""
     commit: str
     notes: tuple[str, ...]
-    """What a person should know of it."""
+    """Notes for the user."""
 
 
 def is_hub_target(to: str) -> bool:
@@ -78,29 +78,36 @@ def publish_model(
     dry_run: bool = False,
     out: Path | None = None,
 ) -> PublishedModel:
-    """Write a model's files and its card, and put them on the Hub as one commit.
+    """Write a model's files and card, and push them to the Hub as one commit.
 
     Args:
         model_name: a run folder, a bundle, or any model that `convert` reads.
         to: "hub:OWNER/NAME".
-        layout: "native", which is a bundle, or "timm" or "transformers", for readers of theirs; None is native.
-        private: make the repository for its owner alone.
-        dry_run: send nothing, and ask nothing of the network.
-        out: a folder to keep what is sent.
+        layout: "native" (a bundle, the default), "timm" or "transformers".
+        private: create a private repository.
+        dry_run: send nothing and do not use the network.
+        out: a folder to keep a copy of the files.
 
     Raises:
-        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub_push.send`.
-        DamagedFileError: the model's files cannot be trusted, or those that were written answer otherwise.
+        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub.push_folder`.
+        DamagedFileError: the model's files are damaged or malicious, or the written files give other predictions.
         ResourceError: the Hub cannot be reached; nothing was sent.
     """
-    repository, chosen = hub.parse_push_target(to), _parse_hub_layout(layout)
+    repository = hub.parse_push_target(to)
+    chosen = parse_choice("native" if layout is None else layout, HUB_LAYOUTS, "--layout is")
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
-    found = find_model(model_name)
-    with tempfile.TemporaryDirectory(prefix="vitrail-") as above:
-        folder = Path(above) / "model"
-        notes = _write_model_files(found, chosen, folder)
-        text = _make_hub_card(found, repository, chosen, notes)
+    model_info = find_model(model_name)
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as parent:
+        folder = Path(parent) / "model"
+        notes: tuple[str, ...] = ()
+        if chosen == "native" and model_info.bundle is not None:
+            shutil.copytree(
+                model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST)
+            )  # its hashes were compared
+        else:
+            notes = conversion.convert_model(model_info, "bundle" if chosen == "native" else chosen, folder).notes
+        text = _make_hub_card(model_info, repository, chosen, notes)
         (folder / bundle.CARD_FILE).write_text(text, encoding="utf-8")
         if chosen == "native":
             write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
@@ -113,81 +120,47 @@ def publish_model(
             sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
         if out is not None:
             shutil.copytree(folder, out)
+    if not hub.has_licence(sent.card):
+        notes += ("the card states no licence; say on its page under which one others may use the model",)
     return PublishedModel(
         repository=repository, layout=chosen, files=files, card=sent.card, page=sent.page, commit=sent.commit,
-        notes=(*notes, *_note_missing_licence(sent.card), *sent.notes),
+        notes=(*notes, *sent.notes),
     )  # fmt: skip
 
 
 def reject_hub_options(to: str, layout: str | None, private: bool, dry_run: bool) -> None:
-    """Refuse what only a place on the Hub has a use for.
+    """Refuse options that only apply to the Hub.
 
     Raises:
-        UsageError: one of them was given.
+        UsageError: one of them is set.
     """
-    said = {"--layout": layout, "--private": private, "--dry-run": dry_run}
-    if given := [flag for flag, value in said.items() if value]:
-        raise UsageError(f"{' and '.join(given)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
-
-
-def _parse_hub_layout(word: str | None) -> HubLayout:
-    if word is None:
-        return "native"
-    for known in HUB_LAYOUTS:
-        if word == known:
-            return known
-    raise UsageError(f"--layout is {', '.join(HUB_LAYOUTS[:-1])} or {HUB_LAYOUTS[-1]}. Got {word!r}.")
-
-
-def _write_model_files(model_info: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
-    """The files of a model but for the card of the Hub, and what the layout cannot say of it."""
-    if layout == "native" and model_info.bundle is not None:
-        shutil.copytree(model_info.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
-        return ()
-    return conversion.convert_model(model_info, "bundle" if layout == "native" else layout, folder).notes
+    options = {"--layout": layout, "--private": private, "--dry-run": dry_run}
+    if flags := [flag for flag, value in options.items() if value]:
+        raise UsageError(f"{' and '.join(flags)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
 
 
 def _make_hub_card(model_info: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
-    """The model's own card with a head that the Hub reads, and how to open it from there."""
+    """The model's card with front matter and usage section for the Hub."""
     pipeline = model_card.PIPELINE_TAGS.get(model_info.task, "image-feature-extraction")
-    use = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
-    beside = ["", *(f"- {note}" for note in notes)] if notes else []
-    section = "\n".join(["## Use", "", use, *beside, "", ""])
-    text = hub.FRONT_MATTER_PATTERN.sub(
-        lambda _: _make_front_matter(model_info, layout, pipeline), _read_model_card(model_info), count=1
-    )
-    return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))
-
-
-def _read_model_card(model_info: ModelInfo) -> str:
-    if model_info.bundle is not None and (model_info.bundle / bundle.CARD_FILE).is_file():
-        return (model_info.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
-    parameters = sum(parameter.numel() for parameter in model_info.model.parameters())
-    return model_card.format_model_card(
-        model_info.config, parameters, model_info.spec, model_info.task, model_info.classes, {}
-    )
-
-
-def _make_front_matter(model_info: ModelInfo, layout: HubLayout, pipeline: str) -> str:
-    """What the Hub reads of a card: library, task, licence, and whose weights these were before."""
-    lines = [
+    front_matter = [
+        "---",
         f"library_name: {HUB_LIBRARIES[layout]}",
         f"pipeline_tag: {pipeline}",
         "tags: [vision-transformer, vitrail]",
     ]
-    if _hub_licence_id(model_info):
-        lines.append(f"license: {_hub_licence_id(model_info)}")
+    if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence):  # the form of a Hub identifier
+        front_matter.append(f"license: {model_info.licence}")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", model_info.repository, re.ASCII):
-        lines.append(f"base_model: {model_info.repository}")
-    return "\n".join(["---", *lines, "---", ""])
-
-
-def _hub_licence_id(model_info: ModelInfo) -> str:
-    """The licence, where it is one that the Hub has a word for."""
-    return model_info.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", model_info.licence) else ""
-
-
-def _note_missing_licence(card_text: str) -> tuple[str, ...]:
-    if hub.has_licence(card_text):
-        return ()
-    return ("the card states no licence; say on its page under which one others may use the model",)
+        front_matter.append(f"base_model: {model_info.repository}")
+    usage = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
+    listed = ["", *(f"- {note}" for note in notes)] if notes else []
+    section = "\n".join(["## Use", "", usage, *listed, "", ""])
+    if model_info.bundle is not None and (model_info.bundle / bundle.CARD_FILE).is_file():
+        text = (model_info.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
+    else:
+        parameters = sum(parameter.numel() for parameter in model_info.model.parameters())
+        text = model_card.format_model_card(
+            model_info.config, parameters, model_info.spec, model_info.task, model_info.classes, {}
+        )
+    text = hub.FRONT_MATTER_PATTERN.sub(lambda _: "\n".join([*front_matter, "---", ""]), text, count=1)
+    return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))

@@ -1,4 +1,4 @@
-"""From what a person typed or passed to what the training room reads: wishes and settings, or a changed plan."""
+"""Arguments of `vitrail train` and `vitrail.fit` as a `TrainRequest`, or as changes of a written plan."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COMMAND_LINE = "the command line"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments:
-    """A training as a person asks for it; None and empty leave the choice to the plan."""
+    """Arguments of a training; None and empty leave the choice to the planner."""
 
     source: str | None = None
-    """As `data.open.open_source` takes it, by name; "memory" for an object that is passed beside it."""
+    """As `data.open.open_source`; "memory" for an object that is passed separately."""
     model: str | None = None
     minutes: float | None = None
     epochs: float | None = None
@@ -45,30 +45,22 @@ class TrainArguments:
 
 
 def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, RuntimeSettings]:
-    """What `train.fit.fit` takes.
+    """The request and runtime settings for `train.fit.fit`.
 
     Raises:
-        UsageError: no source, a dotted name that does not exist, or one that says the same as a flag.
+        UsageError: no source, an unknown dotted name, or one that duplicates a flag.
     """
     if not arguments.source:
         raise UsageError(
             "A training needs a SOURCE: a folder that holds one folder per class, a manifest (CSV, TSV, JSONL, "
             f"Parquet), arrays, tar shards, hf:NAME, or one of {', '.join(BUILT_IN)}."
         )
-    changes = dict(arguments.changes or {})
-    check_plan_fields(changes)
-    _check_no_duplicates(arguments, changes)
-    said = {
-        name: str(value)
-        for name, (_, value) in _fields_with_flags(arguments).items()
-        if value is not None and name.startswith("data.")
-    }
-    data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
-    compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
-    rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
-    weights = rest.pop("finetune.weights", None) or arguments.weights or "auto"
-    wanted = TrainRequest(
-        data=config.override(Plan(), said | data_changes).data,
+    fields, overrides = _explicit_fields(arguments), dict(arguments.changes or {})
+    data = {name: text for name, text in fields.items() if name.startswith("data.")}
+    compute = {name.removeprefix("compute."): text for name, text in fields.items() if name.startswith("compute.")}
+    weights = overrides.pop("finetune.weights", None) or arguments.weights or "auto"
+    request = TrainRequest(
+        data=config.override(Plan(), data).data,
         model=arguments.model,
         minutes=arguments.minutes,
         epochs=arguments.epochs,
@@ -78,50 +70,47 @@ def build_train_request(arguments: TrainArguments) -> tuple[TrainRequest, Runtim
         pretrain=arguments.pretrain,
         weights=weights,
         seed=arguments.seed or 0,
-        overrides=rest,
+        overrides={name: text for name, text in overrides.items() if not name.startswith(("data.", "compute."))},
     )
-    settings = RuntimeSettings(device=arguments.device or "auto")
-    return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
+    return request, config.override(RuntimeSettings(), compute)
 
 
 def should_train_all_folds(arguments: TrainArguments, request: TrainRequest) -> bool:
-    """Whether a model is to be trained for every fold, and not for the one that data.fold names."""
+    """Whether to train a model for every fold, not only for the one that data.fold names."""
     return request.data.folds > 0 and "data.fold" not in (arguments.changes or {})
 
 
 def override_plan(plan: Plan, arguments: TrainArguments) -> Plan:
-    """A written plan with what was asked beside it; a choice that the plan has already made cannot be asked again.
+    """A written plan with the changes of flags and dotted names.
 
     Raises:
-        UsageError: a flag that only makes sense before there is a plan, or a dotted name that does not exist.
+        UsageError: a flag for the planner, whose choice the plan already holds, or an unknown dotted name.
     """
-    early: dict[str, object] = {
+    planner_flags: dict[str, object] = {
         "--model": arguments.model,
         "--minutes": arguments.minutes,
         "--epochs": arguments.epochs,
+        "--image-size": arguments.image_size,
+        "--channels": arguments.channels,
+        "--weights": arguments.weights,
+        "--pretrain": arguments.pretrain or None,
     }
-    early |= {"--image-size": arguments.image_size, "--channels": arguments.channels, "--weights": arguments.weights}
-    early |= {"--pretrain": arguments.pretrain or None}
-    if given := [name for name, value in early.items() if value is not None]:
+    if given := [name for name, value in planner_flags.items() if value is not None]:
         raise UsageError(
             f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "
             "--help-plan lists them."
         )
-    changes = dict(arguments.changes or {})
-    check_plan_fields(changes)
-    _check_no_duplicates(arguments, changes)
-    if arguments.folds and "data.fold" not in changes:
+    fields = _explicit_fields(arguments)
+    if arguments.folds and "data.fold" not in fields:
         raise UsageError(
-            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan "
-            f"out to "
-            "train all folds."
+            f"A plan trains one model. Give --data.fold NUMBER beside --folds {arguments.folds}, or leave --plan out "
+            "to train all folds."
         )
-    said = {name: str(value) for name, (_, value) in _fields_with_flags(arguments).items() if value is not None}
-    return config.override(plan, {**said, **changes})
+    return config.override(plan, fields)
 
 
 def check_plan_fields(changes: Mapping[str, str]) -> None:
-    """Refuse a plan field that does not exist, before an image is read.
+    """Check that plan fields exist, before any image is read.
 
     Raises:
         UsageError: with the nearest name.
@@ -148,9 +137,11 @@ def parse_image_size(text: str | int | tuple[int, int]) -> tuple[int, int]:
     return height, width
 
 
-def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object]]:
-    """Plan fields that have a flag of their own: name -> (the flag, what it was given)."""
-    return {
+def _explicit_fields(arguments: TrainArguments) -> dict[str, str]:
+    """Explicit plan fields by their dotted names, as text: those with a flag of their own, and `changes`."""
+    changes = dict(arguments.changes or {})
+    check_plan_fields(changes)
+    flags: dict[str, tuple[str, object]] = {
         "data.source": ("SOURCE", arguments.source or None),
         "data.data_root": ("--data-root", arguments.data_root),
         "data.skip_bad": ("--skip-bad", "true" if arguments.skip_bad else None),
@@ -164,9 +155,7 @@ def _fields_with_flags(arguments: TrainArguments) -> dict[str, tuple[str, object
         "model.channels": ("--channels", arguments.channels),
         "finetune.weights": ("--weights", arguments.weights),
     }
-
-
-def _check_no_duplicates(arguments: TrainArguments, changes: Mapping[str, str]) -> None:
-    for name, (flag, value) in _fields_with_flags(arguments).items():
+    for name, (flag, value) in flags.items():
         if value is not None and name in changes:
             raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")
+    return {name: str(value) for name, (_, value) in flags.items() if value is not None} | changes

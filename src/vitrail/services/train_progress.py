@@ -1,4 +1,4 @@
-"""How a training is shown while it runs: a bar on a terminal, a plain line every five seconds anywhere else."""
+"""Progress display of a training: a bar on a terminal, else a line every five seconds; and its plan as text."""
 
 from __future__ import annotations
 
@@ -34,82 +34,74 @@ if TYPE_CHECKING:
 
 
 RESUMABLE_FILES = ("plan.toml", "folds.json")
-"""Either of them in a folder says that `--resume` can go on with it."""
+"""A folder with either of them can be resumed."""
 
 
 @runtime_checkable
 class TextStream(Protocol):
-    """What a display needs of standard error or a file."""
+    """The interface of standard error or a file for a display."""
 
     def write(self, text: str, /) -> Any:
-        """Take some text."""
+        """Write text."""
         ...
 
     def flush(self) -> Any:
-        """Show it now."""
+        """Flush the stream."""
         ...
 
     def isatty(self) -> bool:
-        """Whether a person is watching."""
+        """Whether the stream is a terminal."""
         ...
 
 
 class FaultTolerantStream:
-    """A stream that takes everything: who watched may have gone, or its disk be full, and a training goes on without.
+    """A stream that ignores write errors, so that a closed pipe or a full disk does not stop a training.
 
-    The bar draws from a thread of its own, so that errors must end here and not where events are shown.
+    The bar draws from its own thread, so errors must be caught here and not where events are shown.
     """
 
     def __init__(self, stream: TextStream):
         self.stream = stream
         self.encoding = getattr(stream, "encoding", None)
-        """Which signs the bar may use."""
+        """Encoding, by which rich chooses the bar's characters."""
 
     def write(self, text: str, /) -> None:
-        """Take some text, and show it if that is possible."""
+        """Write text, if possible."""
         with suppress(OSError):
             self.stream.write(text)
 
     def flush(self) -> None:
-        """Show it now, if that is possible."""
+        """Flush the stream, if possible."""
         with suppress(OSError):
             self.stream.flush()
 
     def isatty(self) -> bool:
-        """Whether a person was watching when this began."""
+        """Whether the stream is a terminal."""
         return self.stream.isatty()
 
 
-class TrainDisplay(Protocol):
-    """Somewhere to show events."""
-
-    def show(self, event: Event) -> None:
-        """Draw one event."""
-        ...
-
-
 def choose_stream(quiet: bool) -> TextStream:
-    """Where progress is shown; nowhere if it shall be quiet."""
+    """Standard error, or with `quiet` a stream that is discarded."""
     return StringIO() if quiet else sys.stderr
 
 
 @dataclass(frozen=True)
 class TrainOutcome:
-    """What there is when a training has ended."""
+    """The result of a training."""
 
     run: Path
     finished: FinishEvent | None
-    """None where another process has evaluated it, or this one had nothing to do."""
+    """None if another process has evaluated the model, or there was nothing to do."""
 
 
 def follow_training(events: Iterable[Event], stream: TextStream | None = None) -> TrainOutcome:
-    """Draw the events of a training until they end.
+    """Show the events of a training until it ends.
 
     Args:
-        stream: where to draw; None is standard error.
+        stream: the output; None is standard error.
 
     Raises:
-        InterruptedRun: Ctrl-C where the training room does not catch it; the message says what there is.
+        InterruptedRun: Ctrl-C that the training did not handle; the message says what was saved.
     """
     run, finished = None, None
     try:
@@ -132,14 +124,14 @@ def follow_training(events: Iterable[Event], stream: TextStream | None = None) -
 
 
 @contextmanager
-def open_display(stream: TextStream) -> Iterator[TrainDisplay]:
-    """A bar if the stream is a terminal, plain lines otherwise; of several processes only the first one shows."""
+def open_display(stream: TextStream) -> Iterator[LineDisplay | BarDisplay]:
+    """A bar if the stream is a terminal, else plain lines; only rank 0 shows anything."""
     if not is_rank0():
-        yield SilentDisplay()
+        yield LineDisplay(StringIO())
         return
-    lasting = FaultTolerantStream(stream)
+    safe_stream = FaultTolerantStream(stream)
     if not stream.isatty():
-        yield LineDisplay(lasting)
+        yield LineDisplay(safe_stream)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -151,15 +143,8 @@ def open_display(stream: TextStream) -> Iterator[TrainDisplay]:
         TextColumn("{task.fields[facts]}", style="cyan"),
         TextColumn("{task.fields[left]}", style="green"),
     )
-    with Progress(*columns, console=Console(file=cast("IO[str]", lasting)), transient=True) as bar:
+    with Progress(*columns, console=Console(file=cast("IO[str]", safe_stream)), transient=True) as bar:
         yield BarDisplay(bar)
-
-
-class SilentDisplay:
-    """For processes that train beside another one, which shows what they do too."""
-
-    def show(self, event: Event) -> None:
-        """Nothing."""
 
 
 class LineDisplay:
@@ -170,13 +155,10 @@ class LineDisplay:
         self.last_time = time.monotonic()
 
     def show(self, event: Event) -> None:
-        """Write what is worth a line; of the steps, one every five seconds and the last."""
-        if isinstance(event, TaskProgress):
-            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES:
-                return
-            self.last_time = time.monotonic()
-        if isinstance(event, StepProgress):
-            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and event.step < event.steps:
+        """Write an event as a line; of the steps one every five seconds and the last."""
+        if isinstance(event, StepProgress | TaskProgress):
+            is_last = isinstance(event, StepProgress) and event.step >= event.steps
+            if time.monotonic() - self.last_time < SECONDS_BETWEEN_LINES and not is_last:
                 return
             self.last_time = time.monotonic()
         if text := format_event(event):
@@ -185,7 +167,7 @@ class LineDisplay:
 
 
 class BarDisplay:
-    """A bar that moves, with the notes above it."""
+    """A progress bar, with notes above it."""
 
     def __init__(self, bar: Bar):
         self.bar = bar
@@ -222,7 +204,7 @@ class BarDisplay:
 
 
 def format_event(event: Event) -> str:
-    """An event as a line or two of plain text; nothing for those that the command tells itself."""
+    """An event as plain text; empty for events that the command reports itself."""
     if isinstance(event, Note):
         return escape_unprintable(event.text)
     if isinstance(event, PlanEvent):
@@ -240,38 +222,34 @@ def format_event(event: Event) -> str:
 
 
 def _format_metric(event: ValidationEvent) -> str:
-    """The figure with its name, which a bar has no room for where it is the usual one."""
+    """The validation metric with its name."""
     if event.metric is None:
         return f"{event.metric_name} unknown"
-    return (
-        f"{event.metric_name} {event.metric:.1%}"
-        if event.metric_name == "accuracy"
-        else f"{event.metric_name} {event.metric:.3f}"
-    )
+    return f"{event.metric_name} {event.metric:{'.1%' if event.metric_name == 'accuracy' else '.3f'}}"
 
 
-# A plan in a few aligned lines: what was chosen, and why, for whoever watches a training begin.
+# -- The plan as aligned lines: choices and reasons.
 
 MAX_LINE_WIDTH = 118
-"""Of lines that go into a file or a wide terminal; a narrow one has narrower lines."""
+"""Line width in a file or a wide terminal."""
 MIN_REASON_WIDTH = 30
-"""Of the column of reasons; where there is no room for it, they stand below."""
+"""Least width of the column of reasons; in a narrower terminal they go below the choices."""
 
 
 def format_plan(plan_event: PlanEvent) -> list[str]:
-    """A choice is its name, its value and its reason in columns; a long reason goes on below itself.
+    """A plan as lines with name, value and reason of each choice in columns; long reasons are wrapped.
 
-    In a narrow terminal all of a reason stands below its choice.
+    In a narrow terminal reasons go below their choices.
     """
     plan, model, recipe = plan_event.plan, plan_event.plan.model, plan_event.plan.recipe
     height, width = model.image_size
-    pictures = (
+    images = (
         f"{height} x {width} x {model.channels}, {model.grid.patches} patches of {model.patch[0]} x {model.patch[1]}"
     )
     machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.precision}"
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
-        ("pictures", pictures, "model.image_size"),
+        ("pictures", images, "model.image_size"),
         ("pre-training", _describe_pretraining(plan), "pretrain.steps"),
         ("teacher", _describe_teacher(plan), "distill.steps" if plan.distill.has_first_stage else "distill.teacher"),
         ("steps", f"{recipe.steps:,} of {recipe.batch_size} pictures", "recipe.steps"),
@@ -280,27 +258,27 @@ def format_plan(plan_event: PlanEvent) -> list[str]:
         ("answers", _describe_tta(plan), "recipe.tta_shift" if recipe.tta_shift else "recipe.tta_flip"),
         ("machine", machine, "compute.precision"),
     ]
-    told = [(name, value, plan_event.reasons.get(field, "")) for name, value, field in rows if value]
+    choices = [(name, value, plan_event.reasons.get(field, "")) for name, value, field in rows if value]
     if plan_event.cost is not None:
         cost = plan_event.cost
-        told.append(
+        choices.append(
             ("takes", f"{format_duration(cost.seconds)}, {format_bytes(cost.memory)}", "as the first steps here did")
         )
-    left, middle = (max(len(row[column]) for row in told) for column in (0, 1))
+    left, middle = (max(len(row[column]) for row in choices) for column in (0, 1))
     width = min(MAX_LINE_WIDTH, shutil.get_terminal_size((MAX_LINE_WIDTH, 0)).columns - 1)
-    beside = width - left - middle - 4 >= MIN_REASON_WIDTH
-    column = left + 2 if not beside else left + middle + 4
-    found = []
-    for name, value, why in told:
+    side_by_side = width - left - middle - 4 >= MIN_REASON_WIDTH
+    column = left + 2 if not side_by_side else left + middle + 4
+    lines = []
+    for name, value, why in choices:
         wrapped = textwrap.wrap(escape_unprintable(why), max(MIN_REASON_WIDTH, width - column))
-        first = wrapped.pop(0) if beside and wrapped else ""
-        found.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
-        found += [f"{'':<{column}}{more}" for more in wrapped]
-    return found
+        first = wrapped.pop(0) if side_by_side and wrapped else ""
+        lines.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
+        lines += [f"{'':<{column}}{more}" for more in wrapped]
+    return lines
 
 
 def format_expected_cost(plan_event: PlanEvent) -> list[str]:
-    """What the run will take, in a sentence; nothing where it was not measured."""
+    """The expected time and memory of a run as a sentence; empty if not measured."""
     cost = plan_event.cost
     if cost is None:
         return []
@@ -313,7 +291,7 @@ def format_expected_cost(plan_event: PlanEvent) -> list[str]:
 
 
 def _describe_pretraining(plan: Plan) -> str:
-    """What is learnt before any label."""
+    """Self-supervised pretraining; empty if there is none."""
     settings = plan.pretrain
     if not settings.steps:
         return ""
@@ -323,7 +301,7 @@ def _describe_pretraining(plan: Plan) -> str:
 
 
 def _describe_teacher(plan: Plan) -> str:
-    """Who teaches, and how."""
+    """Distillation; empty if there is none."""
     settings = plan.distill
     if not settings.is_enabled:
         return ""
@@ -335,7 +313,7 @@ def _describe_teacher(plan: Plan) -> str:
 
 
 def _describe_early_steps(plan: Plan) -> str:
-    """What the early steps leave out."""
+    """Dropped patches and smaller images of the early steps; empty if there are none."""
     recipe = plan.recipe
     dropped = recipe.patch_keep_rate < 1 and recipe.patch_keep_until > 0
     smaller = recipe.progressive_size < 1 and recipe.progressive_until > 0
@@ -345,7 +323,7 @@ def _describe_early_steps(plan: Plan) -> str:
 
 
 def _describe_augmentation(plan: Plan) -> str:
-    """What makes one image many."""
+    """Augmentation and regularisation."""
     recipe = plan.recipe
     flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
     words = [name for name, used in flips.items() if used]
@@ -365,7 +343,7 @@ def _describe_augmentation(plan: Plan) -> str:
 
 
 def _describe_tta(plan: Plan) -> str:
-    """What an answer is the mean of."""
+    """Test-time augmentation; empty if there is none."""
     views = plan.recipe.views
     words = ["mirrored"] * views.flip + [f"moved by {views.shift}"] * bool(views.shift)
     return f"mean of {views.num_views} views: {', '.join(words)}" if words else ""

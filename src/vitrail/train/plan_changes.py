@@ -1,8 +1,8 @@
-"""Compare a plan with the one of a saved run: report each difference, and refuse those that break the run.
+"""Compare a plan with that of a saved run: report each difference, and refuse those that break the run.
 
-A run's plan is a file that people can edit, and a run may go on another machine or with another version. Rates, batch,
-augmentation and what computes may change, at the price of the run's exactness. What has had its effect already (the
-splits, the model's shape, how pictures are read) may not: a change would be ignored, or make nonsense of the weights.
+People can edit a run's plan, and a run may continue on another machine or with another version. Learning rates, batch
+size, augmentation and compute settings may change; the results are then no longer bit-identical. The splits, the
+model's architecture and the reading of images may not change: it would have no effect, or invalidate the weights.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ HARMLESS = (
     "model_name",
     "recipe.save_every",
 )
-"""Changes of these leave every bit as it was; what the data is, its fingerprint tells."""
+"""Fields that do not change the results; a hash of the data detects other data."""
 FIXED_SETTINGS = {
     "recipe.steps": "the rates of every step depend on it; train longer with --extend",
     "recipe.optimizer": "its moments are saved and another has others",
 }
 EXTENSION_FIELDS = ("recipe.steps", "recipe.extended_at", "recipe.extended_lr_factor", "minutes")
-"""What --extend changes."""
+"""Fields that --extend changes."""
 NOT_BIT_IDENTICAL = "The results are no longer bit for bit those of the unbroken run."
 
 
 class PlanChange(NamedTuple):
-    """One setting that differs."""
+    """A field that differs between two plans."""
 
     name: str
     old: object
@@ -46,22 +46,22 @@ class PlanChange(NamedTuple):
 
 
 def diff_plans(old: Plan, new: Plan) -> list[PlanChange]:
-    """Every field in which two plans differ, by its dotted name."""
+    """Every field that differs between two plans."""
     ours, theirs = config.flatten(old), config.flatten(new)
     names = [*ours, *(name for name in theirs if name not in ours)]
     return [PlanChange(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 
 
 def drop_extension_changes(changes: list[PlanChange]) -> list[PlanChange]:
-    """Those that --extend has not made: the plan itself says what it has."""
+    """The changes without those of --extend, which the plan itself records."""
     return [change for change in changes if change.name not in EXTENSION_FIELDS]
 
 
 def check_plan_changes(changes: list[PlanChange]) -> list[str]:
-    """A sentence that lists the changes of the plan since the checkpoint, and says what they cost; nothing if none.
+    """A sentence that lists the changes of the plan since the checkpoint and their consequence; empty if none.
 
     Raises:
-        UsageError: one that would be ignored, or would break the meaning of the weights; all of them are named.
+        UsageError: changes without effect, or that would invalidate the weights; all of them are named.
     """
     refused = [change for change in changes if not _is_allowed(change)]
     if refused:
@@ -80,7 +80,7 @@ def check_plan_changes(changes: list[PlanChange]) -> list[str]:
 
 
 def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A sentence if versions, processor or threads are not those that the checkpoint was made with."""
+    """A sentence if versions, processor or threads differ from those of the checkpoint."""
     changes = [
         PlanChange(name, then[name], value) for name, value in now.items() if name in then and then[name] != value
     ]
@@ -94,5 +94,5 @@ def _is_allowed(change: PlanChange) -> bool:
     if change.name in FIXED_SETTINGS or change.name.startswith("recipe.extended"):
         return False
     if change.name == "recipe.ema_decay":
-        return bool(change.old) == bool(change.new)  # a running mean cannot begin in the middle
+        return bool(change.old) == bool(change.new)  # an average cannot begin in the middle
     return change.name.startswith(CHANGEABLE)

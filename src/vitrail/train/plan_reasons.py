@@ -17,7 +17,7 @@ DEFAULT_REASONS = {
     "data.path": "found by its name and values",
     "data.targets": "found by their names and values",
     "data.split": "found by its name, where there is one",
-    "data.group": "nobody said which pictures belong together",
+    "data.group": "no --group was given",
     "data.uncertain": "a guess about unsure labels would hide in every figure",
     "data.keep_empty": "a class without pictures cannot be learnt",
     "data.allow_outside_root": "a table from elsewhere should not reach other files",
@@ -49,9 +49,9 @@ DEFAULT_REASONS = {
     "recipe.muon_lr": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
     "recipe.muon_momentum": "as Muon was published",
     "recipe.lr": "for norms, biases, tables and the head, which are few",
-    "recipe.weight_decay": "small: short trainings learn little by heart",
+    "recipe.weight_decay": "small: short trainings overfit little",
     "recipe.warmup": "one step in twenty, until the moments are known",
-    "recipe.patch_keep_until": "the last steps see whole pictures, as the answers will",
+    "recipe.patch_keep_until": "the last steps see whole pictures, as predictions do",
     "recipe.lr_schedule": "to nothing at the last step, so that no running mean is needed",
     "recipe.grad_clip_norm": "Muon's steps have a size of their own",
     "recipe.skip_spikes": "a step that cannot be applied is left out in any case",
@@ -92,44 +92,44 @@ DEFAULT_REASONS = {
     "decisions.positive": "the likeliest class is answered",
     "decisions.abstain_fraction": "every picture is answered that is like those of the training",
     "decisions.conformal_alpha": "right in 95 of 100 cases, as is usual",
-    "decisions.ordered": "nobody said that the classes have an order",
-    "recipe.evaluate_every": "ten looks at the validation pictures",
+    "decisions.ordered": "classes have no order unless one is given",
+    "recipe.evaluate_every": "ten evaluations in a run",
     "recipe.save_every": "about once a minute",
 }
-"""The reasons of default values."""
+"""Reasons of default values."""
 UNUSED_REASONS = {
     "finetune": "begins from random values",
     "pretrain": "no --pretrain",
     "distill": "no teacher",
 }
-"""Of groups that a plan makes no use of."""
+"""Reasons of sections that a plan does not use."""
 CUSTOM_LOSS_FIELDS = ("recipe.label_smoothing", "recipe.class_weights", "recipe.mixup", "recipe.cutmix")
-"""Lines that rules set for our own losses, and that rest under another."""
+"""Fields that have no effect with a custom loss."""
 USED_REASONS = {"finetune": "as usual after a probe", "pretrain": "as published", "distill": "as published"}
 
 
 def complete_reasons(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
-    """A reason for every line: that of the rule that chose it, else that of its default.
+    """A reason for every field: that of the rule that chose it, else that of its default.
 
-    A plan without any reasons, such as a hand-written one, stays without.
+    A plan without any reasons, such as a hand-written one, gets none.
     """
     return _default_reasons(plan) | dict(reasons) if reasons else {}
 
 
 def make_override_reasons(overrides: Mapping[str, str]) -> Reasons:
-    """The reasons of explicit settings, a custom loss and a custom augmentation among them."""
-    found = dict.fromkeys(overrides, "asked for")
+    """Reasons of explicit settings, a custom loss and a custom augmentation among them."""
+    reasons = dict.fromkeys(overrides, "asked for")
     if "recipe.custom_loss" in overrides:
-        resting = (name for name in CUSTOM_LOSS_FIELDS if overrides.get(name) in ("0.0", "none"))
-        found |= dict.fromkeys(resting, "the loss is the program's own")
-    given = (name for name in ("recipe.custom_loss", "recipe.custom_augment") if name in overrides)
-    return found | dict.fromkeys(given, "a function was given")
+        unused = (name for name in CUSTOM_LOSS_FIELDS if overrides.get(name) in ("0.0", "none"))
+        reasons |= dict.fromkeys(unused, "the loss is the program's own")
+    functions = reasons.keys() & {"recipe.custom_loss", "recipe.custom_augment"}
+    return reasons | dict.fromkeys(functions, "a function was given")
 
 
 def drop_default_reasons(plan: Plan, written: Mapping[str, str]) -> Reasons:
-    """Of the reasons that `explained` gave, those of the rules: without what stands behind the defaults."""
-    standing = _default_reasons(plan)
-    return {name: why for name, why in written.items() if standing.get(name) != why}
+    """The reasons of rules among those of `complete_reasons`."""
+    defaults = _default_reasons(plan)
+    return {name: why for name, why in written.items() if defaults.get(name) != why}
 
 
 def _default_reasons(plan: Plan) -> Reasons:
@@ -138,13 +138,13 @@ def _default_reasons(plan: Plan) -> Reasons:
         "pretrain": plan.pretrain.is_enabled,
         "distill": plan.distill.is_enabled,
     }
-    found: Reasons = {}
+    reasons = dict(DEFAULT_REASONS)
     for field in config.describe(Plan):
-        group = field.name.split(".")[0]
-        if group == "model":
-            found[field.name] = f"as {plan.model_name} has it"
-        elif group in used:
-            found[field.name] = USED_REASONS[group] if used[group] else UNUSED_REASONS[group]
-    usual = vars(DataSettings())
-    given = {name for name, value in vars(plan.data).items() if value != usual[name]} | {"source"}
-    return DEFAULT_REASONS | found | dict.fromkeys((f"data.{name}" for name in given), "given")
+        section = field.name.split(".")[0]
+        if section == "model":
+            reasons[field.name] = f"as {plan.model_name} has it"
+        elif section in used:
+            reasons[field.name] = USED_REASONS[section] if used[section] else UNUSED_REASONS[section]
+    defaults = vars(DataSettings())
+    given = {name for name, value in vars(plan.data).items() if value != defaults[name]} | {"source"}
+    return reasons | dict.fromkeys((f"data.{name}" for name in given), "given")

@@ -10,12 +10,12 @@ from ..data.source import Task
 from ..spec import DicomWindowMode
 
 FEW_IMAGES = 5000
-"""Below this, a training of minutes sees each image so often that it could overfit."""
+"""Below this, a training of minutes sees each image so often that it can overfit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What the user asked for; None leaves the choice to the plan."""
+    """The user's request for a training, made once at the edge; None leaves the choice to the planner."""
 
     data: DataSettings
     model: str | None = None
@@ -26,7 +26,7 @@ class TrainRequest:
     channels: int | None = None
     pretrain: bool = False
     weights: str = "auto"
-    """A checkpoint to begin from; auto takes a recommended one that is on this machine, none takes none."""
+    """A checkpoint; auto takes a recommended one if it is on this machine, none begins from random values."""
     seed: int = 0
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Plan fields by their dotted names, as text."""
@@ -34,7 +34,7 @@ class TrainRequest:
 
 @dataclass(frozen=True)
 class DatasetFingerprint:
-    """What the plan needs to know of the training pictures."""
+    """Statistics of the training images that the planner reads."""
 
     name: str
     num_images: int
@@ -49,8 +49,8 @@ class DatasetFingerprint:
     window_reason: str = ""
     task: Task = "classes"
     imbalance_ratio: float = 1.0
-    """Pictures of the commonest class for each of the rarest."""
+    """Images of the most frequent class per image of the rarest."""
 
 
 Reasons = dict[str, str]
-"""Dotted names of plan fields, and why each has its value: the comments of plan.toml."""
+"""Why a plan field has its value, by dotted name: the comments of plan.toml."""

@@ -195,5 +195,5 @@ def test_what_cannot_be_asked_is_refused_before_a_model_is_read(words, said, cap
 def test_a_model_that_is_not_there_and_words_that_mean_nothing(tmp_path, capsys):
     assert main(["embed", str(tmp_path / "absent"), "a.png", "--to", "a.npy"]) == 2
     assert "absent does not exist" in capsys.readouterr().err
-    with pytest.raises(UsageError, match=r"one of pooled, class, mean, patches\. Got 'dense'"):
+    with pytest.raises(UsageError, match=r"pooled, class, mean or patches\. Got 'dense'"):
         embedding.parse_feature_kind("dense")

@@ -171,7 +171,7 @@ def test_a_manifest_is_read_by_the_columns_that_the_run_learnt_from(tmp_path):
 
 def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):
     with pytest.raises(
-        UsageError, match=r"only be told how to read its pictures, by --data\.task.* Got --recipe\.batch_size\."
+        UsageError, match=r"only takes settings for reading its pictures: --data\.task.* Got --recipe\.batch_size\."
     ):
         build_source_settings(tmp_path, "holdout.csv", {"recipe.batch_size": "3"})
     with pytest.raises(UsageError, match=r"Got --data\.folds\."):

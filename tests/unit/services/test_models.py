@@ -149,7 +149,7 @@ def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path)
     save_model(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
     found = find_model(str(tmp_path / "own"))
     assert (found.licence, found.repository, format_licence(found)) == ("", "", "")
-    assert "  licence     nobody says" in format_provenance(found)
+    assert "  licence     not stated" in format_provenance(found)
 
 
 def test_a_name_on_the_hub_with_several_files_asks_for_one(on_the_hub, tmp_path):

@@ -26,7 +26,7 @@ def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
 
 
 def test_a_long_reason_goes_on_below_itself_and_no_word_is_lost():
-    reason = "few pictures: missing patches keep it from learning them by heart, which " + "takes words " * 8 + "to say"
+    reason = "few pictures: patch dropout reduces overfitting in long trainings, which " + "takes words " * 8 + "to say"
     lines = words.format_plan(PlanEvent(Plan(recipe=RECIPE), {"recipe.patch_keep_rate": reason}))
     (place,) = (number for number, line in enumerate(lines) if line.startswith("early steps"))
     column = lines[place].index("few pictures")

@@ -85,15 +85,15 @@ class Predict(Command):
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
         else:
             print(f"{format_count(len(predictions), 'row')} written to {self.to}")
-        progress.print_skipped_images(predictions)
+        progress.print_skipped(predictions.skipped)
         return 0
 
     def _is_chunked(self) -> bool:
         """Whether the pictures are answered in parts: asked for, by several processes, or on a Ray cluster."""
         if not self._uses_onnx():
-            from ...services import predict_chunks
+            from ...train.distributed.collectives import group_from_env
 
-            return bool(self.part_size) or self.engine == "ray" or predict_chunks.is_multi_process()
+            return bool(self.part_size) or self.engine == "ray" or group_from_env().world_size > 1
         if self.part_size:
             raise UsageError("--part-size is for models that torch answers with: leave it out, or name the run.")
         return False

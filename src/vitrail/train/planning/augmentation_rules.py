@@ -16,25 +16,18 @@ from ..plan import Plan, Recipe, suggest_batch_size
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 
 NO_FLIP_SOURCES = ("digits", "mnist")
-
-
 DIGIT_AUGMENTATION = {"recipe.rotate": 10.0, "recipe.scale": 0.1, "recipe.translate": 0.05}
-"""How signs written by hand vary, in trainings that are long for their pictures. Digits: a point in validation; solar
-cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
-
-
+"""Augmentation of handwritten digits in long trainings: one point of validation accuracy more on digits, one less on
+solar cells, whose busbars are always in one place (EXPERIMENTS.md)."""
 PROGRESSIVE_SIZE, PROGRESSIVE_UNTIL = 0.6, 0.5
-"""Of the sides of the pictures in the first part of the steps, and which part that is, where there are many pictures
-and a CPU: a fifth more steps in the same minutes, 0.3 to 0.7 points on Fashion-MNIST at 1, 3 and 10 of them
-with `pico`, nothing with `femto` at 1 (EXPERIMENTS.md)."""
-
-
+"""Progressive resizing for many images on a CPU: a fifth more steps in the same minutes. With `pico` 0.3 to 0.7 points
+on Fashion-MNIST at 1, 3 and 10 minutes, with `femto` nothing at 1 (EXPERIMENTS.md)."""
 MIN_SHIFT_SIDE = 28
-"""Sides in pixels from which a picture may move by one; up to twice that its answers are averaged over such moves."""
+"""Pixels of image side per pixel of random shift; below twice that, test-time augmentation shifts by one pixel."""
 
 
 class AugmentationRule(NamedTuple):
-    """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
+    """Augmentation beyond shifts and flips for trainings from a memorization score on."""
 
     min_memorization: float
     plan_fields: Mapping[str, float]
@@ -43,25 +36,23 @@ class AugmentationRule(NamedTuple):
 
 
 AUGMENTATION_RULES = (
-    AugmentationRule(
-        1_000, {"recipe.mixup": 0.2}, "showing through each other keeps pictures from being learnt by heart"
-    ),
+    AugmentationRule(1_000, {"recipe.mixup": 0.2}, "mixup reduces overfitting"),
     AugmentationRule(
         500_000,
         {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.label_smoothing": 0.1, "model.drop_path": 0.1},
-        "pictures must be mixed, or they are learnt by heart",
+        "it would overfit without strong mixing",
     ),
 )
-"""Shortest first. Below the first, more augmentation costs: there is too much else to learn (EXPERIMENTS.md)."""
+"""By score. Below the first, more augmentation lowers the accuracy (EXPERIMENTS.md)."""
 
 
 def memorization_score(plan: Plan, count: int) -> float:
     """How easily a training overfits: epochs times parameters per image.
 
-    Fashion-MNIST in ten minutes on two cores is 110 (18 epochs, 6 parameters a picture), solar cells 14,000 after 60
-    epochs: there a little mixing pays, and on the former a stronger diet costs. Published: CIFAR-10 for 50 epochs with
-    2.4 million parameters (2,400) took mixup of 0.2 best, 300 epochs of 2.8 million (17,000) the full mixture; solar
-    cells at 35,000 were as good with either, digits at 50,000 better with mixup of 0.2 (EXPERIMENTS.md).
+    Fashion-MNIST in ten minutes on two cores has 110 (18 epochs, 6 parameters an image) and loses by more augmentation;
+    solar cells after 60 epochs have 14,000 and gain by mixup 0.2. Published: on CIFAR-10, mixup 0.2 was best at 2,400
+    (50 epochs, 2.4 million parameters), strong mixing at 17,000 (300 epochs, 2.8 million). Solar cells at 35,000 were
+    as good with either, digits at 50,000 better with mixup 0.2 (EXPERIMENTS.md).
     """
     return plan.recipe.epochs(count) * parameter_count(plan.model) / count
 
@@ -69,16 +60,16 @@ def memorization_score(plan: Plan, count: int) -> float:
 def draft_recipe(
     fingerprint: DatasetFingerprint, model: ViTConfig, request: TrainRequest, device: str
 ) -> tuple[Recipe, Reasons]:
-    """The recipe as far as the pictures, the model and the device decide it; its length is not known yet."""
-    mirror, few = fingerprint.name not in NO_FLIP_SOURCES, fingerprint.num_images < FEW_IMAGES
+    """The recipe for images, model and device, before its number of steps is known; and reasons."""
+    flip, few = fingerprint.name not in NO_FLIP_SOURCES, fingerprint.num_images < FEW_IMAGES
     early = not few and device == "cpu"
     cut = request.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
     reasons = {
         "recipe.batch_size": f"{fingerprint.num_images:,} training pictures",
         "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
-        if mirror
+        if flip
         else "a mirrored digit is another sign",
-        "recipe.patch_keep_rate": "few pictures: missing patches keep it from learning them by heart"
+        "recipe.patch_keep_rate": "few pictures: patch dropout reduces overfitting"
         if few
         else "half of the patches teach nearly as much at half the price",
         "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
@@ -102,15 +93,15 @@ def draft_recipe(
         label_smoothing=0.1 if few and fingerprint.task == "classes" else 0.0,
         class_weights=class_weights,
         crop_padding=0 if cut else min(model.image_size) // MIN_SHIFT_SIDE,
-        flip=mirror,
-        tta_flip=mirror,
+        flip=flip,
+        tta_flip=flip,
         tta_shift=int(small),
     )
     return recipe, reasons
 
 
 def apply_step_budget(plan: Plan, count: int, request: TrainRequest) -> tuple[Plan, Reasons]:
-    """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
+    """The plan with the requested steps or epochs, and the reason; a budget of minutes changes nothing yet."""
     recipe = plan.recipe
     if request.epochs is not None:
         distinct = min(max(1, recipe.batch_size // recipe.repeated_augmentation), count)
@@ -124,35 +115,35 @@ def apply_step_budget(plan: Plan, count: int, request: TrainRequest) -> tuple[Pl
 
 
 def is_long_training(plan: Plan, count: int) -> bool:
-    """Whether pictures are shown so often that more variety pays."""
+    """Whether a training is so long for its images that more augmentation pays."""
     return memorization_score(plan, count) >= AUGMENTATION_RULES[0].min_memorization
 
 
 def describe_length(plan: Plan, count: int) -> str:
-    """How long a training is for its pictures, as the reasons tell it."""
+    """Epochs and parameters per image, for reasons."""
     return f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
 
 
 def choose_augmentation(
     plan: Plan, count: int, task: Task, request: TrainRequest, reasons: Reasons
 ) -> tuple[Plan, Reasons]:
-    """The plan, whose length is known, with the strongest augmentation that pays; requested values stay.
+    """The plan, whose steps are known, with the strongest augmentation that pays, and new reasons.
+
+    Requested fields keep their values.
 
     Args:
-        reasons: of the plan so far; a reason for mixup that is there already is kept.
+        reasons: of the plan so far; an existing reason for mixup is kept.
     """
-    reached = memorization_score(plan, count)
-    fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.min_memorization]
-    seen = describe_length(plan, count)
-    if not fitting:
-        why = f"{seen}: too few to learn them by heart, so more variety would cost"
+    score, length = memorization_score(plan, count), describe_length(plan, count)
+    rules = [rule for rule in AUGMENTATION_RULES if score >= rule.min_memorization]
+    if not rules:
+        why = f"{length}: too few to overfit, so more augmentation would cost accuracy"
         return plan, {} if "recipe.mixup" in reasons else {"recipe.mixup": why}
-    diet = fitting[-1]
-    signs = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
-    new = dict.fromkeys(signs.keys() - request.overrides.keys(), "signs written by hand lean and vary in size")
-    offered = {**diet.plan_fields, **signs}
-    changes = {name: value for name, value in offered.items() if name not in request.overrides}
+    rule = rules[-1]
+    digits = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
+    changes = {name: value for name, value in {**rule.plan_fields, **digits}.items() if name not in request.overrides}
     if task != "classes":
         changes.pop("recipe.label_smoothing", None)
-    new |= dict.fromkeys(changes.keys() & diet.plan_fields.keys(), f"{seen}: {diet.reason}")
+    new = dict.fromkeys(changes.keys() & digits.keys(), "signs written by hand lean and vary in size")
+    new |= dict.fromkeys(changes.keys() & rule.plan_fields.keys(), f"{length}: {rule.reason}")
     return config.override(plan, {name: repr(value) for name, value in changes.items()}), new

@@ -12,13 +12,13 @@ from .planner import fix_steps, space_evaluations
 from .throughput import Throughput
 
 MEASURE_FROM_STEPS = 500
-"""Steps from which a run whose number of steps was asked for is measured all the same, to say how long it will take."""
+"""Steps from which the throughput of a run with a requested number of steps is measured, to predict its duration."""
 NO_THROUGHPUT = Throughput(())
-"""The pace of a plan without steps, a probe: what it takes comes before them."""
+"""The throughput of a plan without steps, a linear probe."""
 
 
 def is_measured(plan: Plan, dry_run: bool) -> bool:
-    """Whether a run is measured before it begins: for minutes, in a dry run, and where its steps are many."""
+    """Whether to measure the throughput first: for a budget of minutes, a dry run, or many steps."""
     return bool(plan.minutes) or dry_run or plan.recipe.steps >= MEASURE_FROM_STEPS
 
 
@@ -32,40 +32,41 @@ def finalize_plan(
     dry_run: bool = False,
     group: RankGroup = SINGLE_PROCESS,
 ) -> tuple[Plan, Reasons, Throughput | None]:
-    """The plan as it will be followed, new reasons, and the measured throughput, None where it was not worth measuring.
+    """The final plan, new reasons, and the measured throughput; None if the run is too short to measure it.
 
-    The length of the run decides which model learns and what it is fed with, and these again how long a step takes:
-    where minutes were asked for and one of them is not the draft's, the pace is measured once more.
+    The number of steps decides the model's size and augmentation, and these decide the throughput: with a budget of
+    minutes, it is measured again after each change of the plan.
 
     Args:
         reasons: of the draft.
-        spent: seconds of the minutes that something else takes.
-        dry_run: measure the pace of a short run too.
-        group: all measure together, and all hear what the first of them measured.
+        spent: seconds of the budget that something else takes.
+        dry_run: measure the throughput of a short run too.
+        group: all ranks measure together, and use the result of rank 0.
     """
     new: Reasons = {}
     count = len(images.indices)
-    found = throughput.measure_throughput(plan, images, dataset, group) if plan.minutes else None
-    fixed = fix_steps(plan, found, spent)[0] if found is not None else plan
-    if found is not None:
-        smaller, why = model_size.shrink_for_few_steps(fixed, request)
-        if smaller is not fixed:
+    measured, timed = None, plan
+    if plan.minutes:
+        measured = throughput.measure_throughput(plan, images, dataset, group)
+        timed, _ = fix_steps(plan, measured, spent)
+        smaller, why = model_size.shrink_for_few_steps(timed, request)
+        if smaller is not timed:
             new |= why
-            found = throughput.measure_throughput(smaller, images, dataset, group)
-            fixed, _ = fix_steps(smaller, found, spent)
-    settled, why = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, request, reasons | new)
+            measured = throughput.measure_throughput(smaller, images, dataset, group)
+            timed, _ = fix_steps(smaller, measured, spent)
+    final, why = augmentation_rules.choose_augmentation(timed, count, dataset.source.task, request, reasons | new)
     new |= why
-    if augmentation_rules.is_long_training(fixed, count):
-        settled, why = flip_invariance.choose_flips(settled, images, dataset, request)
+    if augmentation_rules.is_long_training(timed, count):
+        final, why = flip_invariance.choose_flips(final, images, dataset, request)
         new |= why
-    if found is None:
-        if is_measured(settled, dry_run):
-            found = throughput.measure_throughput(settled, images, dataset, group)
-        return settled, new, found
-    if settled != fixed:
-        found = throughput.measure_throughput(settled, images, dataset, group)
-    final, why = fix_steps(settled, found, spent)
-    drafted, known = (augmentation_rules.describe_length(each, count) for each in (fixed, final))
-    new = {name: reason.replace(drafted, known) for name, reason in (new | why).items()}
+    if measured is None:
+        if is_measured(final, dry_run):
+            measured = throughput.measure_throughput(final, images, dataset, group)
+        return final, new, measured
+    if final != timed:
+        measured = throughput.measure_throughput(final, images, dataset, group)
+    final, why = fix_steps(final, measured, spent)
+    before, after = (augmentation_rules.describe_length(each, count) for each in (timed, final))
+    new = {name: reason.replace(before, after) for name, reason in (new | why).items()}
     final, why = space_evaluations(final, len(dataset.splits["val"]), request)
-    return final, new | why, found
+    return final, new | why, measured

@@ -28,9 +28,11 @@ from ..request import DatasetFingerprint
 
 SAMPLE_IMAGES = 256
 RANGE_SAMPLE = 1000
-VALUES_PER_IMAGE = 10_000  # of one picture, drawn for percentiles
+VALUES_PER_IMAGE = 10_000
+"""Sampled values of an image, for percentiles."""
 PERCENTILES = (0.5, 99.5)
-IMAGE_PERCENTILES = (4.0, 96.0)  # percentiles of those: the decoder refuses a picture with 5 % beyond black or white
+IMAGE_PERCENTILES = (4.0, 96.0)
+"""Percentiles of each image within the range: the decoder refuses an image with 5 % beyond black or white."""
 MAX_VALUE_OF_BITS = {"8": 255.0, "12": 4095.0, "16": 65535.0}
 
 
@@ -42,36 +44,37 @@ def measure_fingerprint(
     policy: str = "auto",
     choose_window: bool = True,
 ) -> DatasetFingerprint:
-    """Look at up to 256 training pictures; at up to 1,000 for the value range, if any is deeper than 8 bits.
+    """Statistics of up to 256 training images; the value range of up to 1,000, if any is deeper than 8 bits.
 
-    Pictures that cannot be read are passed over here: the check names them.
+    Images that cannot be read are skipped: the data check reports them.
 
     Args:
         spec: the explicit reading settings of files (window, page, max_pixels).
         policy: which stored values are black and white, as in `DataSettings.range`.
-        choose_window: apply the window of DICOM films if each sampled one carries one, whatever `spec` says.
+        choose_window: apply the window of DICOM films if each sampled one has one, whatever `spec` says.
 
     Raises:
-        DataError: none of the sampled pictures can be read.
+        DataError: none of the sampled images can be read.
     """
     spec = spec or ImageSpec()
     order = train[permutation(seed, "fingerprint", 0, len(train))]
-    chosen = [source.images[row] for row in order[:SAMPLE_IMAGES].tolist()]
-    looks = _inspect_images(chosen, spec, source.name)
+    sample = [source.images[row] for row in order[:SAMPLE_IMAGES].tolist()]
+    readable = _inspect_images(sample, spec, source.name)
     reason = ""
-    if choose_window and (films := [picture for picture, look in looks if look.kind == "DICOM"]):
+    if choose_window and (films := [image for image, known in readable if known.kind == "DICOM"]):
         spec, reason = _choose_window(films, spec)
-        looks = _inspect_images(chosen, spec, source.name)
-    deep = any(look.depth != "uint8" for _, look in looks)
-    pictures = [source.images[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
-    low, high, why = _choose_value_range(pictures, spec, policy)
+        readable = _inspect_images(sample, spec, source.name)
+    formats = [known for _, known in readable]
+    deep = any(known.depth != "uint8" for known in formats)
+    images = [source.images[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
+    low, high, why = _choose_value_range(images, spec, policy)
     return DatasetFingerprint(
         name=source.name,
         num_images=len(train),
         num_classes=len(source.classes),
-        height=int(np.median([look.height for _, look in looks])),
-        width=int(np.median([look.width for _, look in looks])),
-        channels=max(look.channels for _, look in looks),
+        height=int(np.median([known.height for known in formats])),
+        width=int(np.median([known.width for known in formats])),
+        channels=max(known.channels for known in formats),
         low=low,
         high=high,
         range_reason=why,
@@ -84,7 +87,7 @@ def measure_fingerprint(
 
 @dataclass(frozen=True)
 class _ImageFormat:
-    """What one picture is."""
+    """The format of one image file."""
 
     height: int
     width: int
@@ -95,24 +98,26 @@ class _ImageFormat:
 
 @dataclass(frozen=True)
 class _StoredValues:
-    """What one picture stores: its extremes, its own tolerated percentiles, and a sample of its values."""
+    """Stored values of one image."""
 
     low: float
     high: float
     is_integer: bool
-    """Whether all its values are whole numbers, of whatever type."""
+    """Whether all values are whole numbers, of any type."""
     percentiles: tuple[float, float]
+    """`IMAGE_PERCENTILES` of the values."""
     values: np.ndarray
+    """A sample."""
 
 
 def _inspect_images(images: list[ImageInput], spec: ImageSpec, name: str) -> list[tuple[ImageInput, _ImageFormat]]:
-    """The readable pictures, each with its look."""
-    found = list(zip(images, map_in_order(partial(_inspect_image, spec=spec), images), strict=True))
-    good = [(picture, look) for picture, look in found if isinstance(look, _ImageFormat)]
-    if not good:
-        first = next((str(look) for _, look in found), "There is none.")
+    """The readable images, each with its format."""
+    inspected = list(zip(images, map_in_order(partial(_inspect_image, spec=spec), images), strict=True))
+    readable = [(image, known) for image, known in inspected if isinstance(known, _ImageFormat)]
+    if not readable:
+        first = next((str(error) for _, error in inspected), "There is none.")
         raise DataError(f"None of {len(images)} training pictures of {name} can be read. The first: {first}")
-    return good
+    return readable
 
 
 def _inspect_image(image: ImageInput, spec: ImageSpec) -> _ImageFormat | DataError:
@@ -125,7 +130,7 @@ def _inspect_image(image: ImageInput, spec: ImageSpec) -> _ImageFormat | DataErr
 
 
 def _choose_window(films: list[ImageInput], spec: ImageSpec) -> tuple[ImageSpec, str]:
-    """Apply the films' own windows if there is one in each: a mixture would make like films unlike."""
+    """Apply the films' own windows if every film has one: otherwise films would no longer be comparable."""
     carry = sum(map_in_order(partial(_has_window, page=spec.page), films))
     if carry == len(films):
         return dataclasses.replace(spec, window="file"), f"each of {len(films):,} films looked at carries its window"
@@ -141,7 +146,7 @@ def _has_window(image: ImageInput, page: int) -> bool:
 
 
 def _choose_value_range(images: list[ImageInput], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
-    """The stored values that become black and white, and why; the pictures are those to look at, if any need be."""
+    """The stored values of black and white, and the reason."""
     if policy in MAX_VALUE_OF_BITS:
         return 0.0, MAX_VALUE_OF_BITS[policy], f"asked for: {policy} bits"
     extents = [extent for extent in map_in_order(partial(_measure_values, spec=spec), images) if extent is not None]
@@ -159,7 +164,7 @@ def _choose_value_range(images: list[ImageInput], spec: ImageSpec, policy: str) 
 
 
 def _measure_values(image: ImageInput, spec: ImageSpec) -> _StoredValues | None:
-    """None for a picture that cannot be read or holds what no pixel can be; the check says so."""
+    """None for an image that cannot be read or has values that are not finite; the data check reports it."""
     try:
         values = read_image(image, spec).values
     except DataError:
@@ -167,14 +172,14 @@ def _measure_values(image: ImageInput, spec: ImageSpec) -> _StoredValues | None:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         return None
     flat = values.reshape(-1)
-    few = flat[(uniform(0, "values", 0, np.arange(VALUES_PER_IMAGE), 1)[:, 0] * len(flat)).astype(np.int64)]
-    inner = np.percentile(few, IMAGE_PERCENTILES)
-    whole = values.dtype.kind != "f" or bool((flat == np.rint(flat)).all())
-    return _StoredValues(float(flat.min()), float(flat.max()), whole, (float(inner[0]), float(inner[1])), few)
+    sample = flat[(uniform(0, "values", 0, np.arange(VALUES_PER_IMAGE), 1)[:, 0] * len(flat)).astype(np.int64)]
+    low, high = np.percentile(sample, IMAGE_PERCENTILES).tolist()
+    is_integer = values.dtype.kind != "f" or bool((flat == np.rint(flat)).all())
+    return _StoredValues(float(flat.min()), float(flat.max()), is_integer, (low, high), sample)
 
 
 def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, float, str]:
-    """Percentiles over all pictures, widened until no picture has more than 5 % beyond."""
+    """Percentiles over all images, widened until no image has more than 5 % beyond."""
     values = np.concatenate([extent.values for extent in extents])
     low, high = (float(value) for value in np.percentile(values, PERCENTILES))
     low = min([low, *(extent.percentiles[0] for extent in extents)])
@@ -195,10 +200,7 @@ def _percentile_range(extents: list[_StoredValues], deep: bool) -> tuple[float, 
 
 
 def _guess_white(low: float, high: float, is_integer: bool) -> tuple[float, str]:
-    """What white is for values low..high, and what they are taken for.
-
-    A number of bits is a guess that only whole numbers allow; fractions of any other scale end at the largest seen.
-    """
+    """The value of white for values low..high, and the reason; only whole numbers allow to guess a number of bits."""
     if low >= 0 and high <= 1:
         return 1.0, "fractions"
     if not is_integer:
@@ -213,22 +215,22 @@ def _guess_white(low: float, high: float, is_integer: bool) -> tuple[float, str]
 
 READ_SETTINGS = ("image.window", "image.page", "image.max_pixels")
 RANGE_SETTINGS = ("image.window", "image.low", "image.high")
-"""With one of these or data.range set, stored values are meant: the DICOM window of a film is not applied first."""
+"""With one of these or data.range set, the window of DICOM films is not applied."""
 
 
 def fingerprint_dataset(
     dataset: Dataset, settings: DataSettings, overrides: Mapping[str, str], seed: int
 ) -> DatasetFingerprint:
-    """What the training pictures are like.
+    """The fingerprint of a dataset's training images.
 
     Args:
-        overrides: the plan's fields that were asked for, by their dotted names.
+        overrides: explicit plan fields by their dotted names, as text.
 
     Raises:
-        DataError: none of the sampled pictures can be read.
+        DataError: none of the sampled images can be read.
     """
-    said = {name: text for name, text in overrides.items() if name in READ_SETTINGS}
-    spec: ImageSpec = config.override(Plan(), said).image
+    explicit = {name: text for name, text in overrides.items() if name in READ_SETTINGS}
+    spec: ImageSpec = config.override(Plan(), explicit).image
     choose = settings.range == "auto" and not any(name in overrides for name in RANGE_SETTINGS)
     return measure_fingerprint(
         dataset.source, dataset.splits["train"], seed, spec, settings.range, choose_window=choose

@@ -1,10 +1,9 @@
 """Test on the training images whether their orientation can be recognised; decides about further flips.
 
-Mirroring a photograph left to right leaves it a photograph; turning it upside down does not. Of solar cells, tissue or
-satellite images the orientation cannot be seen, and every rotation of one is another training image. The
-test asks for each class whether its images and their rotated copies can be separated by their mean: in two halves of
-the pictures, the mean difference between picture and turned copy in one half is compared with each difference in the
-other. Where no way round is preferred, the sign of that product is a coin's toss.
+A photograph upside down is recognised as such; solar cells, tissue or satellite images have no orientation, and every
+flip of one is another training image. The test is run for all images and for each class: on each of two halves, the
+mean difference between images and their flipped copies is multiplied with each difference of the other half. Without a
+preferred orientation, the product is positive for half of the images.
 """
 
 from __future__ import annotations
@@ -27,21 +26,23 @@ from ..request import Reasons, TrainRequest
 
 SAMPLE, SIDE, CHUNK = 2000, 16, 100
 MAX_GROUPS = 10
-"""That are asked, the rarest first."""
+"""Most groups that are tested by themselves, the rarest first."""
 MIN_GROUP_SIZE = 200
-"""Pictures of a group below which a coin's toss would prove little."""
+"""Images of a group that a test needs."""
 NOTICED_FROM = 0.57
-"""Share of pictures recognised as not turned, from which a direction counts as noticed; a coin gives 0.5."""
+"""Fraction of images recognised as not flipped from which the orientation counts as visible; chance is 0.5."""
 
 
 def choose_flips(plan: Plan, image_source: ImageStore, dataset: Dataset, request: TrainRequest) -> tuple[Plan, Reasons]:
-    """The plan with vertical flips and transposition, where the images do not show either; and why."""
+    """The plan with vertical flips and transposition if the images' orientation is not visible; and reasons."""
     if not plan.recipe.flip:
         return plan, {}
-    held = image_source.indices
-    groups = _make_test_groups(dataset.source, held)
+    groups = _make_test_groups(dataset.source, image_source.indices)
     places = _sample_places(groups, plan.seed)
-    small, groups = _downscale_images(image_source, held[places]), groups[places]
+    rows, groups = image_source.indices[places], groups[places]
+    batches = (image_source.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
+    grey = (batch.mean(1, keepdim=True) for batch in batches)  # [B, 1, H, W]
+    small = torch.cat([F.interpolate(batch, (SIDE, SIDE), mode="area")[:, 0] for batch in grey])  # [n, 16, 16]
     recipe, square, reasons = plan.recipe, plan.image.height == plan.image.width, Reasons()
     if "recipe.flip_vertical" not in request.overrides:
         detected = measure_flip_detectability(small, lambda images: images.flip(-2), groups)
@@ -67,41 +68,35 @@ def _allow_flip(how: str, detected: float | None) -> tuple[bool, str]:
 def measure_flip_detectability(
     images: Float[Tensor, "n h w"], turn: Callable[[Tensor], Tensor], groups: Int64[np.ndarray, " n"]
 ) -> float | None:
-    """The largest share, over all pictures and over each group, of those recognised as not turned.
+    """The largest fraction of images recognised as not flipped, over all images and over each group.
 
-    None where the pictures, or those of a group, are too few to say.
+    None if the images, or those of a group, are too few.
     """
     differences = (images - turn(images)).flatten(1).numpy()
-    shares = []
+    fractions = []
     for member in [np.ones(len(groups), bool), *(groups == group for group in np.unique(groups))]:
         if member.sum() < MIN_GROUP_SIZE:
             return None
         halves = differences[member][::2], differences[member][1::2]
         right = [one @ other.mean(0) for one, other in (halves, halves[::-1])]
-        shares.append(float((np.concatenate(right) > 0).mean()))
-    return max(shares)
+        fractions.append(float((np.concatenate(right) > 0).mean()))
+    return max(fractions)
 
 
 def _sample_places(groups: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " m"]:
-    """The places of those that are looked at: `SAMPLE` in all, and `FEWEST` of each group that has as many."""
+    """Positions of a random sample: `SAMPLE` in all, and `MIN_GROUP_SIZE` of each group that has as many."""
     names, counts = np.unique(groups, return_counts=True)
-    asked = names[np.argsort(counts, kind="stable")[:MAX_GROUPS]]
+    rarest = names[np.argsort(counts, kind="stable")[:MAX_GROUPS]]
     order = permutation(seed, "orientation", 0, len(groups))
-    order = order[np.isin(groups[order], asked)]
+    order = order[np.isin(groups[order], rarest)]
     taken = np.arange(len(order)) < SAMPLE
-    for name in asked:
+    for name in rarest:
         taken[np.flatnonzero(groups[order] == name)[:MIN_GROUP_SIZE]] = True
     return np.sort(order[taken])
 
 
-def _downscale_images(images: ImageStore, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:
-    """The pictures in grey at 16 x 16."""
-    parts = (images.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
-    return torch.cat([F.interpolate(part.mean(1, keepdim=True), (SIDE, SIDE), mode="area")[:, 0] for part in parts])
-
-
 def _make_test_groups(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
-    """Classes; for labels whether there is any, for numbers which side of its median the first column lies on."""
+    """Classes; for labels whether an image has any, for numbers the side of the median of the first column."""
     if source.task == "classes":
         return class_indices(source, rows)
     known = np.nan_to_num(source.targets[rows])

@@ -13,19 +13,23 @@ from ..plan import Plan
 from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
 
 MAX_OWN_SIDE = 64
-"""Pictures whose shorter side is no longer are read at their own size."""
+"""Images whose shorter side is at most this are read at their own size."""
 REDUCED_SIDE, REDUCED_SIDE_FEW = 64, 96
-"""Sides that larger pictures are reduced to; few pictures are seen so often that the finer size pays."""
+"""Side of larger images after resizing: of many images, and of few, which are seen often enough for the finer size."""
 PATCH_ROWS, REDUCED_PATCH_ROWS = 7, 8
-"""How often patches cut the short side of small pictures, and of reduced ones: about 49 and 64 patches."""
+"""Patches along the short side of small images, and of resized ones: about 49 and 64 patches."""
 FEMTO_BELOW_STEPS = 4_000
-"""Steps of `pico` below which `femto` learns more: it makes half as many again in the same time (EXPERIMENTS.md)."""
+"""Steps of `pico` below which `femto` is better: it makes 1.5 times as many in the same time (EXPERIMENTS.md)."""
 
 
 def choose_model(
     fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
 ) -> tuple[str, ViTConfig, Reasons]:
-    """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
+    """Name, architecture and reasons of the requested model or of a small one that fits the images.
+
+    Raises:
+        UsageError: channels that the images cannot be converted to, no such name, or no patch that fits the size.
+    """
     if request.model is not None:
         name, reasons = request.model, {"model_name": "asked for"}
     else:
@@ -36,8 +40,7 @@ def choose_model(
     if channels != fingerprint.channels and {channels, fingerprint.channels} != {1, 3}:
         raise UsageError(
             f"--channels {channels} cannot be made of pictures with {fingerprint.channels}; only grey and colour (1 "
-            f"and 3) "
-            f"turn into each other. Leave it out, or use {fingerprint.channels}."
+            f"and 3) turn into each other. Leave it out, or use {fingerprint.channels}."
         )
     reasons["model.channels"] = "as the pictures are" if request.channels is None else "asked for"
     model = dataclasses.replace(base, image_size=size, channels=channels, outputs=fingerprint.num_classes)
@@ -45,13 +48,13 @@ def choose_model(
 
 
 def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reasons]:
-    """The plan with the next smaller model where its minutes are few steps and no shape was requested.
+    """The plan with `femto` instead of `pico` for few steps, unless a model was requested; and the reason.
 
-    A phase before the training uses the drafted model, so the plan then keeps it.
+    A phase before the training has trained the drafted model, so the plan then keeps it.
     """
-    asked = request.model is not None or any(name.startswith("model.") for name in request.overrides)
-    drafted = "_pico_" in plan.model_name and not plan.pretrain.is_enabled and not plan.distill.is_enabled
-    if asked or not drafted or plan.recipe.steps >= FEMTO_BELOW_STEPS:
+    requested = request.model is not None or any(name.startswith("model.") for name in request.overrides)
+    has_phase = plan.pretrain.is_enabled or plan.distill.is_enabled
+    if requested or has_phase or "_pico_" not in plan.model_name or plan.recipe.steps >= FEMTO_BELOW_STEPS:
         return plan, {}
     name = plan.model_name.replace("_pico_", "_femto_")
     why = (
@@ -66,7 +69,7 @@ def shrink_for_few_steps(plan: Plan, request: TrainRequest) -> tuple[Plan, Reaso
 def _suggest_model_name(
     fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime
 ) -> tuple[str, Reasons]:
-    """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
+    """The name of a small model with about 7 x 7 patches, or 8 x 8 for resized images; and reasons."""
     size, rows, why_size = _choose_image_size(fingerprint, request)
     patch, whole = choose_patch(size, rows)
     if whole != size:
@@ -104,14 +107,14 @@ def _choose_image_size(fingerprint: DatasetFingerprint, request: TrainRequest) -
 
 
 def choose_patch(size: tuple[int, int], rows: int = PATCH_ROWS) -> tuple[int, tuple[int, int]]:
-    """The patch side that cuts the short side about so many times, and the nearest size that it divides.
+    """The patch side for about `rows` patches along the short side, and the nearest image size that it divides.
 
-    A patch that divides the size as it is wins if it is no more than half as large again, or as small.
+    A patch that divides the image size itself is preferred if it is at most 1.5 times as large or as small.
     """
     short = min(size)
-    near = max(min(short, 2), round(short / rows))  # a token of a single pixel says little
-    dividing = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
-    patch = min(dividing, key=lambda side: abs(math.log(side / near)))
-    if abs(math.log(patch / near)) > math.log(1.5):
-        patch = near
+    ideal = max(min(short, 2), round(short / rows))  # at least 2 x 2 pixels
+    divisors = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
+    patch = min(divisors, key=lambda side: abs(math.log(side / ideal)))
+    if abs(math.log(patch / ideal)) > math.log(1.5):
+        patch = ideal
     return patch, (max(1, round(size[0] / patch)) * patch, max(1, round(size[1] / patch)) * patch)

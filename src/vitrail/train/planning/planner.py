@@ -23,21 +23,19 @@ from .throughput import Throughput
 
 DEFAULT_MINUTES = 10.0
 STEPS_FIELD = "recipe.steps"
-"""The field that says the budget too."""
 MIN_STEPS = 20
 EVALUATION_FRACTION = 0.1
-"""Of the minutes, for looks at the validation pictures on the way."""
+"""Most of the training time for evaluations on validation images."""
 
 
 def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime) -> tuple[Plan, Reasons]:
-    """The plan but for what must be measured: mean and deviation of the pictures, and the number of steps.
+    """The plan except what must be measured: mean and deviation of the images, and the number of steps; and reasons.
 
     Raises:
-        UsageError: wishes that contradict each other, or a field that does not exist.
+        UsageError: settings that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    name, model, why = model_size.choose_model(fingerprint, request, runtime)
-    reasons |= why
+    name, model, model_reasons = model_size.choose_model(fingerprint, request, runtime)
     image = ImageSpec(
         height=model.image_size[0],
         width=model.image_size[1],
@@ -46,12 +44,9 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
         high=fingerprint.high,
         window=fingerprint.window,
     )
-    why = {
-        "image.low": fingerprint.range_reason,
-        "image.high": fingerprint.range_reason,
-        "image.window": fingerprint.window_reason,
-    }
-    reasons |= {name: reason for name, reason in why.items() if reason}
+    image_reasons = dict.fromkeys(("image.low", "image.high"), fingerprint.range_reason)
+    image_reasons["image.window"] = fingerprint.window_reason
+    reasons |= model_reasons | {field: reason for field, reason in image_reasons.items() if reason}
     pretrain, why_pretrain = draft_pretrain_settings(request.pretrain, request.overrides)
     distill, why_distill = draft_distill_settings(request.overrides)
     recipe, why_recipe = augmentation_rules.draft_recipe(fingerprint, model, request, runtime.device)
@@ -79,24 +74,24 @@ def draft_plan(fingerprint: DatasetFingerprint, request: TrainRequest, runtime: 
 
 
 def describe_attention(plan: Plan) -> str:
-    """Which attention path will run in training and in inference, in words."""
+    """The attention paths of training and inference, in words."""
     training, inference = choose_attention_paths(plan)
     return f"{training} in training, {inference} in inference: {plan.compute.precision}, {plan.model.tokens} tokens"
 
 
 def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
-    """The attention paths with and without gradients, by the measured table."""
+    """The attention paths of training and inference, by the measured table."""
     model, compute = plan.model, plan.compute
-    place = attention.device_capability(compute.device)
-    training = attention.choose_path(model.attention, place, compute.precision, model.tokens, True)
-    return training, attention.choose_path(model.attention, place, compute.precision, model.tokens, False)
+    capability = attention.device_capability(compute.device)
+    training = attention.choose_path(model.attention, capability, compute.precision, model.tokens, True)
+    return training, attention.choose_path(model.attention, capability, compute.precision, model.tokens, False)
 
 
 def fix_steps(plan: Plan, throughput: Throughput, spent: float = 0.0) -> tuple[Plan, Reasons]:
-    """The plan with as many steps as its minutes allow at the measured pace.
+    """The plan with the steps that its minutes allow at the measured throughput, and the reason.
 
     Args:
-        spent: seconds of the minutes that something else takes.
+        spent: seconds of the budget that something else takes.
     """
     allowed = round((plan.minutes * 60 - spent) / throughput.mean_seconds)
     steps = max(MIN_STEPS, allowed)
@@ -109,23 +104,23 @@ def fix_steps(plan: Plan, throughput: Throughput, spent: float = 0.0) -> tuple[P
 
 
 def space_evaluations(plan: Plan, num_validation: int, request: TrainRequest) -> tuple[Plan, Reasons]:
-    """The plan with so few evaluations that they take no more than a tenth of the training; and why.
+    """The plan with so few evaluations that they take at most a tenth of the training time, and the reason.
 
-    A training step costs three times the forward pass of the same images, so no clock is needed: evaluations may read
-    three tenths as many images as the training.
+    Nothing is measured: a training step costs three forward passes, so evaluations may read three tenths as many images
+    as the training.
     """
-    recipe, looked_at = plan.recipe, min(num_validation, MAX_VALIDATION_IMAGES)
-    most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch_size / max(looked_at, 1))
+    recipe, num_images = plan.recipe, min(num_validation, MAX_VALIDATION_IMAGES)
+    most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch_size / max(num_images, 1))
     if recipe.num_evaluations <= max(most, 1) or "recipe.evaluate_every" in request.overrides:
         return plan, {}
     every = math.ceil(recipe.steps / max(most, 1))
-    why = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
+    why = f"{num_images:,} validation pictures each; a tenth of the time is for evaluations"
     spaced = dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
     return spaced, {"recipe.evaluate_every": why}
 
 
 def to_compute_settings(runtime: Runtime) -> ComputeSettings:
-    """What the machine was found to compute with, as a plan keeps it."""
+    """The section [compute] of a plan for a machine."""
     return ComputeSettings(
         device=runtime.device,
         precision=runtime.precision,
@@ -138,7 +133,7 @@ def to_compute_settings(runtime: Runtime) -> ComputeSettings:
 
 
 def resolve_minutes(request: TrainRequest) -> float:
-    """The minutes that were asked for or are usual; 0 with another budget.
+    """The requested or default minutes; 0 with another budget.
 
     Raises:
         UsageError: two budgets, or none above 0.
@@ -157,10 +152,10 @@ def resolve_minutes(request: TrainRequest) -> float:
 
 
 def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
-    """What only the whole plan and the data can show to be wrong, before a second is spent.
+    """Check the whole plan against the data's classes.
 
     Raises:
-        UsageError: [model], [image] and the classes do not fit together.
+        UsageError: sections contradict each other, or the number of classes.
     """
     if plan.model.image_size != plan.image.size or plan.model.channels != plan.image.channels:
         raise UsageError(
@@ -197,9 +192,8 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if plan.recipe.steps and plan.finetune.from_checkpoint and plan.finetune.method == "probe":
         raise UsageError(
-            f"finetune.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. "
-            f"Leave the "
-            "steps or epochs out, or tune with --finetune.method full or lora."
+            f"finetune.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. Leave "
+            "the steps or epochs out, or tune with --finetune.method full or lora."
         )
     if not plan.recipe.steps and not (plan.finetune.from_checkpoint and plan.finetune.method == "probe"):
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")
@@ -219,10 +213,11 @@ DISTILL_FIELD_USES = {
 
 
 def draft_distill_settings(overrides: Mapping[str, str]) -> tuple[DistillSettings, Reasons]:
-    """The section before explicit fields: a phase in front gets a fraction of the budget unless one is set."""
-    model, kind = overrides.get("distill.teacher", "").strip(), overrides.get("distill.kind", "logits").strip()
-    said = {"distill.budget_fraction", "distill.steps"} & overrides.keys()
-    if said or kind not in DISTILL_FRACTIONS or not (model == CNN_TEACHER or (model and kind == "features")):
+    """The section before explicit fields, and reasons: a first stage gets a fraction of the budget by default."""
+    teacher, kind = overrides.get("distill.teacher", "").strip(), overrides.get("distill.kind", "logits").strip()
+    is_set = {"distill.budget_fraction", "distill.steps"} & overrides.keys()
+    has_first_stage = teacher == CNN_TEACHER or (teacher and kind == "features")
+    if is_set or kind not in DISTILL_FRACTIONS or not has_first_stage:
         return DistillSettings(), {}
     why = "a teacher need not be perfect, and the model has the rest of the time"
     return DistillSettings(budget_fraction=DISTILL_FRACTIONS[kind]), {"distill.steps": why}
@@ -234,10 +229,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
     Raises:
         UsageError: with the name of the field.
     """
-    teacher, usual = plan.distill, DistillSettings()
-    changed = [
-        one.name for one in dataclasses.fields(DistillSettings) if vars(teacher)[one.name] != vars(usual)[one.name]
-    ]
+    teacher, changed = plan.distill, _changed_fields(plan.distill)
     if not teacher.is_enabled:
         if changed:
             raise UsageError(f"distill.{changed[0]} was set, but there is no teacher. Name one by --distill.teacher.")
@@ -262,8 +254,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
     if teacher.budget_fraction and teacher.steps:
         raise UsageError(
             f"distill.steps={teacher.steps} and distill.budget_fraction={teacher.budget_fraction:g} say the same in "
-            f"two ways. "
-            "Leave one of them out."
+            "two ways. Leave one of them out."
         )
     if teacher.kind == "features" and plan.finetune.from_checkpoint:
         raise UsageError(
@@ -284,42 +275,37 @@ PRETRAIN_FRACTION = 0.4
 """Default fraction of the budget for pre-training."""
 PRETRAIN_REASONS = {
     "pretrain.mask_ratio": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
-    "pretrain.decoder_depth": "the decoder is thrown away: it need only be good enough to ask the encoder well",
+    "pretrain.decoder_depth": "the decoder is discarded: it only has to give the encoder a good task",
     "pretrain.crop_scale": "crops of half the area or more: hidden patches already change the picture",
 }
 
 
 def draft_pretrain_settings(is_requested: bool, overrides: Mapping[str, str]) -> tuple[PretrainSettings, Reasons]:
-    """The section as `--pretrain` leaves it, before single fields are overruled.
+    """The section before explicit fields, with `--pretrain` or without; and reasons.
 
     Raises:
-        UsageError: it was asked for and forbidden at once.
+        UsageError: `--pretrain` with no time or no steps.
     """
     if not is_requested:
         return PretrainSettings(), {}
     for name in ("pretrain.budget_fraction", "pretrain.steps"):
-        said = overrides.get(name)
-        if said is not None and said.strip("0. ") == "":
-            raise UsageError(f"--pretrain asks for pre-training and --{name} {said} for none. Leave one of them out.")
+        text = overrides.get(name)
+        if text is not None and text.strip("0. ") == "":
+            raise UsageError(f"--pretrain asks for pre-training and --{name} {text} for none. Leave one of them out.")
     if "pretrain.steps" in overrides:
         return PretrainSettings(), {}
     return PretrainSettings(budget_fraction=PRETRAIN_FRACTION), PRETRAIN_REASONS
 
 
 def check_pretrain_settings(plan: Plan) -> None:
-    """Refuse what cannot be pre-trained so.
+    """Refuse settings of [pretrain] that have no effect, or do not fit the model.
 
     Raises:
-        UsageError: settings of a phase that does not happen, or a model that shows hidden patches to visible ones.
+        UsageError: settings without pre-training, or a model whose patches overlap or are too few to mask.
     """
     settings, model = plan.pretrain, plan.model
     if not settings.is_enabled:
-        changed = [
-            field.name
-            for field in dataclasses.fields(PretrainSettings)
-            if vars(settings)[field.name] != vars(PretrainSettings())[field.name]
-        ]
-        if changed:
+        if changed := _changed_fields(settings):
             raise UsageError(
                 f"pretrain.{changed[0]} was set, but there is no pre-training. Add --pretrain, or leave it out."
             )
@@ -327,8 +313,7 @@ def check_pretrain_settings(plan: Plan) -> None:
     if settings.budget_fraction and settings.steps:
         raise UsageError(
             f"pretrain.steps={settings.steps} and pretrain.budget_fraction={settings.budget_fraction:g} say the "
-            f"same in two ways. "
-            "Leave one of them out."
+            "same in two ways. Leave one of them out."
         )
     if model.patches in T2T_PATCHES:
         raise UsageError(
@@ -344,3 +329,8 @@ def check_pretrain_settings(plan: Plan) -> None:
         raise UsageError(
             "A patch of a single number has no deviation to be normalised by. Add --pretrain.norm_pix_loss false."
         )
+
+
+def _changed_fields(settings: DistillSettings | PretrainSettings) -> list[str]:
+    """Names of fields that differ from their defaults."""
+    return [field.name for field in dataclasses.fields(settings) if vars(settings)[field.name] != field.default]

@@ -198,7 +198,7 @@ REFUSED = {
         {"distill__teacher": "cnn", "distill__budget_fraction": 0.1, "distill__steps": 3},
         r"say the same in two ways",
     ),
-    "weight 0": ({"distill__teacher": "cnn", "distill__alpha": 0}, r"0 < share <= 1\. Got 0\.0"),
+    "weight 0": ({"distill__teacher": "cnn", "distill__alpha": 0}, r"0 < fraction <= 1\. Got 0\.0"),
 }
 
 

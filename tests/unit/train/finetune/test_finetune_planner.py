@@ -65,7 +65,7 @@ def test_adapters_are_drawn_from_the_seed():
         ({"weights": "x", "freeze_blocks": -1}, "freeze_blocks must be 0 or more"),
         ({"weights": "x", "layer_decay": 0.0}, "layer_decay must lie in"),
         ({"weights": "x", "lora_rank": 0}, "lora_rank must be at least 1"),
-        ({"weights": "x", "wise_ft_alphas": (0.5, 1.5)}, "must list shares"),
+        ({"weights": "x", "wise_ft_alphas": (0.5, 1.5)}, "must list weights"),
         ({"weights": "x", "lora_rank": 4}, "finetune.lora_rank has no meaning with finetune.method full"),
         ({"weights": "x", "method": "lora", "freeze_blocks": 1}, "has no meaning with .* give --finetune.method full"),
         ({"weights": "x", "method": "probe", "wise_ft_alphas": (0.5,)}, "--finetune.method full or lora"),

@@ -321,7 +321,7 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
         ({"model__init": "mimetic"}, r"--model\.init has no effect on weights that come from a checkpoint"),
         (
             {"finetune__wise_ft_alphas": ""},
-            r"one or more in 0 < share <= 1\. Got none, with which the training would be for noth",
+            r"one or more in 0 < alpha <= 1\. Got none, with which the training would be for noth",
         ),
         (
             {"recipe__patch_keep_rate": "0.5"},

@@ -74,7 +74,7 @@ def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
 def test_looks_that_would_take_longer_than_the_training_become_fewer(settled):
     plan, reasons, _, _ = settled(minutes(0.1), seconds=0.3, overrides={"recipe.batch_size": "128"})
     assert plan.recipe.steps == 20 and plan.recipe.num_evaluations == 3  # of 200 pictures; 2,560 are learnt
-    assert reasons["recipe.evaluate_every"].startswith("200 validation pictures at a look")
+    assert reasons["recipe.evaluate_every"].startswith("200 validation pictures each")
 
 
 def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(settled, monkeypatch):

@@ -261,7 +261,7 @@ def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_l
     spaced, reasons = space_evaluations(plan, validation, wishes())  # 12,800 pictures, three tenths of them are 3,840
     assert spaced.recipe.num_evaluations == looks
     assert (spaced is plan) == (looks == 10)
-    assert ("a tenth of the time is for looks" in reasons.get("recipe.evaluate_every", "")) == (looks < 10)
+    assert ("a tenth of the time is for evaluations" in reasons.get("recipe.evaluate_every", "")) == (looks < 10)
 
 
 def test_a_step_or_two_have_one_look_and_what_was_asked_for_stays():
