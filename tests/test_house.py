@@ -41,7 +41,7 @@ IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {
     "data": ["datasets", "pyarrow"],
     "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"],
-    "serve": ["fastapi", "uvicorn", "httptools", "python-multipart"],
+    "serve": ["fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray[data]"],
     "track": ["tensorboard"],
@@ -60,8 +60,8 @@ EXTRAS = {
         ),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
-        *("fastapi", "uvicorn", "httptools", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime"),
-        *("playwright", "tensorboard"),
+        *("fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client", "httpx2", "onnx", "onnxscript"),
+        *("onnxruntime", "playwright", "tensorboard"),
     ],
 }
 

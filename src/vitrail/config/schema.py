@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+from .library_names import explain_library_name
+
 
 def get_field_types(cls: Any) -> dict[str, Any]:
     """Field name -> resolved annotation, in the order of the class."""
@@ -87,9 +89,12 @@ def unknown_setting_message(name: str, known: list[str], where: str) -> str:
     lasts = [other.rpartition(".")[2] for other in known]
     near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
     alike = [other for other, last in zip(known, lasts, strict=True) if last in near]
-    all_known = f"Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
-    hint = f"Did you mean {difflib.get_close_matches(name, alike, n=1, cutoff=0)[0]}?" if alike else all_known
-    return f"{where}: there is no setting {name}. {hint}"
+    hint = f" Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
+    if alike:
+        hint = f" Did you mean {difflib.get_close_matches(name, alike, n=1, cutoff=0)[0]}?"
+    in_plan = "." in name or "recipe" in known
+    library_hint = explain_library_name(name, dict(zip(known, known, strict=True)), in_plan)
+    return f"{where}: there is no setting {name}.{library_hint or hint}"
 
 
 def collapse_whitespace(text: str) -> str:
