@@ -80,6 +80,13 @@ def test_the_name_of_the_same_section_is_preferred():
         config.read(Plan, {"pretrain": {"warmup_ratio": 0.1}}, "plan.toml")
 
 
+def test_our_own_name_without_its_section_names_the_section():
+    with pytest.raises(UsageError, match=r"no setting weight_decay\. Did you mean recipe\.weight_decay\?"):
+        config.read(Plan, {"weight_decay": 0.1}, "plan.toml")
+    with pytest.raises(UsageError, match=r"no setting batch_size\. Did you mean recipe\.batch_size\?"):
+        config.read(Plan, {"batch_size": 8}, "plan.toml")
+
+
 def test_a_difference_of_values_is_said():
     with pytest.raises(UsageError) as caught:
         config.override(Plan(), {"recipe.epochs": "3"})

@@ -109,16 +109,14 @@ def _split_words(command: type[Command], line: list[str]) -> _ParsedWords:
         if name in target:
             raise UsageError(f"{flag} is given twice. Give it once.")
         switch = flag if not equals and not dotted and kinds[name] is bool else ""
-        if not equals:
-            value = "true" if switch else _take_value(flag, line)
+        if switch:
+            value = "true"
+        elif not equals:
+            if not line or line[0].startswith("--"):
+                raise UsageError(f"{flag} needs a value after it.")
+            value = line.pop(0)
         target[name] = value
     return words
-
-
-def _take_value(flag: str, line: list[str]) -> str:
-    if not line or line[0].startswith("--"):
-        raise UsageError(f"{flag} needs a value after it.")
-    return line.pop(0)
 
 
 def _unknown_flag_message(flag: str, flags: Mapping[str, str], command: type[Command]) -> str:

@@ -26,14 +26,14 @@ def explain_keywords(settings: type[Any] | None = None) -> Callable[[Callable[P,
         parameters = inspect.signature(function).parameters
 
         @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> ResultT:
+        def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
             for name in kwargs:
                 if name not in parameters:
                     hint = _explain_keyword(name, list(parameters), settings)
                     raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
             return function(*args, **kwargs)
 
-        return checked
+        return call_with_known_keywords
 
     return decorate
 

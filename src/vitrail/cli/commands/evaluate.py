@@ -165,7 +165,7 @@ class Evaluate(Command):
             raise UsageError("--unlike looks at pictures, not at answers. Leave out what else is asked of the model.")
         if self.unlike and not self.source:
             raise UsageError(
-                f"--unlike needs pictures of another kind beside those that the run has held out: vitrail evaluate "
+                "--unlike needs pictures of another kind beside those that the run has held out: vitrail evaluate "
                 f"{self.model} OTHER --unlike"
             )
         if self.most is not None and not self.corruptions:

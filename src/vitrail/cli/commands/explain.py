@@ -172,20 +172,12 @@ class Explain(Command):
     def _explain_paths(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the path and facts of each explanation once it is written; skipped images go to standard error."""
         from ...predict.image_paths import expand_image_paths
-        from ...services.explanation import (
-            ALL_METHODS,
-            ExplainRequest,
-            explain_by_all_methods,
-            explain_images,
-            hash_weights,
-            make_unique_stems,
-            open_explainer,
-        )
+        from ...services import explanation
 
         images = expand_image_paths(self.paths)
-        explainer = open_explainer(self.model, self.device)
-        request = ExplainRequest(
-            method=None if self.method == ALL_METHODS else self.method,
+        explainer = explanation.open_explainer(self.model, self.device)
+        request = explanation.ExplainRequest(
+            method=None if self.method == explanation.ALL_METHODS else self.method,
             target=self.class_,
             layer=self.layer,
             heads=self.heads,
@@ -194,12 +186,13 @@ class Explain(Command):
             steps=self.steps,
             fill=self.fill,
         )
-        extra = {"model": self.model, "weights_sha256": hash_weights(explainer.model)}
-        explain = explain_by_all_methods if self.method == ALL_METHODS else explain_images
-        explanations = progress.track_images(explain(explainer, images, request, self.skip_bad), len(images))
-        for stem, explanation in zip(make_unique_stems([str(path) for path in images]), explanations, strict=True):
-            if isinstance(explanation, tuple):
-                progress.print_skipped([explanation])
+        extra = {"model": self.model, "weights_sha256": explanation.hash_weights(explainer.model)}
+        use_all = self.method == explanation.ALL_METHODS
+        explain = explanation.explain_by_all_methods if use_all else explanation.explain_images
+        results = progress.track_images(explain(explainer, images, request, self.skip_bad), len(images))
+        for stem, result in zip(explanation.make_unique_stems([str(path) for path in images]), results, strict=True):
+            if isinstance(result, tuple):
+                progress.print_skipped([result])
                 continue
-            path = explanation.save(self.to, stem, self.opacity, extra)
-            yield path, {"title": explanation.title, **explanation.to_json()}
+            path = result.save(self.to, stem, self.opacity, extra)
+            yield path, {"title": result.title, **result.to_json()}

@@ -129,13 +129,7 @@ class Train(Command):
 
     def _start_training(self) -> Iterator[Event]:
         """The events of the training, which runs as they are consumed."""
-        from ...services.train_arguments import (
-            TrainArguments,
-            build_train_request,
-            override_plan,
-            parse_image_size,
-            should_train_all_folds,
-        )
+        from ...services import train_arguments
         from ...train import cross_validation, fit
         from ...train.plan import Plan
         from ...train.resume import Extension
@@ -150,14 +144,16 @@ class Train(Command):
                 return cross_validation.resume_folds(self.resume)
             budget = Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps) if self.extend else None
             return fit.resume_run(self.resume, None, budget, self._compute_changes())
-        flags = {one.name: vars(self)[one.name] for one in fields(TrainArguments)}  # equal names, equal meanings
-        image_size = None if self.image_size is None else parse_image_size(self.image_size)
-        arguments = TrainArguments(**flags | {"image_size": image_size, "changes": dict(self.changes)})
+        flags = {
+            one.name: vars(self)[one.name] for one in fields(train_arguments.TrainArguments)
+        }  # equal names, equal meanings
+        image_size = None if self.image_size is None else train_arguments.parse_image_size(self.image_size)
+        arguments = train_arguments.TrainArguments(**flags | {"image_size": image_size, "changes": dict(self.changes)})
         if self.plan is not None:
-            plan = override_plan(config.read_toml(self.plan, Plan), arguments)
+            plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), arguments)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
-        request, settings = build_train_request(arguments)
-        if not should_train_all_folds(arguments, request):
+        request, settings = train_arguments.build_train_request(arguments)
+        if not train_arguments.should_train_all_folds(arguments, request):
             return fit.fit(request, settings, self.out, self.dry_run)
         if self.dry_run:
             return cross_validation.plan_first_fold(request, settings)
@@ -224,8 +220,10 @@ class Train(Command):
             )
         elif finished is not None:
             print(
-                f"{finished.metrics.headline()}, after {format_duration(finished.seconds)} of training.\nRun     "
-                f"{finished.run}\nReport  {finished.report}\nNext    vitrail predict {finished.run} PICTURE..."
+                f"{finished.metrics.headline()}, after {format_duration(finished.seconds)} of training.\n"
+                f"Run     {finished.run}\n"
+                f"Report  {finished.report}\n"
+                f"Next    vitrail predict {finished.run} PICTURE..."
             )
             if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
