@@ -51,6 +51,7 @@ WHY = {
     "uvicorn": "carries the server (extra `serve`)",
     "httptools": "reads HTTP in C: a fifth more requests than the parser in Python (extra `serve`)",
     "python-multipart": "reads pictures sent as forms (extra `serve`)",
+    "prometheus-client": "counts what the server does and writes it for Prometheus (extra `serve`)",
     "httpx2": "asks the server in tests",
     "onnx": "checks exported files, writes hostile ones for tests (extra `export`)",
     "onnxscript": "turns a captured graph into ONNX (extra `export`)",

@@ -41,7 +41,7 @@ IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {
     "data": ["datasets", "pyarrow"],
     "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"],
-    "serve": ["fastapi", "uvicorn", "httptools", "python-multipart"],
+    "serve": ["fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray[data]"],
     "track": ["tensorboard"],
@@ -60,8 +60,8 @@ EXTRAS = {
         ),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
-        *("fastapi", "uvicorn", "httptools", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime"),
-        *("playwright", "tensorboard"),
+        *("fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client", "httpx2", "onnx", "onnxscript"),
+        *("onnxruntime", "playwright", "tensorboard"),
     ],
 }
 
@@ -154,8 +154,10 @@ PARTICIPLES = {
 PLAIN_ENGLISH = (
     "api.py",
     "checkpoints/",
+    "cli/",
     "config/",
     "errors.py",
+    "estimators.py",
     "files/",
     "formatting.py",
     "model/",
@@ -163,6 +165,7 @@ PLAIN_ENGLISH = (
     "randomness.py",
     "run.py",
     "runtime.py",
+    "serve/",
     "spec.py",
     "stats/",
 )
@@ -205,7 +208,9 @@ def docstrings_of(owner: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_no_function_swallows_unknown_arguments():
-    assert not [where(path, f, f.name) for path, f in nodes(ast.FunctionDef) if f.args.kwarg]
+    """The wrapper in config/keywords.py refuses what the wrapped function does not know, and forwards the rest."""
+    found = [where(path, f, f.name) for path, f in nodes(ast.FunctionDef) if f.args.kwarg]
+    assert [one for one in found if not one.startswith("config/keywords.py:")] == []
 
 
 def test_nothing_runs_what_a_file_says():

@@ -1,10 +1,11 @@
-"""The Python surface: `create`, `load`, `fit`, `open` and `Run`, under the names of the command line's verbs."""
+"""The Python API: `create`, `load`, `fit`, `open` and `Run`, named as the commands of the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from .config.keywords import explain_keywords
 from .data.open import is_in_memory
 from .run import Run
 from .services import train_arguments, train_progress
@@ -13,10 +14,12 @@ from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
+from .train.plan import Plan
 
 __all__ = ["Run", "create", "fit", "load", "open"]
 
 
+@explain_keywords(settings=Plan)
 def fit(
     source: object,
     model: str | None = None,
@@ -41,32 +44,33 @@ def fit(
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
-    """Train a model on a source of images and evaluate it; what `vitrail train` does, shown in the same way.
+    """Train a model on a source of images and evaluate it, as `vitrail train`, with the same progress display.
 
     Args:
         source: a named set, a folder or file by its path, "hf:NAME"; or an object: a torch Dataset, a DataFrame, a list
             of (image, label) pairs, or a pair of arrays (images, labels).
-        weights: a checkpoint to begin from: a file, a folder, a run, "hf:OWNER/NAME" or "dinov2-small"; "auto", as by
-            default, takes a recommended one that is on this machine, and "none" begins from random values.
-        minutes, epochs, steps: the budget, one of them; ten minutes if none is given.
+        weights: a checkpoint to start from: a file, a folder, a run, "hf:OWNER/NAME" or "dinov2-small"; "auto" (the
+            default) takes a recommended one that is on this machine, and "none" starts from random values.
+        minutes, epochs, steps: the budget, at most one of them; ten minutes by default.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
-        task: "classes", "labels" or "number"; by default as the labels look.
-        group: the column whose equal values (one patient, one module) never cross from one split to another.
+        task: "classes", "labels" or "number"; by default inferred from the labels.
+        group: a column whose equal values (one patient, one module) stay in one split.
         exclude: a CSV of images to leave out, such as `vitrail check --out DIR` writes.
-        folds: train a model for each of so many folds, the minutes shared; with "data.fold" in settings that one.
-        pretrain: learn from the images without their labels first, for a part of the budget.
-        loss: a function of (outputs float32 [B, K], targets) instead of the task's own: a number for each [B], or one.
-        augment: a function of images uint8 [B, C, H, W], after the plan's augmentation and before mixing.
+        folds: cross-validation with a model for each fold, which share the minutes; with "data.fold" in settings only
+            that one.
+        pretrain: pretrain on the images without labels first, for a part of the budget.
+        loss: a loss function of (outputs float32 [B, K], targets): a value for each image [B], or one.
+        augment: an augmentation of images uint8 [B, C, H, W], after the plan's augmentation and before mixing.
         settings: fields of the plan by their dotted names, such as {"recipe.batch_size": 64}.
-        quiet: show nothing.
+        quiet: show no progress.
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
-        InterruptedRun: stopped and saved; the message says how to go on.
+        InterruptedRun: stopped and saved; the message says how to resume.
     """
-    given, brought = source if is_in_memory(source) else None, CustomFunctions(loss, augment)
-    asked = train_arguments.TrainArguments(
-        source=str(source) if given is None else MEMORY,
+    source_object, custom_functions = source if is_in_memory(source) else None, CustomFunctions(loss, augment)
+    arguments = train_arguments.TrainArguments(
+        source=str(source) if source_object is None else MEMORY,
         model=model,
         weights=None if weights is None else str(weights),
         minutes=minutes,
@@ -83,27 +87,31 @@ def fit(
         exclude=_to_path(exclude),
         folds=folds,
         pretrain=pretrain,
-        changes=brought.plan_overrides | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
+        changes=custom_functions.plan_overrides | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
     )
-    wanted, chosen = train_arguments.build_train_request(asked)
-    every = cross_validation.fit_folds if train_arguments.should_train_all_folds(asked, wanted) else training.fit
-    events = every(wanted, chosen, _to_path(out), source_object=given, custom_functions=brought)
-    return Run(train_progress.follow_training(events, train_progress.choose_stream(quiet)).run, given, device, brought)
+    request, runtime_settings = train_arguments.build_train_request(arguments)
+    all_folds = train_arguments.should_train_all_folds(arguments, request)
+    fit_function = cross_validation.fit_folds if all_folds else training.fit
+    events = fit_function(
+        request, runtime_settings, _to_path(out), source_object=source_object, custom_functions=custom_functions
+    )
+    outcome = train_progress.follow_training(events, train_progress.choose_stream(quiet))
+    return Run(outcome.run, source_object, device, custom_functions)
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
-    """A run that was trained before, by its folder.
+    """Open the run in a folder.
 
     Raises:
-        UsageError: no training has made this folder.
+        UsageError: not a run folder.
     """
     return Run(run)
 
 
-def _to_path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)
+def _to_path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
 
 
 def _to_setting_text(value: object) -> str:
-    """A value of a setting as the command line would write it."""
+    """A setting's value as written on the command line."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

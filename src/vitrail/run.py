@@ -1,4 +1,4 @@
-"""`Run`: a training that has been done, and everything that can be asked of it, under the names of the verbs."""
+"""`Run`: a trained run, with a method for each command of the command line."""
 
 from __future__ import annotations
 
@@ -32,13 +32,12 @@ from .train.run_folder import RunFolder
 
 
 class Run:
-    """A training that has been done: its folder, its plan, and its model to ask.
+    """A trained run: its folder, its plan and its model.
 
-    Of a training of several folds the model is the ensemble, and every image's answer that of the one model which
-    has not seen it.
+    For a cross-validation the model is the ensemble of all folds, and held-out metrics use out-of-fold predictions.
 
     Raises:
-        UsageError: the folder is not one that a training has made.
+        UsageError: not a run folder.
     """
 
     def __init__(
@@ -51,19 +50,19 @@ class Run:
         self.path = Path(path)
         """The run folder."""
         self.plan: Plan = RunFolder.open_existing(cross_validation.first_run_folder(self.path)).read_plan()
-        """Every setting of the run; of several folds, of the first one."""
-        self._trained_on = trained_on  # an object that only this program has
+        """Every setting of the run; of a cross-validation those of the first fold."""
+        self._trained_on = trained_on  # the source, if it was an object in memory
         self._device = device
-        self._custom_functions = custom_functions  # and functions that only it has
+        self._custom_functions = custom_functions
 
     @property
     def report(self) -> Path:
-        """The self-contained HTML page."""
+        """Path of the self-contained HTML report."""
         return self.path / "report.html"
 
     @property
     def folds(self) -> tuple[Run, ...]:
-        """The runs of the single folds; none where the images were parted once."""
+        """The runs of the folds of a cross-validation; else empty."""
         return tuple(
             Run(path, self._trained_on, self._device, self._custom_functions)
             for path in cross_validation.fold_folders(self.path)
@@ -71,33 +70,32 @@ class Run:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The trained model with its class names, on the fit's device or the best one here; opened when first asked."""
+        """The trained model with its class names, on the device of `fit` or the best one here; opened at first use."""
         return open_predictor(self.path, self._device)
 
     def predict(self, images: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
-        """One row per image, in order; an image is what `fit` takes as one.
+        """One row of predictions per image, in order.
 
         Args:
             images: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow images.
-            sets: also the classes, or the range of each number, that hold the truth as often as
-                `decisions.conformal_alpha` says.
+            sets: add conformal prediction sets, or intervals of numbers, with coverage 1 - `decisions.conformal_alpha`.
 
         Raises:
-            DataError: an image that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
-            UsageError: sets of a model that has none.
+            DataError: an image that cannot be read, unless `skip_bad` skips those and names them in `skipped`.
+            UsageError: prediction sets of a model without conformal calibration.
         """
-        asked = parse_images(images)
-        answers = self.predictor.predict(asked, skip_bad=skip_bad)
-        return add_prediction_sets(answers, self.predictor.decisions) if sets else answers
+        parsed = parse_images(images)  # before the model is opened, which takes a while
+        predictions = self.predictor.predict(parsed, skip_bad=skip_bad)
+        return add_prediction_sets(predictions, self.predictor.decisions) if sets else predictions
 
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
-        """Figures with intervals on the held-out images, or on another source of the same classes (labels, numbers).
+        """Metrics with confidence intervals on the held-out images, or on another source of the same classes.
 
-        Warns (UserWarning) of what the command notes, such as images of a source that the run has learnt from.
+        Issues a UserWarning for each note of the command, such as images of a source that the run was trained on.
 
         Args:
-            source: as `fit` takes it; None is what the run was trained on.
-            split: train, val, test or all; None takes test, or what there is of held-out images.
+            source: as `fit`; None is the training source.
+            split: train, val, test or all; None takes test, or val without a test split.
 
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
@@ -111,7 +109,7 @@ class Run:
         split: str | None = None,
         skip_bad: bool = False,
     ) -> SubgroupReport:
-        """The headline figure for every value of further columns; what `vitrail evaluate --by` does.
+        """The main metric for every value of metadata columns, as `vitrail evaluate --by`.
 
         Args:
             by: the name of a column, several with commas between them, or "all". The others are as in `evaluate`.
@@ -125,14 +123,14 @@ class Run:
     def shortcuts(
         self, source: object | None = None, split: str | None = None, skip_bad: bool = False
     ) -> ShortcutReport:
-        """Whether the border alone tells the answer; what `vitrail evaluate --shortcuts` does.
+        """Shortcut test: accuracy from the border alone and from the centre alone, as `vitrail evaluate --shortcuts`.
 
         Args:
             source, split, skip_bad: as `evaluate`.
         """
         labelled = self._select_images_and_warn(source, split)
-        whole = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
-        return evaluation.measure_shortcuts(self.predictor, labelled, whole, skip_bad)
+        predictions = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
+        return evaluation.measure_shortcuts(self.predictor, labelled, predictions, skip_bad)
 
     def corruptions(
         self,
@@ -142,11 +140,11 @@ class Run:
         most: int = diagnostics.DEFAULT_NUM_IMAGES,
         skip_bad: bool = False,
     ) -> RobustnessReport:
-        """One figure on disturbed images; what `vitrail evaluate --corruptions` does.
+        """The main metric on corrupted images, as `vitrail evaluate --corruptions`.
 
         Args:
             suite: "imagenet-c" or "films".
-            most: how many images are disturbed. The others are as in `evaluate`.
+            most: most images to corrupt. The others are as in `evaluate`.
         """
         return diagnostics.evaluate_corruptions(
             self.predictor, self._select_images_and_warn(source, split), suite, most, skip_bad
@@ -155,7 +153,7 @@ class Run:
     def suspects(
         self, source: object | None = None, split: str = evaluation.ALL_IMAGES, skip_bad: bool = False
     ) -> LabelErrorReport:
-        """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
+        """Likely label errors, as `vitrail evaluate --suspects`; `write_csv` saves the list.
 
         Args:
             source, split, skip_bad: as `evaluate`, but for all images by default.
@@ -164,10 +162,10 @@ class Run:
         return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
-        """How well the model tells another source from its held-out images; what `vitrail evaluate --unlike` does.
+        """Out-of-distribution detection of another source against the held-out images, as `vitrail evaluate --unlike`.
 
         Args:
-            other: as `fit` takes a source; its labels do not matter.
+            other: a source as `fit` takes it; its labels are ignored.
             split: of the run's own images, as `evaluate`.
         """
         own = evaluation.warn_of_notes(evaluation.load_held_out(self.path, split, self._trained_on))
@@ -195,16 +193,16 @@ class Run:
         )
 
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
-        """Both models on the same images, with a p-value for each figure; what `vitrail evaluate --against` does.
+        """Compare both models on the same images, with a p-value for each metric, as `vitrail evaluate --against`.
 
-        Images that either run has learnt from are left out, where its data is the same; `notes` say so.
+        Training images of either run are left out if its data is the same; `notes` say so.
 
         Args:
-            other: a run, or any model that knows its classes.
+            other: a run, or any model with class names.
             source, split: as `evaluate`.
 
         Raises:
-            DataError: the models answer different tasks or names, or the other has learnt from all the images.
+            DataError: the models have different tasks or class names, or the other was trained on all the images.
         """
         path = other.path if isinstance(other, Run) else Path(other)
         labelled = self._select_images(source, split)
@@ -224,25 +222,25 @@ class Run:
         steps: int | None = None,
         fill: explanation.FillMode | None = None,
     ) -> list[Explanation]:
-        """Which patches the answers come from, one for each image; what `vitrail explain` does without files.
+        """Explanations, one for each image, as `vitrail explain` without files.
 
-        `.found.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` keeps both.
+        `.heatmap.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` saves both.
 
         Args:
             images: one or a list, as `predict` takes them.
-            method: a name of `explain.methods.METHODS`; None takes the default for the model.
-            target: the class, label or column to explain; None takes the one that is answered (--class of the verb).
+            method: a name of `explain.methods.METHODS`; None takes the model's default.
+            target: the class, label or column to explain (--class of the command); None takes the predicted one.
             layer, heads, patch, window, steps, fill: as the flags of these names.
 
         Raises:
             DataError: an image that cannot be read.
-            UsageError: what was asked for cannot be, or a map says nothing.
+            UsageError: an invalid combination of options, or an empty map.
         """
-        chosen = None if heads is None else tuple(heads)
-        asked = explanation.ExplainRequest(
-            method=method, target=target, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
-        )
-        return explanation.explain_with_predictor(self.predictor, str(self.path), images, asked)
+        request = explanation.ExplainRequest(
+            method=method, target=target, layer=layer, heads=None if heads is None else tuple(heads), patch=patch,
+            window=window, steps=steps, fill=fill,
+        )  # fmt: skip
+        return explanation.explain_with_predictor(self.predictor, str(self.path), images, request)
 
     def resume(
         self,
@@ -251,25 +249,24 @@ class Run:
         loss: CustomLoss | None = None,
         augment: CustomAugment | None = None,
     ) -> Run:
-        """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.
+        """Resume a stopped run exactly as its plan says, as `vitrail train --resume`.
 
         Args:
-            source: the object that it was begun with, if it was one and this program has no hold of it any more.
-            loss, augment: the functions that it was begun with, in the same case.
+            source: the object that it was started with, if it was one and this `Run` does not hold it.
+            loss, augment: the functions that it was started with, in the same case.
 
         Raises:
-            UsageError: such an object is missing, or something is given to a run that knows where its images are.
+            UsageError: such an object is missing, or a source is given to a run that reads its source from a path.
             as `fit`.
         """
         if source is not None and self.plan.data.source != MEMORY:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
-        given = self._trained_on if source is None else source
-        brought = CustomFunctions(loss, augment) or self._custom_functions
-        go_on = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
-        train_progress.follow_training(
-            go_on(self.path, given, custom_functions=brought), train_progress.choose_stream(quiet)
-        )
-        return Run(self.path, given, self._device, brought)
+        source_object = self._trained_on if source is None else source
+        functions = CustomFunctions(loss, augment) or self._custom_functions
+        resume = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
+        events = resume(self.path, source_object, custom_functions=functions)
+        train_progress.follow_training(events, train_progress.choose_stream(quiet))
+        return Run(self.path, source_object, self._device, functions)
 
     def extend(
         self,
@@ -281,10 +278,10 @@ class Run:
         loss: CustomLoss | None = None,
         augment: CustomAugment | None = None,
     ) -> Run:
-        """Train for so much longer, also after the end; what `vitrail train --resume RUN --extend` does.
+        """Train longer, also after the end, as `vitrail train --resume RUN --extend`.
 
         Args:
-            minutes, epochs, steps: one of them.
+            minutes, epochs, steps: the additional budget, one of them.
             source, loss, augment: as `resume`.
 
         Raises:
@@ -295,12 +292,12 @@ class Run:
                 f"{self.path} holds several folds, which go on as they were begun. Extend one of them, such as "
                 f"{cross_validation.first_run_folder(self.path)}."
             )
-        longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
-        given = self._trained_on if source is None else source
-        brought = CustomFunctions(loss, augment) or self._custom_functions
-        events = training.resume_run(self.path, given, longer, custom_functions=brought)
+        extension = Extension(minutes=minutes, epochs=epochs, steps=steps)
+        source_object = self._trained_on if source is None else source
+        functions = CustomFunctions(loss, augment) or self._custom_functions
+        events = training.resume_run(self.path, source_object, extension, custom_functions=functions)
         train_progress.follow_training(events, train_progress.choose_stream(quiet))
-        return Run(self.path, given, self._device, brought)
+        return Run(self.path, source_object, self._device, functions)
 
     def export(
         self,
@@ -314,38 +311,38 @@ class Run:
         private: bool = False,
         dry_run: bool = False,
     ) -> Path | PublishedModel:
-        """The model as a file or folder for other programs, compared with the run before it is kept; or on the Hub.
+        """Export the model for other programs, verified against the run before it is kept; or push it to the Hub.
 
         Args:
-            to: onnx or pt2, files that answer as the run does; timm, transformers, torchvision, google-npz, bundle; or
-                "hub:OWNER/NAME", whose files, card and page the answer then names.
-            out: the file or folder to make; None makes one in the run's `exports/`.
-            resize, precision, calibrate, force: of onnx and pt2 files, as the flags of `vitrail export`.
-            layout, private, dry_run: of the Hub alone, likewise.
+            to: onnx or pt2; timm, transformers, torchvision, google-npz, bundle; or "hub:OWNER/NAME", which returns a
+                `PublishedModel`.
+            out: the file or folder to write; by default in the run's `exports/`.
+            resize, precision, calibrate, force: for onnx and pt2 files, as the flags of `vitrail export`.
+            layout, private, dry_run: for the Hub only, likewise.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
-            DamagedFileError: what was written answers otherwise; nothing is kept.
+            DamagedFileError: the written model's predictions differ; nothing is kept.
             ResourceError: the Hub cannot be reached.
         """
-        place = None if out is None else Path(out)
+        path = None if out is None else Path(out)
         if publishing.is_hub_target(to):
-            return publishing.publish_model(str(self.path), to, layout, private, dry_run, place)
+            return publishing.publish_model(str(self.path), to, layout, private, dry_run, path)
         publishing.reject_hub_options(to, layout, private, dry_run)
-        wish = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
-        return exporting.export_model(str(self.path), to, place, wish, self._trained_on).path
+        options = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        return exporting.export_model(str(self.path), to, path, options, self._trained_on).path
 
     def embed(self, images: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
-        """What the model makes of images before it answers; `nearest` finds the most similar of them.
+        """Feature vectors of images; `nearest` finds the most similar ones.
 
         Args:
             images: as `predict`.
-            features: "pooled", what the head reads; "class", the class token; "mean", the mean of the patches; or
-                "patches", one vector for each patch, laid out as they lie.
+            features: "pooled", the input of the head; "class", the class token; "mean", the mean of the patch tokens;
+                or "patches", one vector for each patch, [n, rows, columns, D].
 
         Raises:
             UsageError: another word, or a class token that the model does not have.
-            DataError: as `predict`, or no image is left.
+            DataError: as `predict`, or no readable image.
         """
         return Embedder.from_predictor(self.predictor).embed(
             parse_images(images, "embed"), embedding.parse_feature_kind(features), skip_bad

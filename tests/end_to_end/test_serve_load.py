@@ -130,7 +130,8 @@ def test_e9_who_leaves_the_queue_is_never_computed():
         assert asked(here.port, "/predict", PICTURE).status == 200
         emptied(here)
         assert sizes == [1, 1]
-        assert here.service.metrics.requests["/predict", 0] == 1
+        left = {"path": "/predict", "status": "0"}
+        assert here.service.metrics.registry.get_sample_value("vitrail_requests_total", left) == 1
 
 
 def test_health_is_told_while_the_model_is_busy():

@@ -1,4 +1,4 @@
-"""From words to a command: its flags are the fields of one frozen dataclass, read as strictly as a TOML file."""
+"""Argument parsing and help pages: a command's flags are the fields of its frozen dataclass, parsed strictly."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .. import config
+from ..config.library_names import explain_library_name
 from ..config.schema import describe_type, get_field_types, union_members
 from ..errors import UsageError
 
@@ -21,20 +22,24 @@ COMMAND_LINE = "the command line"
 HELP_FLAGS = ("--help", "-h")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(ABC):
-    """A verb: a frozen dataclass whose fields are its flags and whose docstring is its help.
+    """A command: a frozen dataclass whose fields are its flags and whose docstrings are its help."""
 
-    `POSITIONAL` names the fields that are given without a flag, in order; a last one of kind tuple takes all that
-    follow. `DOTTED` names the field that collects `--name.with.dots VALUE` pairs, or is None.
-    """
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()
+    """Fields of positional arguments in order; a tuple as the last one takes all that follow."""
+    DOTTED: ClassVar[str | None] = None
+    """The field that collects `--name.with.dots VALUE` pairs, if the command takes any."""
+    SECTIONS: ClassVar[tuple[str, ...]] = ()
+    """Sections of the plan that the dotted flags reach; empty for all."""
 
-    POSITIONAL: ClassVar[tuple[str, ...]]
-    DOTTED: ClassVar[str | None]
+    debug: bool = False
+    """Show tracebacks."""
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @abstractmethod
     def run(self) -> int:
-        """Do it, and give the exit code."""
+        """Run the command and return the exit code."""
 
 
 CommandT = TypeVar("CommandT", bound=Command)
@@ -42,119 +47,118 @@ CommandT = TypeVar("CommandT", bound=Command)
 
 @dataclasses.dataclass
 class _ParsedWords:
-    """What was on the command line, as text."""
+    """The parsed command line, as text."""
 
     positionals: list[str] = dataclasses.field(default_factory=list)
     flags: dict[str, str] = dataclasses.field(default_factory=dict)
     dotted: dict[str, str] = dataclasses.field(default_factory=dict)
     switch_before: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Of free words right behind a flag without a value: which flag that is."""
+    """Positional argument -> the switch right before it."""
 
 
 def parse_command(command: type[CommandT], line: Sequence[str]) -> CommandT:
-    """The command that the words of a line spell.
+    """Parse the arguments of a command.
 
     Raises:
-        UsageError: an unknown flag (with the nearest one), a flag without its value or given twice, a value of the
-            wrong kind, a missing or superfluous word.
+        UsageError: an unknown flag (with a suggestion), a flag without its value or given twice, a value of the wrong
+            type, a missing or superfluous argument.
     """
-    found = _split_words(command, list(line))
+    words = _split_words(command, list(line))
     kinds = get_field_types(command)
-    values: dict[str, Any] = _assign_positionals(command, kinds, found)
-    values |= {name: text for name, text in found.flags.items() if _is_text(kinds[name])}
+    values: dict[str, Any] = _assign_positionals(command, kinds, words)
+    values |= {name: text for name, text in words.flags.items() if _is_text(kinds[name])}
     if command.DOTTED is not None:
-        values[command.DOTTED] = [[name, text] for name, text in found.dotted.items()]
-    asked = config.read(command, values, COMMAND_LINE)
-    for name, text in found.flags.items():
-        asked = asked if name in values else _set_flag_value(asked, name, text, kinds[name])
-    return asked
+        values[command.DOTTED] = [[name, text] for name, text in words.dotted.items()]
+    parsed = config.read(command, values, COMMAND_LINE)
+    for name, text in words.flags.items():
+        parsed = parsed if name in values else _set_flag_value(parsed, name, text, kinds[name])
+    return parsed
 
 
 def flag_names(command: type[Command]) -> dict[str, str]:
-    """Every flag of a command and the field that it fills, in written order; --for and --class fill for_ and class_."""
-    hidden = (*command.POSITIONAL, command.DOTTED)
-    fields = [field.name for field in dataclasses.fields(command) if field.name not in hidden]
-    return {_to_flag(name): name for name in fields}
+    """Flag -> field of a command, in source order, --debug last; --for and --class are the fields for_ and class_."""
+    hidden = (*command.POSITIONAL, command.DOTTED, "debug")
+    names = [field.name for field in dataclasses.fields(command) if field.name not in hidden]
+    return {to_flag(name): name for name in (*names, "debug")}
 
 
-def _to_flag(name: str) -> str:
+def to_flag(name: str) -> str:
+    """The flag of a field."""
     return "--" + name.rstrip("_").replace("_", "-")
 
 
 def _split_words(command: type[Command], line: list[str]) -> _ParsedWords:
-    """Which words are flags, which are their values, which stand free; after `--` all stand free."""
-    found, flags, kinds, alone = _ParsedWords(), flag_names(command), get_field_types(command), ""
+    """Split a line into flags with their values and positional arguments; after `--` all are positional."""
+    words, flags, kinds, switch = _ParsedWords(), flag_names(command), get_field_types(command), ""
     while line:
         word = line.pop(0)
         if word == "--":
-            found.positionals += line
+            words.positionals += line
             break
         if not word.startswith("-") or word == "-":
-            found.positionals.append(word)
-            found.switch_before |= {word: alone} if alone else {}
-            alone = ""
+            words.positionals.append(word)
+            words.switch_before |= {word: switch} if switch else {}
+            switch = ""
             continue
         flag, equals, value = word.partition("=")
         dotted = command.DOTTED is not None and flag.startswith("--") and "." in flag
         if not dotted and flag not in flags:
             raise UsageError(_unknown_flag_message(flag, flags, command))
         name = flag[2:].replace("-", "_") if dotted else flags[flag]
-        into = found.dotted if dotted else found.flags
-        if name in into:
+        target = words.dotted if dotted else words.flags
+        if name in target:
             raise UsageError(f"{flag} is given twice. Give it once.")
-        alone = flag if not equals and not dotted and kinds[name] is bool else ""
-        if not equals:
-            value = "true" if alone else _take_value(flag, line)
-        into[name] = value
-    return found
-
-
-def _take_value(flag: str, line: list[str]) -> str:
-    if not line or line[0].startswith("--"):
-        raise UsageError(f"{flag} needs a value after it.")
-    return line.pop(0)
+        switch = flag if not equals and not dotted and kinds[name] is bool else ""
+        if switch:
+            value = "true"
+        elif not equals:
+            if not line or line[0].startswith("--"):
+                raise UsageError(f"{flag} needs a value after it.")
+            value = line.pop(0)
+        target[name] = value
+    return words
 
 
 def _unknown_flag_message(flag: str, flags: Mapping[str, str], command: type[Command]) -> str:
-    known = [*flags, HELP_FLAGS[0]]
+    name, known = flag.lstrip("-").replace("-", "_"), [*flags, HELP_FLAGS[0]]
+    plan_flags = _plan_flags(command)
+    if hint := explain_library_name(name, {field: own for own, field in flags.items()} | plan_flags):
+        return f"There is no flag {flag} here.{hint}"
     near = difflib.get_close_matches(flag, known, n=1)
-    if command.DOTTED is not None and not near:
-        near = _suggest_plan_flags(flag[2:].replace("-", "_"))
+    near += [own for field, own in plan_flags.items() if field.rpartition(".")[2] == name]
     hint = f"Did you mean {near[0]}?" if near else f"Its flags: {', '.join(known)}."
     return f"There is no flag {flag} here. {hint}"
 
 
-def _no_value_message(flag: str, command: type[Command]) -> str:
-    """That a flag takes no value, and which fields of the plan do that belong to it."""
-    from ..train.plan import Plan
+def _plan_flags(command: type[Command]) -> dict[str, str]:
+    """Field of the plan -> its flag, such as --recipe.batch_size; the section [recipe] first."""
+    if command.DOTTED is None:
+        return {}
+    from ..train.plan import Plan  # for messages only: start-up stays fast (tests/end_to_end/test_help_time.py)
 
-    section = f"{flag[2:].replace('-', '_')}."
-    fields = [f"--{one.name}" for one in config.describe(Plan) if one.name.startswith(section)]
-    own = f"; what belongs to it is {', '.join(fields)}" if fields and command.DOTTED is not None else ""
+    names = sorted((field.name for field in config.describe(Plan)), key=lambda name: not name.startswith("recipe."))
+    sections = command.SECTIONS or tuple(get_field_types(Plan))
+    return {name: f"--{name}" for name in names if "." in name and name.partition(".")[0] in sections}
+
+
+def _no_value_message(flag: str, command: type[Command]) -> str:
+    """Error message for a value after a switch, with the plan's fields of that name."""
+    fields = [own for own in _plan_flags(command).values() if own.startswith(f"{flag}.")]
+    own = f"; what belongs to it is {', '.join(fields)}" if fields else ""
     return f" {flag} takes no value{own}."
 
 
-def _suggest_plan_flags(name: str) -> list[str]:
-    """Flags of the plan's fields whose last word is this name, --recipe.batch_size for --batch; the training's own
-    first.
-    """
-    from ..train.plan import Plan
-
-    found = [field.name for field in config.describe(Plan) if field.name.endswith(f".{name}")]
-    return [f"--{each}" for each in sorted(found, key=lambda each: not each.startswith("recipe."))]
-
-
 def _set_flag_value(command: CommandT, name: str, text: str, kind: Any) -> CommandT:
-    """The command with the value that a flag's text spells."""
+    """The command with a flag's value parsed from text."""
     try:
         return config.override(command, {name: text})
     except UsageError as error:
         allowed = " or ".join(describe_type(member) for member in union_members(kind) if member is not type(None))
-        raise UsageError(f"{_to_flag(name)} must be {allowed}. Got {text!r}.") from error
+        raise UsageError(f"{to_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
 def _assign_positionals(command: type[Command], kinds: Mapping[str, Any], words: _ParsedWords) -> dict[str, Any]:
-    """Words without a flag, to the fields that want them."""
+    """Assign positional arguments to fields."""
     values: dict[str, Any] = {}
     free = words.positionals
     for name in command.POSITIONAL:
@@ -177,18 +181,17 @@ def _is_required(command: type[Command], name: str) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    """Text and paths are taken as they stand; everything else is spelled."""
+    """Whether a type takes text unchanged; other types are parsed."""
     return any(member in (str, Path) for member in union_members(kind))
 
 
-# Help pages: drawn from the docstrings of the commands and of their fields, in well under a third of a second.
+# -- Help pages, from the docstrings of commands and fields.
 
 NAME_COLUMN_WIDTH = 26
-"""Columns for the names."""
 
 
 def format_overview(commands: Mapping[str, type[Command]]) -> str:
-    """All verbs, one line each."""
+    """All commands, one line each."""
     lines = ["Vitrail: the best plain Vision Transformer for your pictures.", "", "usage: vitrail VERB ...", ""]
     lines += [
         _format_row(verb, (inspect.getdoc(command) or "").partition("\n")[0], 12) for verb, command in commands.items()
@@ -198,7 +201,7 @@ def format_overview(commands: Mapping[str, type[Command]]) -> str:
 
 
 def format_help_page(verb: str, command: type[Command]) -> str:
-    """One verb: its words, its flags, its examples."""
+    """The help page of a command: usage, description with examples, arguments and flags."""
     by_name = {field.name: field for field in config.describe(command)}
     flags = flag_names(command)
     usage = " ".join(_format_positional(command, name) for name in command.POSITIONAL)
@@ -215,7 +218,7 @@ def format_help_page(verb: str, command: type[Command]) -> str:
 
 
 def format_fields(listed: Iterable[config.Field]) -> str:
-    """Settings by their dotted names, with what they may be, what they mean and their defaults."""
+    """Settings by their dotted names, with allowed values, meaning and default."""
     rows = []
     for field in listed:
         default = "" if field.default in ("", None) else f" [{_format_default(field.default)}]"
@@ -232,7 +235,7 @@ def _format_positional(command: type[Command], name: str) -> str:
 
 
 def _format_value_placeholder(field: config.Field) -> str:
-    """What stands after a flag: nothing for a switch."""
+    """Placeholder for a flag's value; empty for a switch."""
     kind = field.type.removesuffix(" or nothing")
     names = {"true or false": "", "a whole number": "N", "a number": "X", "text": "TEXT", "a path": "PATH"}
     if kind.startswith("a list"):
@@ -241,14 +244,14 @@ def _format_value_placeholder(field: config.Field) -> str:
 
 
 def _format_default(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """A value as written on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _wrap_paragraphs(text: str) -> list[str]:
-    """Text wrapped to the terminal; indented lines, such as commands, are left as they are."""
+    """Wrap text to the terminal's width; paragraphs with indented lines, such as examples, are unchanged."""
     lines: list[str] = []
     for paragraph in text.split("\n\n"):
         kept = any(line.startswith(" ") for line in paragraph.splitlines())
@@ -260,7 +263,7 @@ def _wrap_paragraphs(text: str) -> list[str]:
 
 
 def _format_row(name: str, text: str, left: int = NAME_COLUMN_WIDTH) -> str:
-    """A name and its text in two columns; a long name has a line of its own."""
+    """A name and its text in two columns; a long name gets its own line."""
     wrapped = textwrap.wrap(text, max(30, _terminal_width() - left)) or [""]
     head = [f"  {name}"] if len(name) > left - 4 else []
     first = " " * left + wrapped[0] if head else f"  {name:<{left - 2}}{wrapped[0]}"
@@ -271,16 +274,16 @@ def _terminal_width() -> int:
     return min(110, shutil.get_terminal_size().columns)
 
 
-# Answers on standard output: text for people, JSON for machines.
+# -- Output: tables for people, JSON for programs.
 
 
 def print_json(value: Any) -> None:
-    """One JSON value, indented; NaN and infinity are refused, because JSON has no word for them."""
+    """Print one JSON value, indented; NaN and infinity raise ValueError."""
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their longest cell."""
+    """Align columns to their longest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

@@ -1,6 +1,6 @@
-"""`vitrail VERB ...`: find the verb, run it, and turn whatever goes wrong into one sentence and an exit code.
+"""Entry point of the command line: find the command, run it, and turn errors into one sentence and an exit code.
 
-Nothing heavy is imported here; a command imports what it needs when it runs.
+Nothing heavy is imported here: commands import what they need when they run (tests/end_to_end/test_help_time.py).
 """
 
 from __future__ import annotations
@@ -49,29 +49,29 @@ COMMANDS: dict[str, type[Command]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and give its exit code; errors.py lists them."""
+    """Run a command line and return its exit code; errors.py lists them."""
     words = list(sys.argv[1:] if argv is None else argv)
     _replace_missing_streams()
-    watched = sys.stdout.isatty()
+    was_terminal = sys.stdout.isatty()
     try:
         code = _run_command(words)
-        sys.stdout.flush()  # so that a reader who has gone is noticed here
+        sys.stdout.flush()  # raises here if the reader has closed the pipe
     except (Exception, KeyboardInterrupt) as error:
-        code = 0 if _is_output_closed(error, watched) else _print_failure(error, "--debug" in words)
+        code = 0 if _is_output_closed(error, was_terminal) else _print_failure(error, "--debug" in words)
     _flush_streams()
     return code
 
 
 def _is_output_closed(error: BaseException, was_terminal: bool) -> bool:
-    """Whether it is that nobody reads the output any more: `| head` has seen enough, or the terminal was closed."""
+    """Whether standard output was closed by its reader: a pipe such as `| head`, or a closed terminal."""
     hung_up = isinstance(error, OSError) and error.errno == errno.EIO and was_terminal and not sys.stdout.isatty()
     return hung_up or isinstance(error, BrokenPipeError)
 
 
 def _print_failure(error: BaseException, debug: bool) -> int:
-    """Say what went wrong, to whom still listens; the exit code."""
+    """Print an error to standard error and return the exit code."""
     message, code = describe_failure(error)
-    with suppress(OSError):  # Ctrl-C has ended `| tee`, too, or the disk of `2>` is full
+    with suppress(OSError):  # Ctrl-C has ended `| tee` too, or the disk of `2>` is full
         if debug:
             traceback.print_exception(error)
         print(f"vitrail: {message}", file=sys.stderr, flush=True)
@@ -79,13 +79,13 @@ def _print_failure(error: BaseException, debug: bool) -> int:
 
 
 def _replace_missing_streams() -> None:
-    """Write nowhere where the caller has closed a stream, as `2>&-` does: Python then has none."""
+    """Replace closed streams (`2>&-`), which are None in Python, by the null device."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _flush_streams() -> None:
-    """Let Python end with the exit code, and not with 120, where nobody takes any more what its streams still hold."""
+    """Flush the streams; a closed one is redirected, or Python would exit with 120 instead of our code."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -107,23 +107,15 @@ def _run_command(words: list[str]) -> int:
         near = difflib.get_close_matches(verb, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The verbs are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no verb {verb!r}. {hint}")
-    if any(word in HELP_FLAGS for word in rest[: _find_end_of_flags(rest)]):
+    end = rest.index("--") if "--" in rest else len(rest)
+    if any(word in HELP_FLAGS for word in rest[:end]):
         print(format_help_page(verb, COMMANDS[verb]))
         return 0
     return parse_command(COMMANDS[verb], rest).run()
 
 
-def _find_end_of_flags(words: list[str]) -> int:
-    return words.index("--") if "--" in words else len(words)
+# -- Errors as one sentence and an exit code.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
-
-
-# Whatever went wrong as one sentence for a person and one number for a script.
-
-INTERRUPTED_EXIT_CODE = 130
 DISK_ERRORS = {
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
@@ -134,18 +126,18 @@ DISK_ERRORS = {
 
 
 class CommandFailure(NamedTuple):
-    """What is printed, and the exit code."""
+    """The printed message and the exit code."""
 
     message: str
     code: int
 
 
 def describe_failure(error: BaseException) -> CommandFailure:
-    """The sentence and the exit code of an exception."""
+    """The message and the exit code for an exception."""
     if isinstance(error, VitrailError):
         return CommandFailure(escape_unprintable(" ".join(str(error).split("\n"))), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return CommandFailure("Interrupted; nothing was saved yet.", INTERRUPTED_EXIT_CODE)
+        return CommandFailure("Interrupted; nothing was saved yet.", 130)
     if is_out_of_memory(error):
         return CommandFailure(
             "The memory is full. Use a smaller --recipe.batch_size, --image-size or model, or close other programs.",
@@ -154,9 +146,13 @@ def describe_failure(error: BaseException) -> CommandFailure:
     if isinstance(error, OSError) and error.errno in DISK_ERRORS:
         where = f" at {error.filename}" if error.filename else ""
         return CommandFailure(f"Cannot go on{where}: {DISK_ERRORS[error.errno]}.", ResourceError.exit_code)
-    said = " ".join(str(error).split())[:200].rstrip(".")
+    text = " ".join(str(error).split())[:200].rstrip(".")
     return CommandFailure(
-        f"Something went wrong inside Vitrail that nobody foresaw: {type(error).__name__}{': ' * bool(said)}{said}. "
+        f"Something went wrong inside Vitrail that nobody foresaw: {type(error).__name__}{': ' * bool(text)}{text}. "
         "Run the same command with --debug and report what it prints.",
         VitrailError.exit_code,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -82,7 +82,10 @@ def _check_known_names(cls: type[Any], values: Mapping[str, Any], prefix: str, w
     kinds = get_field_types(cls)
     for name in values:
         if name not in kinds:
-            raise UsageError(unknown_setting_message(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds], where))
+            known = [f"{prefix}{own}" for own in kinds]
+            groups = {own: group for own, kind in kinds.items() if (group := nested_settings_class(kind))}
+            nested = [f"{prefix}{own}.{inner}" for own, group in groups.items() for inner in get_field_types(group)]
+            raise UsageError(unknown_setting_message(f"{prefix}{name}", known, where, nested))
     return kinds
 
 

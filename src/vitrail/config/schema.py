@@ -8,10 +8,12 @@ import difflib
 import inspect
 import textwrap
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from .library_names import explain_library_name
 
 
 @cache
@@ -78,14 +80,22 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {matches[0]}?" if matches else ""
 
 
-def unknown_setting_message(name: str, known: list[str], where: str) -> str:
-    """The error message for an unknown dotted name; the suggestion compares its last part."""
-    lasts = [other.rpartition(".")[2] for other in known]
+def unknown_setting_message(name: str, known: list[str], where: str, nested: Sequence[str] = ()) -> str:
+    """The message for a dotted name that does not exist; its last part decides which known one is near.
+
+    Args:
+        nested: names in the groups among `known`, which may be meant too.
+    """
+    candidates = [*known, *nested]
+    lasts = [other.rpartition(".")[2] for other in candidates]
     near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
-    alike = [other for other, last in zip(known, lasts, strict=True) if last in near]
-    all_known = f"Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
-    hint = f"Did you mean {difflib.get_close_matches(name, alike, n=1, cutoff=0)[0]}?" if alike else all_known
-    return f"{where}: there is no setting {name}. {hint}"
+    alike = [other for other, last in zip(candidates, lasts, strict=True) if last in near]
+    hint = f" Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
+    if alike:
+        hint = f" Did you mean {difflib.get_close_matches(name, alike, n=1, cutoff=0)[0]}?"
+    in_plan = "." in name or "recipe" in known
+    library_hint = explain_library_name(name, dict(zip(known, known, strict=True)), in_plan)
+    return f"{where}: there is no setting {name}.{library_hint or hint}"
 
 
 def collapse_whitespace(text: str) -> str:

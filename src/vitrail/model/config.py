@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ..config.keywords import explain_class_keywords
 from ..errors import UsageError
 from ..spec import Grid
 
@@ -36,6 +37,7 @@ T2T_PATCHES = ("t2t-transformer", "t2t-performer")
 """Kinds of patches that are soft splits of Tokens-to-Token ViT."""
 
 
+@explain_class_keywords
 @dataclass(frozen=True, kw_only=True)
 class ViTConfig:
     """Shape of a plain Vision Transformer (Dosovitskiy et al. 2020). Sizes in pixels, height before width."""

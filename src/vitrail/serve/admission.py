@@ -62,10 +62,11 @@ class AdmissionControl:
         """Raise HttpError (429) if an address has too many requests in flight."""
         if self._clients[address] >= self._limits.max_requests_per_client:
             raise HttpError(
-                429, f"{self._limits.max_requests_per_client} requests of this address are being answered. Wait for "
-                     f"one of them.",
+                429,
+                f"{self._limits.max_requests_per_client} requests of this address are being answered. "
+                "Wait for one of them.",
                 retry_after=self._retry_after(),
-            )  # fmt: skip
+            )
 
     @contextmanager
     def admit_images(self, count: int) -> Iterator[None]:
@@ -76,10 +77,11 @@ class AdmissionControl:
         """
         if self.num_images + count > self._limits.max_waiting_images:
             raise HttpError(
-                503, f"{self.num_images} pictures wait for the model, and it takes "
-                     f"{self._limits.max_waiting_images} at most. Try "
-                "again.", retry_after=self._retry_after(),
-            )  # fmt: skip
+                503,
+                f"{self.num_images} pictures wait for the model, and it takes {self._limits.max_waiting_images} "
+                "at most. Try again.",
+                retry_after=self._retry_after(),
+            )
         self.num_images += count
         try:
             yield
@@ -113,9 +115,11 @@ class AdmissionControl:
         """
         if self.body_bytes + count > self._limits.max_total_body_bytes:
             raise HttpError(
-                503, f"the requests that are being read hold {self.body_bytes:,} bytes, and together they may hold "
-                f"{self._limits.max_total_body_bytes:,}. Try again.", retry_after=self._retry_after(),
-            )  # fmt: skip
+                503,
+                f"the requests that are being read hold {self.body_bytes:,} bytes, and together they may hold "
+                f"{self._limits.max_total_body_bytes:,}. Try again.",
+                retry_after=self._retry_after(),
+            )
         self.body_bytes += count
 
     def release_bytes(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""The paths of the server, as a FastAPI application behind the gate."""
+"""The FastAPI application: routes, their handlers and error responses, behind the gate."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
@@ -19,14 +20,12 @@ from ..data.decoding import decoded_image as remarks
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..predict.batches import ImageName
-from . import prometheus
 from .gate import UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
 from .openapi import REQUEST_BODIES, render_api_docs
 from .protocols import (
     FormFile,
     describe_model,
-    describe_server,
     explain_prepared_image,
     format_inference_response,
     is_form,
@@ -39,16 +38,16 @@ PAGE_MISSING = "This installation of Vitrail lacks the files of its web page. Th
 
 
 class RawRoute(APIRoute):
-    """A path whose function wants the request and nothing else, so that nothing is looked for in it: a third less of
-    what the framework does for a picture."""
+    """A route whose endpoint takes only the request, so FastAPI parses no parameters: a third less time in the
+    framework for each image."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """The function itself."""
+        """The endpoint itself."""
         return self.endpoint
 
 
 def create_app(service: Service) -> ASGIApp:
-    """Everything that the server answers."""
+    """The application with all routes of a service."""
     app = FastAPI(
         title="Vitrail", version=version("vitrail"), docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False, summary="A Vision Transformer that answers questions about pictures.",
@@ -65,7 +64,7 @@ def create_app(service: Service) -> ASGIApp:
 
 
 def _add_model_routes(app: FastAPI, service: Service) -> None:
-    """The four doors to the model."""
+    """Predict, explain, embed and describe. The gate has already read the body."""
     plain = APIRouter(route_class=RawRoute)
 
     @plain.post("/predict", tags=["answers"], openapi_extra=REQUEST_BODIES["picture or form"])
@@ -73,11 +72,18 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
         """Answer pictures. One picture as the body gives one row, with the columns of `vitrail predict`; a form gives
         `{"rows": [...]}` in the order of its files, each a row or `{"path", "error", "status"}`. The header X-Filename
         (percent-encoded) names a single picture."""
-        kind = request.headers.get("content-type", "").encode("latin-1")
-        if is_form(kind):
-            return _json_response(await handle_predict_form(service, request.state.body, kind))
-        name = image_name_from_header(request.headers.get("x-filename", "").encode("latin-1"))
-        return _json_response(await handle_predict(service, name, request.state.body))
+        body, content_type = request.state.body, request.headers.get("content-type", "").encode("latin-1")
+        if not is_form(content_type):
+            name = image_name_from_path(unquote(request.headers.get("x-filename", ""), errors="replace"))
+            with service.admission.admit_images(1):
+                row = await _predict_row(service, name, body)
+            return _json_response(row)
+        parts = parse_form_files(body, content_type, service.limits.max_images)
+        if not parts:
+            raise HttpError(400, "The form holds no file. Send one with: curl -F picture=@photo.jpg")
+        with service.admission.admit_images(len(parts)):
+            rows = await asyncio.gather(*(_predict_row_or_error(service, part) for part in parts))
+        return _json_response({"rows": rows})
 
     app.include_router(plain)
 
@@ -85,12 +91,27 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
     async def explain(request: Request, method: str | None = None, target: str | None = None) -> Response:
         """Explain the answer to a picture, or another class (`target`), by a method that /about lists: a number for
         each patch, and the picture as the model sees it."""
-        return _json_response(await handle_explain(service, request.state.body, method, target))
+        explainer = service.get_model().explainer
+        if explainer is None:
+            raise HttpError(422, "Several models answer together here, and only one can be looked into.")
+        with service.admission.admit_images(1), service.admission.admit_task():
+            (image,), info = await service.decode_image(request.state.body)
+            rows, columns = info["seen"]
+            work = partial(explain_prepared_image, explainer, image, (rows, columns), method or None, target or None)
+            try:
+                explanation = await service.batcher.run_exclusive(work)
+            except (UsageError, DataError) as problem:
+                raise HttpError(422, str(problem)) from problem
+        return _json_response(explanation)
 
     @app.post("/embed", tags=["answers"], openapi_extra=REQUEST_BODIES["picture"])
     async def embed(request: Request) -> Response:
         """The features that the model makes of a picture before it answers."""
-        return _json_response(await handle_embed(service, request.state.body))
+        model = service.get_model()
+        with service.admission.admit_images(1), service.admission.admit_task():
+            image = (await service.decode_image(request.state.body)).images[0]
+            features = await service.batcher.run_exclusive(partial(model.embed_image, image))
+        return _json_response(features)
 
     @app.get("/about", tags=["model"])
     async def about() -> Response:
@@ -100,35 +121,39 @@ def _add_model_routes(app: FastAPI, service: Service) -> None:
 
 def _add_protocol_routes(app: FastAPI, service: Service) -> None:
     """The Open Inference Protocol, version 2."""
-    model = f"/v2/models/{service.name}"
+    path = f"/v2/models/{service.name}"
 
     @app.get("/v2", tags=["Open Inference Protocol"])
     async def server() -> Response:
         """The server's name and version."""
-        return _json_response(describe_server())
+        return _json_response({"name": "vitrail", "version": version("vitrail"), "extensions": []})
 
-    @app.get(model, tags=["Open Inference Protocol"])
+    @app.get(path, tags=["Open Inference Protocol"])
     async def metadata() -> Response:
         """Inputs and outputs of the model."""
-        found = service.get_model().predictor
-        alone = len(found.members) == 1
-        return _json_response(describe_model(service.name, found.task, len(found.classes), alone, found.spec))
+        model = service.get_model().predictor
+        is_single = len(model.members) == 1
+        return _json_response(describe_model(service.name, model.task, len(model.classes), is_single, model.spec))
 
-    @app.get(f"{model}/ready", tags=["Open Inference Protocol"])
+    @app.get(f"{path}/ready", tags=["Open Inference Protocol"])
     async def ready() -> Response:
         """200 if the model answers, else 503."""
-        return _json_response(
-            {"name": service.name, "ready": not service.not_ready_reason}, 503 if service.not_ready_reason else 200
-        )
+        reason = service.not_ready_reason
+        return _json_response({"name": service.name, "ready": not reason}, 503 if reason else 200)
 
-    @app.post(f"{model}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
+    @app.post(f"{path}/infer", tags=["Open Inference Protocol"], openapi_extra=REQUEST_BODIES["tensor"])
     async def infer(request: Request) -> Response:
         """Answer prepared pictures: uint8 [B, H, W, C] at the model's size, as JSON numbers."""
-        return _json_response(await handle_infer(service, request.state.body))
+        assert service.decode_pool is not None
+        with service.admission.admit_images(1):
+            images, info = await service.decode_pool.decode("tensor", request.state.body)
+        with service.admission.admit_images(len(images)):
+            batch = await service.batcher.submit([ImageName("", "")] * len(images), images)
+        return _json_response(format_inference_response(service.name, info["id"], batch.outputs, info["outputs"]))
 
 
 def _add_health_routes(app: FastAPI, service: Service) -> None:
-    """Whether the server lives, whether it answers, and what it has done."""
+    """Liveness, readiness and metrics."""
 
     @app.get("/v2/health/live", tags=["health"])
     async def live() -> Response:
@@ -138,27 +163,26 @@ def _add_health_routes(app: FastAPI, service: Service) -> None:
     @app.get("/v2/health/ready", tags=["health"])
     async def ready() -> Response:
         """200 if pictures are answered, else 503 with the reason."""
-        why = service.not_ready_reason
-        return _json_response({"ready": not why, **({"error": why} if why else {})}, 503 if why else 200)
+        if reason := service.not_ready_reason:
+            return _json_response({"ready": False, "error": reason}, 503)
+        return _json_response({"ready": True})
 
     @app.get("/metrics", tags=["health"])
     async def read_metrics() -> Response:
         """Counts in Prometheus' text format."""
-        return Response(service.metrics.format_text(service.read_gauges()), media_type=prometheus.CONTENT_TYPE)
+        return Response(service.metrics.format_text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _add_page_routes(app: FastAPI) -> None:
-    """The web page, and the description of all this, readable without any network."""
+    """The web page and the API documentation, without resources from other servers."""
     files = load_static_files()
     described = render_api_docs(app)
 
     @app.get("/", include_in_schema=False)
-    async def first(request: Request) -> Response:
-        return (
-            _file_response(files, INDEX_FILE, request)
-            if INDEX_FILE in files
-            else Response(PAGE_MISSING, media_type="text/plain")
-        )
+    async def index(request: Request) -> Response:
+        if INDEX_FILE in files:
+            return _file_response(files, INDEX_FILE, request)
+        return Response(PAGE_MISSING, media_type="text/plain")
 
     @app.get("/page/{name}", include_in_schema=False)
     async def page(name: str, request: Request) -> Response:
@@ -169,7 +193,7 @@ def _add_page_routes(app: FastAPI) -> None:
         return _file_response(described, "docs", request)
 
     @app.get("/docs/{name}", include_in_schema=False)
-    async def beside(name: str, request: Request) -> Response:
+    async def docs_asset(name: str, request: Request) -> Response:
         return _file_response(described, name, request)
 
     @app.get("/openapi.json", include_in_schema=False)
@@ -180,11 +204,11 @@ def _add_page_routes(app: FastAPI) -> None:
 def _file_response(files: Mapping[str, StaticFile], name: str, request: Request) -> Response:
     if name not in files:
         raise HTTPException(404)
-    found = files[name]
-    headers = {**SECURITY_HEADERS, "etag": found.etag}
-    if request.headers.get("if-none-match") == found.etag:
+    file = files[name]
+    headers = {**SECURITY_HEADERS, "etag": file.etag}
+    if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)
-    return Response(found.body, headers=headers, media_type=found.media_type)
+    return Response(file.body, headers=headers, media_type=file.media_type)
 
 
 def _json_response(value: object, status: int = 200) -> Response:
@@ -199,10 +223,10 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
 
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    words = {404: "There is nothing at this path. See /docs.", 405: "This path knows another method. See /docs."}
-    said = words.get(error.status_code, str(error.detail))
+    messages = {404: "There is nothing at this path. See /docs.", 405: "This path knows another method. See /docs."}
+    message = messages.get(error.status_code, str(error.detail))
     headers = {**(error.headers or {}), **NOSNIFF_HEADERS}
-    return Response(encode_json({"error": said}), error.status_code, headers, media_type="application/json")
+    return Response(encode_json({"error": message}), error.status_code, headers, media_type="application/json")
 
 
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
@@ -216,76 +240,9 @@ async def _handle_unexpected_error(request: Request, error: Exception) -> Respon
     return _json_response({"error": UNEXPECTED_ERROR}, 500)
 
 
-# What each kind of request is answered, once all of its body is here.
-
-
-async def handle_predict(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
-    """`POST /predict` with one picture.
-
-    Raises:
-        RefusedError: the picture cannot be read, or the server is full.
-    """
-    with service.admission.admit_images(1):
-        return await _predict_row(service, name, body)
-
-
-async def handle_predict_form(service: Service, body: bytearray, content_type: bytes) -> dict[str, Any]:
-    """`POST /predict` with a form: a row for each file, or why there is none.
-
-    Raises:
-        RefusedError: no form, too many files, or the server is full.
-    """
-    parts = parse_form_files(body, content_type, service.limits.max_images)
-    if not parts:
-        raise HttpError(400, "The form holds no file. Send one with: curl -F picture=@photo.jpg")
-    with service.admission.admit_images(len(parts)):
-        return {"rows": await asyncio.gather(*(_predict_row_or_error(service, part) for part in parts))}
-
-
-async def handle_explain(service: Service, body: bytearray, method: str | None, target: str | None) -> dict[str, Any]:
-    """`POST /explain`.
-
-    Raises:
-        RefusedError: 422, no such method or class; or as `one_row`.
-    """
-    explainer = service.get_model().explainer
-    if explainer is None:
-        raise HttpError(422, "Several models answer together here, and only one can be looked into.")
-    with service.admission.admit_images(1), service.admission.admit_task():
-        (image,), said = await service.decode_image(body)
-        rows, columns = said["seen"]
-        work = partial(explain_prepared_image, explainer, image, (rows, columns), method or None, target or None)
-        try:
-            return await service.batcher.run_exclusive(work)
-        except (UsageError, DataError) as problem:
-            raise HttpError(422, str(problem)) from problem
-
-
-async def handle_embed(service: Service, body: bytearray) -> dict[str, Any]:
-    """`POST /embed`; RefusedError as `one_row`."""
-    opened = service.get_model()
-    with service.admission.admit_images(1), service.admission.admit_task():
-        image = (await service.decode_image(body)).images[0]
-        return await service.batcher.run_exclusive(partial(opened.embed_image, image))
-
-
-async def handle_infer(service: Service, body: bytearray) -> dict[str, Any]:
-    """`POST /v2/models/NAME/infer`.
-
-    Raises:
-        RefusedError: 422, no such request; 413, too many pictures; 503, the server is full.
-    """
-    assert service.decode_pool is not None
-    with service.admission.admit_images(1):
-        images, said = await service.decode_pool.decode("tensor", body)
-    with service.admission.admit_images(len(images)):
-        found = await service.batcher.submit([ImageName("", "")] * len(images), images)
-    return format_inference_response(service.name, said["id"], found.outputs, said["outputs"])
-
-
 async def _predict_row(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
-    found, remarks = await service.predict_image(name, body)
-    return add_notes(found.rows[0], service.get_model().predictor.decisions, remarks)
+    batch, file_remarks = await service.predict_image(name, body)
+    return add_notes(batch.rows[0], service.get_model().predictor.decisions, file_remarks)
 
 
 async def _predict_row_or_error(service: Service, part: FormFile) -> dict[str, Any]:
@@ -295,7 +252,7 @@ async def _predict_row_or_error(service: Service, part: FormFile) -> dict[str, A
         return {"path": image_name_from_path(part.name).path, "error": refused.message, "status": refused.status}
 
 
-# A row of predictions as a client gets it: the columns of `vitrail predict`, and what else a person should know.
+# -- Response rows: the columns of `vitrail predict`, and notes.
 
 MAX_NAME_LENGTH = 1000
 FILE_REMARKS = {
@@ -307,26 +264,17 @@ FILE_REMARKS = {
     remarks.DAMAGE_IN_PIXELS: "The file is damaged among its pixels. The answer may be about other pixels than were "
     "taken.",
 }
-"""What clients are told of a file; that it was turned upright is nothing to worry about."""
-
-
-def image_name_from_header(header: bytes) -> ImageName:
-    """What a client calls its picture: the header X-Filename, percent-encoded or plain. No file is opened by it."""
-    return image_name_from_path(unquote(header.decode("latin-1"), errors="replace"))
+"""Notes of a response about its file; an EXIF rotation is not worth one."""
 
 
 def image_name_from_path(path: str) -> ImageName:
-    """A path of the client's and its last part, of bounded length."""
+    """A client's path and its last part, of bounded length. It is never opened."""
     short = path[:MAX_NAME_LENGTH]
     return ImageName(short, short.replace("\\", "/").rpartition("/")[2])
 
 
 def add_notes(row: Mapping[str, object], decisions: Decisions, file_remarks: Sequence[str]) -> dict[str, object]:
-    """A row and its notes.
-
-    Args:
-        file_remarks: remarks about the file.
-    """
+    """A row of predictions with notes about an abstention and about the file."""
     return {
         **row,
         "notes": [
@@ -337,7 +285,7 @@ def add_notes(row: Mapping[str, object], decisions: Decisions, file_remarks: Seq
 
 
 def _explain_abstention(row: Mapping[str, object], decisions: Decisions) -> list[str]:
-    """Why nothing is answered."""
+    """Why the model abstains from an answer."""
     if row.get("abstain") == UNSURE:
         return [f"No class is likely enough: an answer needs a probability of at least {decisions.sure:.1%}."]
     if row.get("abstain") == UNLIKE:

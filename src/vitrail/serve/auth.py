@@ -1,4 +1,4 @@
-"""Who may ask the model: bearer tokens from a file or the environment, compared in constant time."""
+"""Bearer token authentication: tokens from a file or the environment, compared in constant time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TOKEN_COMMAND = 'python -c "import secrets; print(secrets.token_urlsafe())"'
 
 
 class BearerTokens:
-    """The tokens of a server, of which only hashes are kept; without any, everybody may ask.
+    """The tokens of a server, of which only SHA-256 hashes are kept; without tokens every request is allowed.
 
     Raises:
-        UsageError: a token that is easily guessed, or that no header can carry.
+        UsageError: a token that is too short, or that no header can carry.
     """
 
     def __init__(self, tokens: tuple[str, ...] = ()):
@@ -26,35 +26,37 @@ class BearerTokens:
             if len(token) < MIN_TOKEN_LENGTH:
                 raise UsageError(
                     f"Token {number} has {len(token)} characters, and one of fewer than {MIN_TOKEN_LENGTH} can be "
-                    f"guessed. "
-                    f"Make one with: {TOKEN_COMMAND}"
+                    f"guessed. Make one with: {TOKEN_COMMAND}"
                 )
             if not all("!" <= letter <= "~" for letter in token):
                 raise UsageError(
                     f"Token {number} holds spaces or letters that a header cannot carry. Make one with: {TOKEN_COMMAND}"
                 )
-        self._hashes = tuple(_hash_token(token.encode()) for token in tokens)
+        self._hashes = tuple(hashlib.sha256(token.encode()).digest() for token in tokens)
 
     def __bool__(self) -> bool:
         return bool(self._hashes)
 
     def is_allowed(self, authorization: bytes) -> bool:
-        """Whether the header `Authorization` carries one of them; every token is compared, whichever fits."""
-        kind, _, token = authorization.partition(b" ")
-        given = _hash_token(token.strip())
-        fits = [hmac.compare_digest(given, known) for known in self._hashes]
-        return not self._hashes or (any(fits) and kind.lower() == b"bearer")
+        """Whether the header `Authorization` carries a valid token.
+
+        Every token is compared, so that the time does not depend on which one matches.
+        """
+        scheme, _, token = authorization.partition(b" ")
+        digest = hashlib.sha256(token.strip()).digest()
+        matches = [hmac.compare_digest(digest, known) for known in self._hashes]
+        return not self._hashes or (any(matches) and scheme.lower() == b"bearer")
 
 
 def read_tokens(path: Path | None, environment: Mapping[str, str]) -> BearerTokens:
-    """From a file with one token a line (# begins a comment), else from the variable VITRAIL_TOKEN.
+    """Read tokens from a file with one token a line (# begins a comment), else from the variable VITRAIL_TOKEN.
 
     Raises:
-        UsageError: the file cannot be read, holds none, or holds one that is easily guessed.
+        UsageError: the file cannot be read, holds no token, or holds one that is too short.
     """
     if path is None:
-        found = environment.get(TOKEN_VARIABLE, "")
-        return BearerTokens((found,) if found else ())
+        token = environment.get(TOKEN_VARIABLE, "")
+        return BearerTokens((token,) if token else ())
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as problem:
@@ -63,7 +65,3 @@ def read_tokens(path: Path | None, environment: Mapping[str, str]) -> BearerToke
     if not tokens:
         raise UsageError(f"--token-file holds no token: {path}. Write one a line, made with: {TOKEN_COMMAND}")
     return BearerTokens(tokens)
-
-
-def _hash_token(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()

@@ -1,4 +1,4 @@
-"""Guarded decoding: processes that may die of an image, each with a time limit, replaced as soon as they are gone."""
+"""A pool of decoding processes with a time limit per image; a process that dies or hangs is replaced."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .http_errors import HttpError
 from .limits import ServerLimits
 
 MAX_DEATHS, DEATH_WINDOW_SECONDS = 5, 60.0
-"""So many deaths within so many seconds mean that something is wrong with the machine and not with images."""
+"""This many deaths in this many seconds: the cause is the machine and not single images."""
 TaskResultT = TypeVar("TaskResultT")
 
 
 class PreparedImages(NamedTuple):
-    """What the model reads, and what came with it."""
+    """Preprocessed images and what is known about their request."""
 
     images: UInt8[Tensor, "n C h w"]
     info: dict[str, Any]
-    """As `worker.Reply.words`."""
+    """The JSON object of `DecodeReply.text`."""
 
 
 class _DecodeProcess(NamedTuple):
-    """One decoding process and the way to it."""
+    """One decoding process and the streams to it."""
 
     process: ForkServerProcess
     reader: asyncio.StreamReader
@@ -44,9 +44,9 @@ class _DecodeProcess(NamedTuple):
 
 
 class DecodePool:
-    """The decoding processes of a server. All of it runs in the event loop; starting one takes a thread for a moment.
+    """The decoding processes of a server. Used in the event loop; a process is started in a helper thread.
 
-    They are forked from a process that has imported everything and done nothing, so that a new one is there at once.
+    Processes are forked from a fork server that has imported everything, so that a new one starts at once.
     """
 
     def __init__(self, spec: ImageSpec, limits: ServerLimits):
@@ -57,33 +57,33 @@ class DecodePool:
         self._deaths: deque[float] = deque(maxlen=MAX_DEATHS)
         self._closed = False
         self.num_died = 0
-        """Processes that ended without being asked to."""
+        """Processes that died."""
         self.num_stopped = 0
-        """Processes that were ended because an image took too long."""
+        """Processes that were killed because an image took too long."""
 
     @property
     def is_healthy(self) -> bool:
-        """False once five processes have died within a minute, until that minute is over."""
+        """False after MAX_DEATHS deaths within DEATH_WINDOW_SECONDS, until the first of them is older."""
         return len(self._deaths) < MAX_DEATHS or time.monotonic() - self._deaths[0] > DEATH_WINDOW_SECONDS
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """The numbers of the processes that are there."""
+        """Process IDs of the pool."""
         return tuple(process.pid for process in tuple(self._all) if process.pid is not None)
 
     async def start(self) -> None:
-        """All processes, one after another."""
+        """Start all processes, one after another."""
         for _ in range(self._limits.decode_workers):
             await self._add_process()
 
     async def decode(self, kind: InputKind, body: bytes | bytearray | memoryview) -> PreparedImages:
-        """An image or a tensor as the model reads it.
+        """Decode and preprocess an image, or check a tensor.
 
         Raises:
             HttpError: 413 too large or too slow to decode, 415 no image, 422 damaged, 503 its process died.
         """
         process = await self._idle.get()
-        # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.
+        # If the client disconnects, the exchange with the process must still be completed, hence shield().
         reply = await asyncio.shield(self._keep_task(asyncio.create_task(self._send_request(process, kind, body))))
         if reply.status != 200:
             raise HttpError(reply.status, reply.text, retry_after=int(reply.status == 503))
@@ -93,7 +93,7 @@ class DecodePool:
         return PreparedImages(images, json.loads(reply.text))
 
     async def close(self) -> None:
-        """End every process."""
+        """Stop all processes."""
         self._closed = True
         for process, writer in tuple(self._all.items()):
             if writer is not None:
@@ -106,7 +106,7 @@ class DecodePool:
     async def _send_request(
         self, process: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview
     ) -> DecodeReply:
-        """One request and its reply; a process that fails is replaced, any other is free again."""
+        """Send one request and receive its reply; a process that fails is replaced, any other becomes idle."""
         try:
             async with asyncio.timeout(self._limits.decode_timeout):
                 reply = await _exchange_messages(process, kind, body)
@@ -148,20 +148,20 @@ class DecodePool:
         self._idle.put_nowait(_DecodeProcess(process, reader, writer))
 
     def _start_process(self, channel: socket.socket) -> ForkServerProcess:
-        """A new process, which alone holds its end of the channel."""
+        """Start a process, which then holds the only handle to its end of the channel."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["vitrail.serve.decode_worker"])
-        words = (channel, self._spec, self._limits.decode_memory, self._limits.max_images)
-        process = context.Process(target=run_worker, args=words, daemon=True)
+        arguments = (channel, self._spec, self._limits.decode_memory, self._limits.max_images)
+        process = context.Process(target=run_worker, args=arguments, daemon=True)
         process.start()
         channel.close()
         self._all[process] = None
-        if self._closed:  # while it began
+        if self._closed:  # while it started
             process.kill()
         return process
 
     def _keep_task(self, task: asyncio.Task[TaskResultT]) -> asyncio.Task[TaskResultT]:
-        """The task itself, which nobody but the loop would hold otherwise."""
+        """Hold a reference to a task until it is done; the event loop's own is weak."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -173,14 +173,14 @@ async def _exchange_messages(
     process.writer.write(REQUEST_HEADER.pack(INPUT_KINDS.index(kind), len(body)))
     process.writer.write(body)
     await process.writer.drain()
-    status, words, pixels = REPLY_HEADER.unpack(await process.reader.readexactly(REPLY_HEADER.size))
-    said = await process.reader.readexactly(words)
-    return DecodeReply(status, said.decode("utf-8"), await process.reader.readexactly(pixels))
+    status, text_length, pixels_length = REPLY_HEADER.unpack(await process.reader.readexactly(REPLY_HEADER.size))
+    text = await process.reader.readexactly(text_length)
+    return DecodeReply(status, text.decode("utf-8"), await process.reader.readexactly(pixels_length))
 
 
 def _stop_process(process: ForkServerProcess) -> None:
-    """Wait a moment for it to notice that nobody speaks to it any more; then it has to go."""
-    with suppress(ValueError):  # somebody has ended it already
+    """Give a process a moment to see that its channel is closed, then kill it."""
+    with suppress(ValueError):  # it is closed already
         process.join(0.2)
         if process.is_alive():
             process.kill()

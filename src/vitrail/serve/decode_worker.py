@@ -1,6 +1,6 @@
-"""A process that turns foreign bytes into prepared images, so that whatever they do to it is done to nobody else.
+"""The decoding process: untrusted bytes to preprocessed images, isolated from the server.
 
-Requests and replies are plain bytes over a socket; nothing that comes out of such a process is ever unpickled.
+Requests and replies are plain bytes over a socket; the server never unpickles anything from such a process.
 """
 
 from __future__ import annotations
@@ -28,67 +28,66 @@ from ..spec import ImageSpec
 InputKind = Literal["picture", "tensor"]
 INPUT_KINDS: tuple[InputKind, ...] = ("picture", "tensor")
 REQUEST_HEADER = struct.Struct("<BQ")
-"""The kind's place in KINDS, and how many bytes follow."""
+"""Index of the kind in INPUT_KINDS, and the length of the body."""
 REPLY_HEADER = struct.Struct("<HIQ")
-"""An HTTP status, how many bytes of words follow, and after them how many of pixels."""
-OUT_OF_MEMORY_MESSAGE = "the picture needs more memory than a decoding process may take; send a smaller one."
+"""HTTP status, length of the text, and length of the pixels; text and pixels follow."""
 
 
 class DecodeReply(NamedTuple):
-    """What became of one request."""
+    """The reply to one request."""
 
     status: int
-    """Of HTTP: 200, or why there is no image."""
+    """HTTP status; 200 if there are pixels."""
     text: str
-    """The reason; of an image its remarks and shape, of tensors what else the request said, as a JSON object."""
+    """The error; or a JSON object with an image's remarks and visible size, or a tensor request's id and outputs."""
     pixels: bytes
     """uint8 [n, C, h, w]."""
 
 
 def run_worker(channel: socket.socket, spec: ImageSpec, max_memory: int, max_images: int) -> None:
-    """Answer request after request until the other end closes; what runs in the process."""
-    for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its images are done
+    """Main function of the process: handle requests until the other end closes the channel."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the server decides when its images are done
     torch.set_num_threads(1)
     _limit_memory(max_memory)
-    while (asked := _receive_request(channel)) is not None:
-        kind, body = asked
+    while (request := _receive_request(channel)) is not None:
+        kind, body = request
         reply = handle_request(kind, body, spec, max_images)
-        words = reply.text.encode("utf-8", "replace")
-        channel.sendall(REPLY_HEADER.pack(reply.status, len(words), len(reply.pixels)) + words)
+        text = reply.text.encode("utf-8", "replace")
+        channel.sendall(REPLY_HEADER.pack(reply.status, len(text), len(reply.pixels)) + text)
         channel.sendall(reply.pixels)
 
 
 def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, max_images: int) -> DecodeReply:
-    """One image, or the tensor of an inference request.
+    """Decode one image, or the tensor of an inference request.
 
     Args:
-        max_images: how many one tensor may hold.
+        max_images: most images in one tensor.
     """
     try:
         if kind == "tensor":
-            images, asked = read_tensor(body, spec, max_images)
-            return DecodeReply(200, json.dumps(asked), images.tobytes())
-        image, said = read_image(body, spec)
-        return DecodeReply(200, json.dumps(said), image.numpy().tobytes())
+            images, info = read_tensor(body, spec, max_images)
+            return DecodeReply(200, json.dumps(info), images.tobytes())
+        image, info = read_image(body, spec)
+        return DecodeReply(200, json.dumps(info), image.numpy().tobytes())
     except DataError as problem:
         return DecodeReply(_http_status(problem), str(problem), b"")
-    except MemoryError:
-        return DecodeReply(413, OUT_OF_MEMORY_MESSAGE, b"")
-    except RuntimeError as problem:  # torch says it in words only
-        if "memory" not in str(problem):
+    except (MemoryError, RuntimeError) as problem:
+        if isinstance(problem, RuntimeError) and "memory" not in str(problem):  # torch has no class for it on a CPU
             raise
-        return DecodeReply(413, OUT_OF_MEMORY_MESSAGE, b"")
+        return DecodeReply(
+            413, "the picture needs more memory than a decoding process may take; send a smaller one.", b""
+        )
 
 
 def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], dict[str, Any]]:
-    """As `data.transforms.prepare`, with what was remarkable about the file.
+    """Decode and preprocess one image file.
 
     Returns:
-        The image; `remarks`, and `seen`, the rows and columns of its own pixels that the model sees.
+        The image; `remarks` about the file, and `seen`, the rows and columns of its own pixels that the model sees.
 
     Raises:
-        DataError: as `data.decode.decode`.
+        DataError: as `data.decoding.decode.decode_image`.
     """
     stored = parse_image(data, spec)
     values = convert_image(stored, spec)
@@ -99,19 +98,19 @@ def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], di
 
 
 def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
-    """The images of an Open Inference Protocol request in JSON, uint8 [B, H, W, C] at the model's size.
+    """Parse an Open Inference Protocol request in JSON: images uint8 [B, H, W, C] at the model's size.
 
     Returns:
-        The images with channels first, and `id` and the names of the `outputs` that were asked for.
+        The images with channels first; the request's `id` and the names of its `outputs`.
 
     Raises:
-        DataError: no such request; the message says what is wrong with it.
+        DataError: a malformed request; the message says what is wrong with it.
     """
     try:
-        asked = json.loads(data)
+        request = json.loads(data)
     except (ValueError, RecursionError) as problem:
         raise DataError(f"The body must be JSON. {problem}.") from problem
-    match asked:
+    match request:
         case {"inputs": [{"name": str(name), "shape": [*shape], "datatype": str(kind), "data": [*data_]}]}:
             pass
         case _:
@@ -127,16 +126,16 @@ def read_tensor(data: bytes, spec: ImageSpec, max_images: int) -> tuple[UInt8[np
         )
     if shape[0] > max_images:
         raise TooLargeError(f"One request may hold {max_images} pictures. Got {shape[0]:,}.")
-    outputs = asked.get("outputs", [])
+    outputs = request.get("outputs", [])
     if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
         raise DataError('outputs must be a list such as [{"name": "probabilities"}].')
     images = _parse_uint8_array(data_, tuple(shape)).transpose(0, 3, 1, 2)
     names = [str(one["name"])[:40] for one in outputs]
-    return np.ascontiguousarray(images), {"id": str(asked.get("id", ""))[:200], "outputs": names}
+    return np.ascontiguousarray(images), {"id": str(request.get("id", ""))[:200], "outputs": names}
 
 
 def _parse_uint8_array(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray, "B H W C"]:
-    """Numbers 0 to 255, in one list or nested by axes, row by row."""
+    """An array from a flat list or lists nested by axes, row-major, of whole numbers 0 to 255."""
     try:
         values = np.array(data)
     except ValueError as problem:
@@ -155,7 +154,7 @@ def _http_status(problem: DataError) -> int:
 
 
 def _limit_memory(num_bytes: int) -> None:
-    """So many bytes more of address space than now, where the system can say how many those are."""
+    """Limit the address space to its current size plus `num_bytes` (Linux only)."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         import resource
@@ -174,12 +173,12 @@ def _receive_request(channel: socket.socket) -> tuple[InputKind, bytes] | None:
 
 
 def _receive_exactly(channel: socket.socket, length: int) -> bytearray | None:
-    """So many bytes; None where the other end has closed."""
-    found = bytearray(length)
-    view, have = memoryview(found), 0
-    while have < length:
-        got = channel.recv_into(view[have:])
-        if got == 0:
+    """Receive `length` bytes; None if the other end has closed."""
+    data = bytearray(length)
+    view, received = memoryview(data), 0
+    while received < length:
+        count = channel.recv_into(view[received:])
+        if count == 0:
             return None
-        have += got
-    return found
+        received += count
+    return data

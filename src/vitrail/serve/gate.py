@@ -1,7 +1,7 @@
-"""The gate before the framework: heads, tokens, bodies, deadlines and who leaves, so that nothing behind it waits.
+"""ASGI middleware in front of FastAPI: checks headers and tokens, reads bodies, enforces deadlines and disconnects.
 
-A request for an answer is let through when all of its body is here; whoever is slow, large or early is told so before
-anything is decoded. Everything else (the page, health, metrics) goes straight through and never waits for the model.
+A request to the model passes once its whole body is in memory; slow, large or early requests are refused before
+anything is decoded. All other requests (page, health, metrics) pass at once and never wait for the model.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .http_errors import Headers, HttpError, send_http_error
+from .http_errors import Headers, HttpError
 from .service import Service
 
 MAX_HEADERS, MAX_TARGET_BYTES = 100, 8192
-"""Lines of a head, and bytes of a path with its query."""
+"""Most headers of a request, and most bytes of a path with its query."""
 UNEXPECTED_ERROR = "Something went wrong inside the server that nobody foresaw."
 LOGGER = logging.getLogger("uvicorn.error")
 
 
 class Gate:
-    """An ASGI application around another one."""
+    """An ASGI application that wraps another one."""
 
     def __init__(self, app: ASGIApp, service: Service):
         self._app, self._service = app, service
@@ -30,20 +30,19 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        said, began = _ResponseTracker(send), time.perf_counter()
+        response, began = _ResponseTracker(send), time.perf_counter()
         try:
-            await self._admit(scope, receive, said)
-        except HttpError as refused:
-            await said.send_error(refused)
+            await self._admit(scope, receive, response)
+        except HttpError as error:
+            await response.send_error(error)
         except asyncio.CancelledError:  # the server ends and waits no longer
-            await said.send_error(HttpError(503, "The server is stopping.", retry_after=1, close=True))
+            await response.send_error(HttpError(503, "The server is stopping.", retry_after=1, close=True))
         except Exception:
-            LOGGER.exception(
-                "A request ended in an error that nobody foresaw."
-            )  # the stack alone, nothing of a client's
-            await said.send_error(HttpError(500, UNEXPECTED_ERROR))
+            # The stack trace alone: no data of a client goes into the log.
+            LOGGER.exception("A request ended in an error that nobody foresaw.")
+            await response.send_error(HttpError(500, UNEXPECTED_ERROR))
         finally:
-            self._service.record_request(scope["path"], said.status, time.perf_counter() - began)
+            self._service.record_request(scope["path"], response.status, time.perf_counter() - began)
 
     async def _admit(self, scope: Scope, receive: Receive, response: _ResponseTracker) -> None:
         headers = _check_headers(scope)
@@ -72,12 +71,12 @@ class Gate:
                 state.clear()  # a connection that stays open must not hold the body of its last request
 
     async def _read_body(self, body: bytearray, receive: Receive) -> None:
-        """All of a body, as long as it comes fast enough and fits; what was read is in `body` however this ends."""
+        """Read a whole body within its time and size limits; `body` holds what was read even if this raises."""
         limits, admission = self._service.limits, self._service.admission
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            async with asyncio.timeout_at(began + limits.read_timeout) as patience:
+            async with asyncio.timeout_at(began + limits.read_timeout) as timeout:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
@@ -89,15 +88,15 @@ class Gate:
                     body += chunk
                     if not message.get("more_body", False):
                         return
-                    if not patience.expired():
-                        patience.reschedule(began + limits.read_timeout + len(body) / limits.min_bytes_per_second)
+                    if not timeout.expired():
+                        timeout.reschedule(began + limits.read_timeout + len(body) / limits.min_bytes_per_second)
         except TimeoutError as late:
             raise HttpError(
                 408, f"The body came too slowly: {len(body):,} bytes in {loop.time() - began:.0f} s.", close=True
             ) from late
 
     async def _respond(self, scope: Scope, receive: Receive, response: _ResponseTracker) -> None:
-        """Let the framework answer, until the deadline or until the client has left."""
+        """Run the framework until it has responded, the deadline passes or the client disconnects."""
         work = asyncio.ensure_future(self._app(scope, _receive_empty_body, response))
         gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         deadline = self._service.limits.deadline
@@ -120,7 +119,7 @@ class _ClientDisconnectedError(Exception):
 
 
 class _ResponseTracker:
-    """`send`, and what has been sent so far."""
+    """Wraps `send` and records the status and whether the response is complete."""
 
     def __init__(self, send: Send):
         self._send = send
@@ -134,14 +133,18 @@ class _ResponseTracker:
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
 
-    async def send_error(self, refused: HttpError) -> None:
-        """Say it, unless something else was said already."""
-        if not self.status:
-            await send_http_error(self, refused)
+    async def send_error(self, error: HttpError) -> None:
+        """Send an error, unless a response has already started."""
+        if self.status:
+            return
+        length = str(len(error.body)).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", length), *error.headers]
+        await self({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self({"type": "http.response.body", "body": error.body})
 
 
 async def _receive_empty_body() -> Message:
-    """What the framework reads: the body lies in the state of the request, and who leaves is noticed at the gate."""
+    """The framework's `receive`: the body is in the request's state, and the gate watches for disconnects."""
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
@@ -151,24 +154,24 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 
 def _check_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers by name.
+    """Headers by name.
 
     Raises:
-        RefusedError: 400, 414 or 431, for a head that no honest client sends.
+        HttpError: 400, 414 or 431 for a malformed or oversized head.
     """
     headers: Headers = scope["headers"]
     if len(headers) > MAX_HEADERS:
         raise HttpError(431, f"A request may have {MAX_HEADERS} headers. Got {len(headers)}.", close=True)
     if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > MAX_TARGET_BYTES:
         raise HttpError(414, f"A path and its query may have {MAX_TARGET_BYTES:,} bytes.", close=True)
-    found = dict(headers)
-    if b"host" not in found and scope["http_version"] == "1.1":
+    by_name = dict(headers)
+    if b"host" not in by_name and scope["http_version"] == "1.1":
         raise HttpError(400, "A request of HTTP/1.1 names its Host.", close=True)
-    if b"content-length" in found and b"transfer-encoding" in found:
+    if b"content-length" in by_name and b"transfer-encoding" in by_name:
         raise HttpError(400, "A request has either a Content-Length or a Transfer-Encoding, not both.", close=True)
     if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in headers):
         raise HttpError(400, "A body may come in chunks, and in no other Transfer-Encoding.", close=True)
-    return found
+    return by_name
 
 
 def _body_too_large_error(limit: int) -> HttpError:

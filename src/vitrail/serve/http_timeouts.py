@@ -1,6 +1,6 @@
-"""uvicorn's connection with an end to its patience, for uvicorn waits for ever for a head and for a slow reader.
+"""HTTP/1.1 connections with timeouts and size limits; uvicorn has none for request heads and slow readers.
 
-The parser of HTTP is llhttp, by httptools: strict, in C, and without limits of its own, so those are here.
+The parser is llhttp (by httptools): strict, in C, and without limits of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .http_errors import encode_json
 
 
 def _make_final_response(status: bytes, sentence: str) -> bytes:
-    """A whole response, after which the connection closes."""
+    """A complete response, after which the connection closes."""
     body = encode_json({"error": sentence})
     head = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (status, len(body)) + body
@@ -32,28 +32,28 @@ BAD_REQUEST_RESPONSE = _make_final_response(b"400 Bad Request", "This is no HTTP
 
 @dataclass(eq=False)
 class ConnectionLimits:
-    """How long connections are waited for, in seconds, and how many there may be; shared by all of a server."""
+    """Timeouts of connections in seconds, and their number; shared by all connections of a server."""
 
     head_timeout: float
-    """For the head of a request, from the connection or from the head's first byte."""
+    """Time to read a request's head, from the connection or from the head's first byte."""
     discard_timeout: float = 2.0
-    """For the rest of a body that was refused, so that the client reads the refusal before the connection closes."""
+    """Time to read and drop the rest of a refused body, so that the client sees the error before the close."""
     max_discarded_bytes: int = 2**19
-    """Bytes of such a rest that are read and dropped, at most."""
+    """Most bytes of a refused body that are read and dropped."""
     max_framing_bytes: int = 2**16
-    """Bytes of a head; and of what frames a body (sizes of chunks, headers after it) beyond 8 for each byte of it."""
+    """Most bytes of a head; and of a body's framing (chunk sizes, trailers) beyond 8 for each byte of the body."""
     max_pipelined_requests: int = 16
-    """Requests that a client may send before the first of them is answered."""
+    """Most requests that a client may send before the first response (HTTP pipelining)."""
     client_read_timeout: float = 20.0
-    """For a client to read what it was sent."""
+    """Time for a client to read what it was sent."""
     max_connections: int = 1000
-    """Connections; beyond them the one that has waited longest without asking for anything is closed."""
+    """Most connections; beyond them the one that has been idle longest is closed."""
     idle_connections: dict[TimeoutHttpProtocol, None] = field(default_factory=dict)
-    """Those that ask for nothing at the moment, longest first."""
+    """Idle connections, longest idle first."""
 
 
 class TimeoutHttpProtocol(HttpToolsProtocol):
-    """A connection that is closed when its client stays silent in the middle of something, or talks too much."""
+    """uvicorn's HTTP connection, closed when its client stalls in a request or exceeds the framing limits."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._discarded_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head; make room if there are too many."""
+        """Start the head timeout; close an idle connection if there are too many."""
         super().connection_made(transport)
         waiting = self._limits.idle_connections
         if len(self.connections) > self._limits.max_connections and waiting:
@@ -82,7 +82,7 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._update_timer()
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
+        """Parse received bytes, within the limits."""
         self._discarded_bytes = self._discarded_bytes + len(data) if self._expected_event == "rest" else 0
         if self._discarded_bytes > self._limits.max_discarded_bytes:
             self.transport.close()
@@ -94,64 +94,64 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
         self._update_timer()
 
     def on_message_begin(self) -> None:
-        """The first byte of a request was read."""
+        """Called at the first byte of a request."""
         super().on_message_begin()
         self._message_part = "head"
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header was read; those after a body are nobody's."""
+        """Called for each header; trailers after a body are ignored."""
         if self._message_part == "head":
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """A head was read.
+        """Called at the end of a head.
 
         Raises:
-            ValueError: HTTP of another age, an address of another server, or too many requests that wait on this
-                connection; the parser makes it what is no HTTP.
+            ValueError: another HTTP version, an absolute URL, or too many pipelined requests; the parser turns it into
+                a 400 response.
         """
-        spoken = self.parser.get_http_version() in ("1.0", "1.1") and self.url.startswith((b"/", b"*"))
-        if not spoken or len(self.pipeline) >= self._limits.max_pipelined_requests:
+        supported = self.parser.get_http_version() in ("1.0", "1.1") and self.url.startswith((b"/", b"*"))
+        if not supported or len(self.pipeline) >= self._limits.max_pipelined_requests:
             raise ValueError
         super().on_headers_complete()
-        if self.parser.should_upgrade():  # to HTTP/2 or a socket: not taken, but the parser reads no further
+        if self.parser.should_upgrade():  # to HTTP/2 or WebSocket: refused, and the parser reads no further
             self.cycle.keep_alive = False
         self._message_part, self._framing_bytes = "body", 0
 
     def on_body(self, body: bytes) -> None:
-        """A part of a body was read."""
+        """Called for each part of a body."""
         super().on_body(body)
         self._framing_bytes = max(0, self._framing_bytes - 9 * len(body))
 
     def on_message_complete(self) -> None:
-        """A request was read."""
+        """Called at the end of a request."""
         super().on_message_complete()
         self._message_part, self._framing_bytes = "", 0
 
     def on_response_complete(self) -> None:
-        """A request was answered."""
+        """Called at the end of a response."""
         super().on_response_complete()
         if self._final_response:
             self._close_after(self._final_response)
         self._update_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP was read; the client is told so in our words."""
+        """Refuse malformed HTTP with our own sentence."""
         self._close_after(BAD_REQUEST_RESPONSE)
 
     def pause_writing(self) -> None:
-        """The client does not read what it was sent."""
+        """Start the read timeout of a client that does not read its response."""
         super().pause_writing()
         self._client_read_timer = self.loop.call_later(self._limits.client_read_timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Stop the read timeout: the client reads again."""
         super().resume_writing()
         if self._client_read_timer is not None:
             self._client_read_timer.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Cancel the timers."""
         self._limits.idle_connections.pop(self, None)
         for timer in (self._timer, self._client_read_timer):
             if timer is not None:
@@ -160,11 +160,11 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
 
     @property
     def _has_responded(self) -> bool:
-        """Whether nothing is owed to the client."""
+        """Whether all requests have been answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _close_after(self, response: bytes) -> None:
-        """Close the connection with these words, after the answers to what was asked before."""
+        """Close the connection with a final response, after the responses to earlier requests."""
         self._final_response = response
         if self._message_part != "body" and not self._has_responded:
             self.flow.pause_reading()
@@ -173,23 +173,26 @@ class TimeoutHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _update_timer(self) -> None:
-        """Start, keep or stop the clock, by what is awaited of the client now."""
-        awaited = self._next_expected_event()
-        if awaited in ("head", "next"):
+        """Start, keep or stop the timer, by the event that the client must send next."""
+        expected = self._next_expected_event()
+        if expected in ("head", "next"):
             self._limits.idle_connections.setdefault(self, None)
         else:
             self._limits.idle_connections.pop(self, None)
-        if awaited == self._expected_event:
+        if expected == self._expected_event:
             return
-        self._expected_event = awaited
+        self._expected_event = expected
         if self._timer is not None:
             self._timer.cancel()
-        seconds = {"head": self._limits.head_timeout, "rest": self._limits.discard_timeout}.get(awaited)
+        seconds = {"head": self._limits.head_timeout, "rest": self._limits.discard_timeout}.get(expected)
         self._timer = None if seconds is None else self.loop.call_later(seconds, self._close_on_timeout)
 
     def _next_expected_event(self) -> str:
-        """head: of a request that has begun or of the first one; next: another request, for which uvicorn has a clock;
-        rest: of a body that was refused; empty: nothing, or a body that the gate waits for."""
+        """The event that the client must send next.
+
+        "head": the head of the first request or of one that has begun. "next": another request, for which uvicorn has a
+        timeout. "rest": the rest of a refused body. Empty: nothing, or a body, which the gate waits for.
+        """
         if self._message_part == "body":
             return "rest" if self._has_responded else ""
         if not self._has_responded:

@@ -49,10 +49,10 @@ class ServerLimits:
         if self.max_body_bytes > self.max_total_body_bytes:
             raise UsageError(
                 f"One request of {self.max_body_bytes:,} bytes would not fit into the {self.max_total_body_bytes:,} "
-                f"of all that are answered."
+                "of all that are answered."
             )
         if self.max_images > self.max_waiting_images:
             raise UsageError(
                 f"One request of {self.max_images} pictures would not fit among the {self.max_waiting_images} that "
-                f"may wait."
+                "may wait."
             )

@@ -1,4 +1,4 @@
-"""The description of the API as a page of its own and as OpenAPI, both made here: nothing comes from another server."""
+"""The API documentation as OpenAPI JSON and as an HTML page, without resources from other servers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from .http_errors import encode_json
 from .static_files import MEDIA_TYPES, StaticFile, make_static_file
@@ -57,7 +58,7 @@ _STATUSES = {
 
 
 def _describe_body(content: Mapping[str, object]) -> dict[str, Any]:
-    """What FastAPI adds to the description of a path that reads its body by itself."""
+    """The OpenAPI entry of a path that reads the raw body: media types and error responses."""
     refusals = {status: {"description": words, **_ERROR} for status, words in _STATUSES.items()}
     return {"requestBody": {"required": True, "content": dict(content)}, "responses": refusals}
 
@@ -67,13 +68,11 @@ REQUEST_BODIES = {
     "picture or form": _describe_body({**_PICTURE, "multipart/form-data": {"schema": _FILES}}),
     "tensor": _describe_body({"application/json": {"schema": _TENSOR}}),
 }
-"""By what a path reads."""
+"""`openapi_extra` of a path by the kind of body that it reads."""
 
 
 def render_api_docs(app: FastAPI) -> dict[str, StaticFile]:
-    """The page `docs`, its style and script, and `openapi.json`, as they are sent."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+    """Render the page `docs`, its style and script, and `openapi.json` as static files."""
     described = app.openapi()
     folder = Path(__file__).parent
     loader = FileSystemLoader(folder)

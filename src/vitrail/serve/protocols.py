@@ -1,15 +1,16 @@
-"""Explanations over HTTP: which methods a model offers, in words, and one explained image as JSON."""
+"""Formats of requests and responses: explanations as JSON, multipart forms, and the Open Inference Protocol."""
 
 from __future__ import annotations
 
 import base64
 import io
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
+from python_multipart.multipart import parse_options_header
 from torch import Tensor
 
 from ..data.source import Task
@@ -31,12 +32,12 @@ METHOD_DESCRIPTIONS = {
     "attention": ("Attention", "Where the last block looks, whatever the class."),
     "rollout": ("Attention rollout", "Attention multiplied through all blocks, whatever the class."),
 }
-"""Title and one line for each method that needs nothing but an image and a class."""
+"""Title and one line for each explanation method that needs only an image and a class."""
 NUM_COLORS = 256
 
 
 def list_methods(config: ViTConfig) -> list[dict[str, object]]:
-    """The methods that a model offers, its default first."""
+    """The explanation methods for `/about`, the model's default first."""
     default = default_method(config)
     names = sorted(METHOD_DESCRIPTIONS, key=lambda name: name != default)
     return [
@@ -51,7 +52,7 @@ def list_methods(config: ViTConfig) -> list[dict[str, object]]:
 
 
 def make_palette() -> list[str]:
-    """The colours of one-sided maps from nothing to the strongest, as #rrggbb."""
+    """The colour map of one-sided heatmaps, from weakest to strongest, as #rrggbb."""
     colours = np.rint(255 * map_colors(np.linspace(0, 1, NUM_COLORS, dtype=np.float32), "positive")).astype(int)
     return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.tolist()]
 
@@ -63,43 +64,44 @@ def explain_prepared_image(
     method: str | None,
     target: str | None,
 ) -> dict[str, Any]:
-    """One prepared image explained; runs in the model's thread.
+    """Explain one preprocessed image; runs in the model's thread.
 
     Args:
-        explainer: for images that have been prepared already.
-        visible_size: rows and columns of the image's own pixels that it shows.
-        target: a class, label or column; None takes the answer.
+        explainer: for preprocessed images.
+        visible_size: rows and columns of the image's own pixels that the model sees.
+        target: a class, label or column; None takes the predicted one.
 
     Raises:
-        UsageError: no such method or class, or a map that says nothing.
+        UsageError: no such method or class, or an empty map.
     """
-    picture = image.permute(1, 2, 0).contiguous().numpy()  # [h, w, C]
-    asked = ExplainRequest(method=method or default_method(explainer.model.config), target=target)
-    (found,) = explain_images(explainer, [picture], asked)
-    assert isinstance(found, Explanation)
-    return explanation_to_json(found, visible_size[1] / visible_size[0])
+    pixels = image.permute(1, 2, 0).contiguous().numpy()  # [h, w, C]
+    request = ExplainRequest(method=method or default_method(explainer.model.config), target=target)
+    (explanation,) = explain_images(explainer, [pixels], request)
+    assert isinstance(explanation, Explanation)
+    return explanation_to_json(explanation, visible_size[1] / visible_size[0])
 
 
 def explanation_to_json(explanation: Explanation, aspect: float) -> dict[str, Any]:
-    """What the page draws.
+    """An explanation as the web page draws it.
 
     Args:
-        aspect: width over height of what is seen, as the image itself has it.
+        aspect: width over height of the visible part of the original image.
     """
-    heat = explanation.heatmap.values[0]
+    png = io.BytesIO()
+    Image.fromarray(to_rgb(explanation.image)).save(png, "PNG")
+    heatmap = explanation.heatmap
+    heat = heatmap.values[0]
     shown = heat[~explanation.artefacts] if (~explanation.artefacts).any() else heat
     height, width, _ = explanation.image.shape
     number = explanation.task == "number"
     return {
-        "method": explanation.heatmap.method,
+        "method": heatmap.method,
         "title": explanation.title,
-        "caption": " ".join(
-            (f"{explanation.heatmap.method} · {explanation.heatmap.layer}.", *explanation.caption.below[1:])
-        ),
+        "caption": " ".join((f"{heatmap.method} · {heatmap.layer}.", *explanation.caption.below[1:])),
         "target": explanation.target or None,
         "probability": None if number else explanation.value,
         "value": explanation.value if number else None,
-        "scale": explanation.heatmap.scale,
+        "scale": heatmap.scale,
         "rows": heat.shape[0],
         "columns": heat.shape[1],
         "values": heat.tolist(),
@@ -108,38 +110,30 @@ def explanation_to_json(explanation: Explanation, aspect: float) -> dict[str, An
         "height": height,
         "width": width,
         "aspect": aspect,
-        "unit": explanation.heatmap.unit,
+        "unit": heatmap.unit,
         "patch": list(explanation.patch),
-        "picture": f"data:image/png;base64,{base64.b64encode(_encode_png(explanation.image)).decode('ascii')}",
+        "picture": f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode('ascii')}",
         "artefacts": np.argwhere(explanation.artefacts).tolist(),
     }
 
 
-def _encode_png(image: UInt8[np.ndarray, "h w C"]) -> bytes:
-    from PIL import Image
-
-    data = io.BytesIO()
-    Image.fromarray(to_rgb(image)).save(data, "PNG")
-    return data.getvalue()
-
-
-# The file parts of a form, as places in a body that is already whole: nothing is copied and nothing goes to a disk.
+# -- multipart/form-data (RFC 7578), parsed in memory: files are views into the body, without copies.
 
 MAX_PART_HEADER_BYTES = 8192
-"""Bytes of a part's head at most."""
+"""Most bytes of a part's head."""
 MAX_BOUNDARY_BYTES = 200
 
 
 class FormFile(NamedTuple):
-    """One file."""
+    """One file of a form."""
 
     name: str
-    """As the client calls it; words, never a path that is opened."""
+    """The client's file name; it is never opened as a path."""
     data: memoryview
 
 
 def is_form(content_type: bytes) -> bool:
-    """Whether a body is to be read as a form."""
+    """Whether a Content-Type is multipart/form-data."""
     return content_type.partition(b";")[0].strip().lower() == b"multipart/form-data"
 
 
@@ -147,34 +141,32 @@ def parse_form_files(body: bytearray, content_type: bytes, max_parts: int) -> li
     """Every part with a file name, in order; other fields are left out.
 
     Args:
-        max_parts: parts that a form may have.
+        max_parts: most parts of a form.
 
     Raises:
-        HttpError: 400, no form by RFC 7578; 413, too many parts.
+        HttpError: 400, a malformed form; 413, too many parts.
     """
-    from python_multipart.multipart import parse_options_header
-
     boundary = parse_options_header(content_type.decode("latin-1"))[1].get(b"boundary", b"")
     if not 0 < len(boundary) <= MAX_BOUNDARY_BYTES:
         raise HttpError(400, "The form's Content-Type names no boundary.")
-    found: list[FormFile] = []
+    files: list[FormFile] = []
     view, edge = memoryview(body), b"\r\n--" + boundary
     start = _find_first_part(body, b"--" + boundary)
     for _ in range(max_parts + 1):
         if bytes(body[start : start + 2]) == b"--":
-            return found
+            return files
         head, end = body.find(b"\r\n\r\n", start, start + MAX_PART_HEADER_BYTES), body.find(edge, start)
         if bytes(body[start : start + 2]) != b"\r\n" or head < 0 or end < head:
             raise HttpError(400, "The form ends in the middle of a part, or a part has no head.")
         name = _parse_file_name(bytes(body[start + 2 : head]))
         if name is not None:
-            found.append(FormFile(name, view[head + 4 : max(head + 4, end)]))
+            files.append(FormFile(name, view[head + 4 : max(head + 4, end)]))
         start = end + len(edge)
     raise HttpError(413, f"One form may have {max_parts} parts. Send the others in another one.")
 
 
 def _find_first_part(body: bytearray, edge: bytes) -> int:
-    """Where the head of the first part begins."""
+    """Offset of the first part's head."""
     if body.startswith(edge):
         return len(edge)
     place = body.find(b"\r\n" + edge, 0, MAX_PART_HEADER_BYTES)
@@ -184,9 +176,7 @@ def _find_first_part(body: bytearray, edge: bytes) -> int:
 
 
 def _parse_file_name(head: bytes) -> str | None:
-    """The name of a part's file; None for a field that is none."""
-    from python_multipart.multipart import parse_options_header
-
+    """The file name in a part's head; None for a field without one."""
     for line in head.split(b"\r\n"):
         field, _, value = line.partition(b":")
         if field.strip().lower() == b"content-disposition":
@@ -195,16 +185,11 @@ def _parse_file_name(head: bytes) -> str | None:
     return None
 
 
-# The Open Inference Protocol, version 2: what a model is, and answers to tensors, as JSON.
+# -- The Open Inference Protocol, version 2: model metadata, and responses to tensors, as JSON.
 
 DATATYPES = {"f": "FP32", "i": "INT64"}
 MODEL_VERSION = "1"
-"""The model's version, as the protocol calls it: a server holds one."""
-
-
-def describe_server() -> dict[str, Any]:
-    """`GET /v2`."""
-    return {"name": "vitrail", "version": version("vitrail"), "extensions": []}
+"""The protocol's model version; a server holds one model."""
 
 
 def describe_model(name: str, task: Task, num_outputs: int, is_single_model: bool, spec: ImageSpec) -> dict[str, Any]:
@@ -212,14 +197,14 @@ def describe_model(name: str, task: Task, num_outputs: int, is_single_model: boo
 
     Args:
         num_outputs: K.
-        is_single_model: one model; several together have no logits.
+        is_single_model: False for an ensemble, which has no logits.
     """
-    of_labels = [-1, num_outputs] if task == "labels" else [-1]
+    decisions_shape = [-1, num_outputs] if task == "labels" else [-1]
     shapes = {
         exported.PROBABILITIES: ("FP32", [-1, num_outputs]),
         exported.VALUES: ("FP32", [-1, num_outputs]),
         exported.LOGITS: ("FP32", [-1, num_outputs]),
-        exported.DECISIONS: ("INT64", of_labels),
+        exported.DECISIONS: ("INT64", decisions_shape),
         exported.ABSTAINED: ("INT64", [-1]),
     }
     names = [
@@ -243,14 +228,14 @@ def format_inference_response(
     """`POST /v2/models/NAME/infer`.
 
     Args:
-        requested: names of outputs; none asks for all.
+        requested: names of outputs; empty for all.
 
     Raises:
         HttpError: 422, an output that the model does not have.
     """
     if unknown := [one for one in requested if one not in outputs]:
         raise HttpError(422, f"The model has no output {unknown[0]!r}. Its outputs are {', '.join(outputs)}.")
-    found = {one: outputs[one] for one in (requested or outputs)}
+    selected = {one: outputs[one] for one in (requested or outputs)}
     return {
         "model_name": name,
         "model_version": MODEL_VERSION,
@@ -262,6 +247,6 @@ def format_inference_response(
                 "shape": list(values.shape),
                 "data": values.ravel().tolist(),
             }
-            for one, values in found.items()
+            for one, values in selected.items()
         ],
     }

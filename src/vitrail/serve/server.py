@@ -1,4 +1,7 @@
-"""One server from its first line to its last: listen, read the model, answer, and stop without losing anybody."""
+"""The server process: bind the socket, load the model, serve, and shut down gracefully.
+
+A graceful shutdown answers accepted requests and refuses new ones.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,16 @@ from .served_model import ServedModel, load_served_model
 from .service import RequestLog, Service
 
 RESERVED_FILES = 64
-"""Files that stay open beside connections."""
+"""File descriptors kept for other uses than connections."""
 MAX_CONNECTIONS = 4096
 CLOSE_TIMEOUT = 2
-"""Seconds for connections to close after everybody was answered."""
+"""Seconds for connections to close after the last response."""
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeRequest:
-    """What a person wants served."""
+    """What to serve, where, and within which limits."""
 
     model: str
     name: str
@@ -49,14 +52,14 @@ class ServeRequest:
     changes: Mapping[str, str] = field(default_factory=dict)
     limits: ServerLimits = field(default_factory=ServerLimits)
     log: RequestLog | None = None
-    """As of `Service`."""
+    """As `log_request` of `Service`."""
 
 
 def choose_model_name(model: str, name: str) -> str:
-    """What a model is called in paths: as it was wished, else as its folder, in letters that need no escaping.
+    """The model's name in URL paths: `name` if given, else its folder's name without characters that need escaping.
 
     Raises:
-        UsageError: a wish that would need some.
+        UsageError: `name` has characters that need escaping.
     """
     if name:
         if not re.fullmatch(NAME_PATTERN, name):
@@ -72,33 +75,28 @@ def run_server(
     tokens: BearerTokens,
     on_listening: Callable[[socket.socket], None],
     on_ready: Callable[[ServedModel], None],
-) -> int:
-    """Serve until somebody says stop.
+) -> None:
+    """Serve until a signal asks the process to stop, which may be before the model is loaded.
 
     Args:
-        on_listening: told of the socket, before the model is read.
-        on_ready: told of the model, when pictures are answered.
-
-    Returns:
-        The exit code: 0 when it was asked to stop, also while the model was being read.
+        on_listening: called with the socket, before the model is loaded.
+        on_ready: called with the model once requests are answered.
 
     Raises:
         VitrailError: the port is taken, or there is no such model.
     """
     listener = bind_socket(request.host, request.port)
-    _raise_file_limit()
-    whole, problem = asyncio.run(_run_until_stopped(request, tokens, listener, on_listening, on_ready))
+    all_ended, problem = asyncio.run(_run_until_stopped(request, tokens, listener, on_listening, on_ready))
     if problem is not None:
         raise problem
-    if not whole:  # torch still computes in its thread, and an interpreter that ends under it would crash
+    if not all_ended:  # torch still computes in its thread, and an interpreter that ends under it would crash
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
-    return 0
 
 
 class StoppableServer(uvicorn.Server):
-    """uvicorn's server, which is told by a signal to drain first; a second signal ends it at once."""
+    """uvicorn's server with a graceful shutdown: the first signal drains it, a second one ends it at once."""
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]):
         super().__init__(config)
@@ -106,7 +104,7 @@ class StoppableServer(uvicorn.Server):
         self._stop_requested = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """What a signal does."""
+        """Handle SIGINT and SIGTERM."""
         if self._stop_requested:
             self.should_exit = self.force_exit = True
             return
@@ -121,42 +119,44 @@ async def _run_until_stopped(
     on_listening: Callable[[socket.socket], None],
     on_ready: Callable[[ServedModel], None],
 ) -> tuple[bool, BaseException | None]:
-    """Until the end; whether all threads have ended, and why there was no model, if there was none."""
+    """Run the server; returns whether all threads have ended, and the error if the model could not be loaded."""
     loop = asyncio.get_running_loop()
     problems: list[BaseException] = []
     tasks: list[asyncio.Task[None]] = []
 
-    def failed(problem: BaseException) -> None:
+    def on_failed(problem: BaseException) -> None:
         problems.append(problem)
         server.should_exit = True
 
-    def begin() -> None:
+    def start_draining() -> None:
         tasks.append(loop.create_task(_drain_requests(service, server)))
 
     def drain() -> None:
-        loop.call_soon_threadsafe(begin)
+        loop.call_soon_threadsafe(start_draining)
 
-    opening = partial(load_served_model, request.model, request.name, request.device, request.threads, request.changes)
-    service = Service(request.name, request.limits, tokens, opening, on_ready, failed, request.log)
+    open_model = partial(
+        load_served_model, request.model, request.name, request.device, request.threads, request.changes
+    )
+    service = Service(request.name, request.limits, tokens, open_model, on_ready, on_failed, request.log)
     server = StoppableServer(_make_uvicorn_config(request, service), drain)
     tasks.append(loop.create_task(_announce_listening(server, partial(on_listening, listener))))
     service.batcher.start()
     try:
         await server.serve([listener])
     finally:
-        whole = await service.close()
-    return whole, problems[0] if problems else None
+        all_ended = await service.close()
+    return all_ended, problems[0] if problems else None
 
 
 async def _announce_listening(server: uvicorn.Server, on_listening: Callable[[], None]) -> None:
-    """Say that it listens, once it does and signals are heard."""
+    """Call `on_listening` once the server accepts connections and handles signals."""
     while not server.started:
         await asyncio.sleep(0.005)
     on_listening()
 
 
 async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
-    """Refuse new requests, wait for those inside, then stop listening."""
+    """Refuse new requests, wait for those in flight, then stop listening."""
     service.is_draining = True
     loop = asyncio.get_running_loop()
     until = loop.time() + service.limits.drain_timeout
@@ -166,11 +166,11 @@ async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
 
 
 def _make_uvicorn_config(request: ServeRequest, service: Service) -> uvicorn.Config:
-    patience = ConnectionLimits(head_timeout=request.limits.read_timeout, max_connections=_max_connections())
+    limits = ConnectionLimits(head_timeout=request.limits.read_timeout, max_connections=_raise_file_limit())
     return uvicorn.Config(
         create_app(service),
         loop="asyncio",
-        http=cast("type[asyncio.Protocol]", partial(TimeoutHttpProtocol, patience)),
+        http=cast("type[asyncio.Protocol]", partial(TimeoutHttpProtocol, limits)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -184,35 +184,27 @@ def _make_uvicorn_config(request: ServeRequest, service: Service) -> uvicorn.Con
     )
 
 
-def _raise_file_limit() -> None:
-    """As many open files as the system grants without asking."""
-    try:
-        import resource
-    except ImportError:
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def _max_connections() -> int:
+def _raise_file_limit() -> int:
+    """Raise the soft limit of open files as far as the hard limit allows; returns how many connections fit."""
     try:
         import resource
     except ImportError:
         return MAX_CONNECTIONS
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = MAX_CONNECTIONS + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - RESERVED_FILES))
 
 
-# A socket to listen on, taken before the model is read, so that a port in use is told at once.
+# -- The listening socket: bound before the model is loaded, so that a port in use fails at once.
 
 MAX_PORT = 65535
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket bound to an address; port 0 takes a free one.
+    """Bind a socket to an address; port 0 takes a free one.
 
     Raises:
         UsageError: no such host or port, or a port that another program uses.
@@ -228,26 +220,26 @@ def bind_socket(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::1. Got {host}."
         ) from problem
-    found = socket.socket(family, kind, protocol)
+    listener = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
     except OSError as problem:
-        found.close()
+        listener.close()
         raise _explain_bind_error(problem, host, port) from problem
-    found.set_inheritable(False)
-    return found
+    listener.set_inheritable(False)
+    return listener
 
 
 def get_listener_url(listener: socket.socket) -> str:
-    """Where a browser on this machine finds it."""
+    """The URL of the server for a browser on this machine."""
     host, port = listener.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
 def is_public(listener: socket.socket) -> bool:
-    """Whether other machines may reach it."""
+    """Whether other machines can reach the socket."""
     return not ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 

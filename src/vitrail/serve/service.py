@@ -1,4 +1,4 @@
-"""`Service`: what all parts of one server share, and whether it is fit to answer."""
+"""`Service`: the state that all parts of one server share, and whether it can answer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WORK_PATHS = ("/predict", "/explain", "/embed")
 
 
 class Service:
-    """One model, its threads, its decoding processes, and the counts. Made in the event loop.
+    """One model with its batcher, decoding processes, admission control and metrics. Made in the event loop.
 
     Args:
-        open_model: reads the model; gets what to call when the model turns out to be broken.
-        failed: called in the event loop with the reason why there is no model, or no processes.
-        log: told of every request that ends: its path (`metrics.OTHER` for an unknown one), status and seconds.
+        open_model: loads the model; gets a callback for a model that gives NaN.
+        on_failed: called in the event loop with the error if the model or the decoding processes cannot start.
+        log_request: called after each request with its path (`OTHER_PATH` for an unknown one), status and seconds.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class Service:
         self.infer_path = f"/v2/models/{name}/infer"
         self.work_paths = frozenset((*WORK_PATHS, self.infer_path))
         self.metrics = ServerMetrics(
-            (*WORK_PATHS, self.infer_path, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/")
+            (*WORK_PATHS, self.infer_path, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/"),
+            self._read_gauges,
         )
         self.batcher = Batcher(
             partial(open_model, self._mark_broken),
@@ -63,7 +64,7 @@ class Service:
 
     @property
     def unavailable_reason(self) -> str:
-        """Why nothing is answered now; empty if something is."""
+        """Why requests to the model are refused now; empty if they are accepted."""
         if self.is_draining:
             return "The server is stopping."
         if self.is_broken:
@@ -72,32 +73,32 @@ class Service:
 
     @property
     def not_ready_reason(self) -> str:
-        """Why the server is not ready, though it may still answer; empty if it is."""
+        """Why the readiness check fails (the server may still answer); empty if it is ready."""
         healthy = self.decode_pool is None or self.decode_pool.is_healthy
         return self.unavailable_reason or ("" if healthy else "The processes that decode pictures keep dying.")
 
     def check_available(self) -> None:
-        """Raise RefusedError (503) while nothing is answered."""
+        """Raise HttpError (503) while requests are refused."""
         if why := self.unavailable_reason:
             raise HttpError(503, why, retry_after=1, close=self.is_draining)
 
     def get_model(self) -> ServedModel:
-        """The model; RefusedError (503) while it is being read."""
+        """The model; raises HttpError (503) while it is being read."""
         if self.served_model is None:
             raise HttpError(503, "The model is being read.", retry_after=1)
         return self.served_model
 
     async def start_decoding(self, served_model: ServedModel) -> None:
-        """The decoding processes, which need to know what the model reads; then it is ready."""
+        """Start the decoding processes, which need the model's image specification; then the server is ready."""
         self._starting_pool = DecodePool(served_model.spec, self.limits)
         await self._starting_pool.start()
         self.decode_pool = self._starting_pool
         gc.collect()
-        gc.freeze()  # what is there now stays; to look through it while clients wait stops everybody
+        gc.freeze()  # the model stays; collecting over it would pause all requests
         self._on_ready(served_model)
 
     async def close(self) -> bool:
-        """End every process and the model's threads; False if one is in the middle of something long."""
+        """Stop the decoding processes and the model's threads; False if a thread is still computing."""
         self.is_draining = True
         if self._start_task is not None:
             self._start_task.cancel()
@@ -107,38 +108,35 @@ class Service:
         return await self.batcher.close()
 
     def record_request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request, and tell of it where that is wished; of the page's own files only what went wrong."""
+        """Count a request and log it; unknown paths and the page's files are logged only if they fail."""
         known = self.metrics.count_request(path, status, seconds)
         if self._log_request is not None and (known != OTHER_PATH or status >= 400):
             self._log_request(known, status, seconds)
 
     async def decode_image(self, body: bytearray | memoryview) -> PreparedImages:
-        """One picture as the model reads it; RefusedError as `Pictures.prepare`."""
+        """Decode and preprocess one image; raises HttpError as `DecodePool.decode`."""
         assert self.decode_pool is not None
         return await self.decode_pool.decode("picture", body)
 
     async def predict_image(self, name: ImageName, body: bytearray | memoryview) -> tuple[PredictionBatch, list[str]]:
-        """One picture answered, and remarks about its file."""
-        made = await self.decode_image(body)
-        found = await self.batcher.submit([name], made.images)
-        return found, made.info["remarks"]
+        """Predictions for one image, and remarks about its file."""
+        prepared = await self.decode_image(body)
+        batch = await self.batcher.submit([name], prepared.images)
+        return batch, prepared.info["remarks"]
 
-    def read_gauges(self) -> dict[str, tuple[str, float]]:
-        """What is so at the moment, for `Metrics.text`."""
-        pictures = self.decode_pool
+    def _read_gauges(self) -> dict[str, tuple[str, float]]:
+        num_died, num_stopped = (0, 0) if (pool := self.decode_pool) is None else (pool.num_died, pool.num_stopped)
         return {
             "vitrail_ready": ("1 if pictures are answered.", float(not self.not_ready_reason)),
             "vitrail_waiting_pictures": ("Pictures that are decoded, wait or are answered.", self.admission.num_images),
             "vitrail_requests_inside": ("Requests for answers that have not ended.", self.admission.num_requests),
             "vitrail_body_bytes": ("Bytes of requests that are held.", self.admission.body_bytes),
-            "vitrail_decoder_deaths_total": (
-                "Decoding processes that died.", pictures.num_died if pictures is not None else 0,
-            ),
+            "vitrail_decoder_deaths_total": ("Decoding processes that died.", num_died),
             "vitrail_decoder_stops_total": (
                 "Decoding processes that were ended because of a slow picture.",
-                pictures.num_stopped if pictures is not None else 0,
+                num_stopped,
             ),
-        }  # fmt: skip
+        }
 
     def _mark_broken(self) -> None:
         self.is_broken = True

@@ -16,6 +16,7 @@ from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
 from ..checkpoints.layouts import Match
 from ..checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
 from ..checkpoints.validate import Audit
+from ..config.keywords import explain_keywords
 from ..errors import UsageError
 from ..files.hub import is_hub_name
 from ..model.config import Pool, ViTConfig
@@ -157,6 +158,7 @@ def _model_from_name(model_name: str, options: LoadOptions) -> ModelInfo:
 ImageSizeArgument = int | tuple[int, int]
 
 
+@explain_keywords()
 def create(
     name: str,
     outputs: int | None = None,
@@ -173,6 +175,7 @@ def create(
     return create_model(resize_config(config_from_name(name), size, channels, outputs), seed)
 
 
+@explain_keywords(settings=ViTConfig)
 def load(
     path: str | Path,
     layout: str | None = None,

@@ -125,5 +125,5 @@ def test_a_missing_word_is_named():
 
 
 def test_hidden_fields_are_no_flags():
-    assert list(flag_names(Paint)) == ["--strokes", "--light", "--out", "--two-coats"]
+    assert list(flag_names(Paint)) == ["--strokes", "--light", "--out", "--two-coats", "--debug"]
     assert "no flag --changes" in refused("wall", "--changes", "x")

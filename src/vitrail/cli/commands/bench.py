@@ -5,12 +5,10 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Literal
 
-from ..arguments import Command
-
-if TYPE_CHECKING:
-    from ...services.benchmarking import BenchRequest
+from ...services.progress import track_messages
+from ..arguments import Command, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +23,7 @@ class Bench(Command):
       vitrail bench --attention
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = None
+    POSITIONAL = ("model",)
 
     model: str = "vit_tiny_patch16_224"
     """A run folder, a bundle, a weights file or folder, hf:OWNER/NAME, or a named size."""
@@ -52,47 +49,12 @@ class Bench(Command):
     """Keep the result in this JSON file, too."""
     json: bool = False
     """Print the result as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
     def run(self) -> int:
-        """Measure and tell."""
+        """Run the benchmark and print its results."""
         from ...services import benchmarking
 
-        facts, told = self._bench_attention() if self.attention else self._bench_model()
-        facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
-        if self.to is not None:
-            benchmarking.save_results(self.to, facts)
-        if self.json:
-            from ..arguments import print_json
-
-            print_json(facts)
-        else:
-            print(told)
-        return 0
-
-    def _bench_model(self) -> tuple[dict[str, Any], str]:
-        from ...services.benchmarking import ModelBenchmark as Measured
-        from ...services.progress import track_messages
-
-        bench = Measured(self.model, self._make_request())
-        for _ in track_messages(bench.run()):
-            pass
-        return bench.facts, bench.format_table()
-
-    def _bench_attention(self) -> tuple[dict[str, Any], str]:
-        from ...services import benchmarking
-
-        asked = self._make_request()
-        found, proposed = benchmarking.benchmark_attention(asked)
-        return benchmarking.attention_to_json(found, proposed, asked), benchmarking.format_attention_results(
-            found, proposed
-        )
-
-    def _make_request(self) -> BenchRequest:
-        from ...services.benchmarking import BenchRequest
-
-        return BenchRequest(
+        request = benchmarking.BenchRequest(
             batch_sizes=self.batches,
             only=self.only,
             device=self.device,
@@ -102,3 +64,20 @@ class Bench(Command):
             compile=self.compile,
             rounds=self.rounds,
         )
+        if self.attention:
+            rows, proposed = benchmarking.benchmark_attention(request)
+            facts = benchmarking.attention_to_json(rows, proposed, request)
+            text = benchmarking.format_attention_results(rows, proposed)
+        else:
+            benchmark = benchmarking.ModelBenchmark(self.model, request)
+            for _ in track_messages(benchmark.run()):
+                pass
+            facts, text = benchmark.facts, benchmark.format_table()
+        facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
+        if self.to is not None:
+            benchmarking.save_results(self.to, facts)
+        if self.json:
+            print_json(facts)
+        else:
+            print(text)
+        return 0

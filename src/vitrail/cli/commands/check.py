@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from ... import config, runtime
+from ...data.settings import DataSettings
 from ...errors import DataError, UsageError, escape_unprintable
-from ...formatting import format_count
-from ..arguments import Command
+from ...files.disk import resource_errors
+from ...formatting import MIN_TEST_IMAGES, format_count
+from ...services.progress import track_images
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...data.checks.findings import DataCheckReport
-    from ...data.settings import DataSettings
     from ...data.source import Source
     from ...spec import ImageSpec
     from ...train.dataset import Dataset, Splits
@@ -31,8 +34,9 @@ class Check(Command):
       vitrail train films.csv --exclude checked/exclude.csv
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("source",)
+    DOTTED = "changes"
+    SECTIONS = ("data", "image")
 
     source: str
     """A named set, a folder of class folders, a manifest, an array file, tar shards, hf:NAME or a datasets folder."""
@@ -50,19 +54,14 @@ class Check(Command):
     """Folder for check.html (with pictures), check.json and exclude.csv."""
     json: bool = False
     """Print the findings as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """Any field of a plan's [data] or [image] by its name, such as --data.uncertain ignore."""
 
     def run(self) -> int:
         """Open the source, part it as a training would, look at every picture."""
         from ...data.checks.check_dataset import check_dataset
-        from ...files.disk import resource_errors
-        from ...services import progress
         from ...services.train_arguments import parse_image_size
         from ...train.dataset import open_dataset
-        from ..arguments import print_json
 
         if self.out is not None:
             with resource_errors(self.out):  # before minutes are spent on what could not be written
@@ -71,8 +70,9 @@ class Check(Command):
         size = None if self.image_size is None else parse_image_size(self.image_size)
         dataset = open_dataset(settings, seed=0)
         spec, patch = _plan_image_spec(dataset, settings, overrides, size)
-        watch, strata = progress.track_images, settings.strata
-        findings = check_dataset(dataset.source, dataset.splits, spec, patch, progress=watch, strata=strata)
+        findings = check_dataset(
+            dataset.source, dataset.splits, spec, patch, progress=track_images, strata=settings.strata
+        )
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
             self._write_report(self.out, findings, dataset.source, spec)
@@ -85,34 +85,32 @@ class Check(Command):
         return DataError.exit_code if stops else 0
 
     def _parse_settings(self) -> tuple[DataSettings, dict[str, str]]:
-        """What was said of the data, and the plan's [image] fields by their dotted names."""
-        from ... import config
-        from ...data.settings import DataSettings
+        """The data settings, and the plan's [image] fields by their dotted names."""
         from ...train.plan import Plan
 
         flags = {"data_root": self.data_root, "group": self.group, "task": self.task, "exclude": self.exclude}
-        said = {f"data.{name}": str(value) for name, value in flags.items() if value is not None}
+        data_flags = {f"data.{name}": str(value) for name, value in flags.items() if value is not None}
         for name, _ in self.changes:
             if name.partition(".")[0] not in ("data", "image"):
                 raise UsageError(f"check trains nothing, so it takes no --{name}; only --data.NAME and --image.NAME.")
-            if name in said or name == "data.source":
+            if name in data_flags or name == "data.source":
                 flag = "SOURCE" if name == "data.source" else f"--{name.partition('.')[2].replace('_', '-')}"
                 raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")
         data = {name: text for name, text in self.changes if name.startswith("data.")}
         image = {name: text for name, text in self.changes if name.startswith("image.")}
-        return config.override(Plan(data=DataSettings(source=self.source)), {**said, **data}).data, image
+        return config.override(Plan(data=DataSettings(source=self.source)), {**data_flags, **data}).data, image
 
     def _write_report(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
-        from ...data.checks import findings as findings_module
+        from ...data.checks.findings import write_exclude_list
         from ...files.atomic import write_json
-        from ...report import check_page as page
+        from ...report.check_page import write_check_page
 
         write_json(folder / "check.json", findings.to_json())
-        findings_module.write_exclude_list(folder / "exclude.csv", source, findings.rows_to_exclude())
-        page.write_check_page(folder / "check.html", findings, source, spec)
+        write_exclude_list(folder / "exclude.csv", source, findings.rows_to_exclude())
+        write_check_page(folder / "check.html", findings, source, spec)
 
     def _print_next_steps(self, findings: DataCheckReport, splits: Splits) -> None:
-        """What to type next."""
+        """Print what stops a training and how to leave it out."""
         if findings.bad_images:
             those, them = (
                 ("This picture stops", "it") if len(findings.bad_images) == 1 else ("These pictures stop", "them")
@@ -120,8 +118,8 @@ class Check(Command):
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.blocking_reasons:
             print("Nothing here stops a training.")
-        if held := _advise_on_held_out(splits):
-            print(held)
+        if advice := _advise_on_held_out(splits):
+            print(advice)
         listed = len(findings.rows_to_exclude())
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
@@ -130,9 +128,7 @@ class Check(Command):
 
 
 def _advise_on_held_out(splits: Splits) -> str:
-    """What a person should know of few held-out pictures; empty where there are enough."""
-    from ...formatting import MIN_TEST_IMAGES
-
+    """A warning about too few held-out images; empty if there are enough."""
     test, val = (len(splits.get(name, ())) for name in ("test", "val"))
     if not test and not val:
         return "No pictures would be held out, so no training could say how good it is: it takes more of each class."
@@ -145,17 +141,17 @@ def _advise_on_held_out(splits: Splits) -> str:
 def _plan_image_spec(
     dataset: Dataset, settings: DataSettings, overrides: dict[str, str], size: tuple[int, int] | None
 ) -> tuple[ImageSpec, tuple[int, int]]:
-    """What a training without further wishes would read: the size, the value range, and the patch of its model."""
-    from ... import config, runtime
+    """The image specification and the patch size that a training with default settings would choose."""
     from ...train.plan import Plan
     from ...train.planning import planner
     from ...train.planning.fingerprint import fingerprint_dataset
     from ...train.request import TrainRequest
 
     try:
-        found = fingerprint_dataset(dataset, settings, overrides, seed=0)
+        fingerprint = fingerprint_dataset(dataset, settings, overrides, seed=0)
     except DataError:  # none can be read: the check will name them all, with their reasons
         return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
-    plan, _ = planner.draft_plan(found, TrainRequest(data=settings, image_size=size, overrides=overrides), machine)
+    request = TrainRequest(data=settings, image_size=size, overrides=overrides)
+    plan, _ = planner.draft_plan(fingerprint, request, machine)
     return plan.image, plan.model.patch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from ..arguments import Command
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...services.conversion import ConversionResult
@@ -25,8 +25,9 @@ class Convert(Command):
       vitrail convert old.pth --to bundle --heads 12 --model.activation QuickGELU
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = "settings"
+    POSITIONAL = ("model",)
+    DOTTED = "settings"
+    SECTIONS = ("model",)
 
     model: str
     """A weights file or folder, hf:OWNER/NAME, a bundle or a run folder."""
@@ -54,42 +55,42 @@ class Convert(Command):
     """Which of several networks in a training's file, such as encoder of I-JEPA."""
     json: bool = False
     """Print the outcome as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     settings: tuple[tuple[str, str], ...] = ()
     """Any other field of the architecture that the weights cannot say, such as --model.activation QuickGELU."""
 
     def run(self) -> int:
-        """Load, tell what it is, write, prove, say where it lies."""
+        """Convert the model and print what was read and written."""
         from ...services import conversion
         from ...services.open_model import find_model, parse_model_options
-        from ..arguments import print_json
 
         to = conversion.parse_conversion_target(self.to)
         out = self.out or conversion.default_conversion_path(self.model, to)
         conversion.check_conversion_path(out, to)
-        found = find_model(
-            self.model,
-            parse_model_options(
-                layout=self.layout,
-                match=self.match,
-                heads=self.heads,
-                image_size=self.image_size,
-                channels=self.channels,
-                pool=self.pool,
-                channels_policy=self.channels_policy,
-                network=self.network,
-                outputs=self.outputs,
-                settings=self.settings,
-            ),
+        options = parse_model_options(
+            layout=self.layout,
+            match=self.match,
+            heads=self.heads,
+            image_size=self.image_size,
+            channels=self.channels,
+            pool=self.pool,
+            channels_policy=self.channels_policy,
+            network=self.network,
+            outputs=self.outputs,
+            settings=self.settings,
         )
-        if not self.json:
-            self._print_source(found)
-        converted = conversion.convert_model(found, to, out)
+        model_info = find_model(self.model, options)
         if self.json:
-            print_json(self._to_json(found, converted))
-        else:
-            self._print_result(converted)
+            print_json(self._to_json(model_info, conversion.convert_model(model_info, to, out)))
+            return 0
+        self._print_source(model_info)
+        converted = conversion.convert_model(model_info, to, out)
+        print(f"wrote  {converted.path}: {converted.audit.format_summary()}")
+        print(
+            f"       read back and compared on {converted.num_images} random pictures: the outputs differ by at most "
+            f"{converted.difference:.2g}"
+        )
+        for note in converted.notes:
+            print(f"       {note}")
         return 0
 
     def _print_source(self, model_info: ModelInfo) -> None:
@@ -101,15 +102,6 @@ class Convert(Command):
         if licence := format_licence(model_info):
             print(f"       {licence}")
         for note in model_info.notes:
-            print(f"       {note}")
-
-    def _print_result(self, converted: ConversionResult) -> None:
-        print(f"wrote  {converted.path}: {converted.audit.format_summary()}")
-        print(
-            f"       read back and compared on {converted.num_images} random pictures: the outputs differ by at most "
-            f"{converted.difference:.2g}"
-        )
-        for note in converted.notes:
             print(f"       {note}")
 
     def _to_json(self, model_info: ModelInfo, converted: ConversionResult) -> dict[str, Any]:

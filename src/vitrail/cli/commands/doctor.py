@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import ClassVar
 
-from ..arguments import Command
-
-WIDTH = 110
+from ..arguments import Command, format_table, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,28 +15,22 @@ class Doctor(Command):
     What is slow or missing comes with the command that mends it.
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ()
-    DOTTED: ClassVar[str | None] = None
-
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
     """Print the facts as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
     def run(self) -> int:
-        """Look and tell."""
+        """Examine the machine and print what a training would use."""
         from ...services.environment import examine_machine
-        from ..arguments import format_table, print_json
 
         facts = examine_machine(self.device)
         if self.json:
             print_json([fact._asdict() for fact in facts])
             return 0
-        packages = [fact for fact in facts if not fact.reason]  # there, and nothing to say about them
+        packages = [fact for fact in facts if not fact.reason]  # installed packages, as they should be
         print(format_table([(fact.name, fact.value, fact.reason) for fact in facts if fact.reason]))
-        print(textwrap.fill(", ".join(f"{fact.name} {fact.value}" for fact in packages), WIDTH))
+        print(textwrap.fill(", ".join(f"{fact.name} {fact.value}" for fact in packages), 110))
         mends = [fact for fact in facts if fact.mend]
         print("\nNothing needs mending." if not mends else "\nTo mend:")
         for fact in mends:

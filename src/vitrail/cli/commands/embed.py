@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
 from ...formatting import format_count
-from ..arguments import Command
+from ...services import progress
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...predict.embedder import Embedder
@@ -27,8 +29,9 @@ class Embed(Command):
       vitrail embed RUN new.png --nearest 5 --of films/
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("model", "paths")
+    DOTTED = "changes"
+    SECTIONS = ("image",)
 
     model: str
     """A run folder, a bundle, weights of any known layout, or hf:OWNER/NAME."""
@@ -48,33 +51,29 @@ class Embed(Command):
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
     """Print what was done as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
 
     def run(self) -> int:
         """Embed, write, and compare."""
         self._check_flags()
-        from ...services import embedding, progress
-        from ...services.embedding import open_embedder
-        from ..arguments import print_json
+        from ...services import embedding
 
-        embedder = open_embedder(self.model, self.device, dict(self.changes))
-        asked = self._embed_paths(embedder, self.paths, self.to)
-        progress.print_skipped(asked.skipped)
+        embedder = embedding.open_embedder(self.model, self.device, dict(self.changes))
+        result = self._embed_paths(embedder, self.paths, self.to)
+        progress.print_skipped(result.skipped)
         rows = None
         if self.nearest:
             others = self._embed_paths(embedder, [self.of], None) if self.of else None
             progress.print_skipped(() if others is None else others.skipped)
-            assert asked.embeddings is not None
+            assert result.embeddings is not None
             rows = embedding.find_similar_images(
-                asked.embeddings, self.nearest, None if others is None else others.embeddings
+                result.embeddings, self.nearest, None if others is None else others.embeddings
             )
-        done = f"Features {list(asked.shape)} of {format_count(asked.count, 'picture')} written to {self.to}"
+        done = f"Features {list(result.shape)} of {format_count(result.count, 'picture')} written to {self.to}"
         if self.json:
-            told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}
-            print_json(told | {"to": None if self.to is None else str(self.to), "nearest": rows})
+            facts = {"pictures": result.count, "features": self.features, "shape": list(result.shape)}
+            print_json(facts | {"to": None if self.to is None else str(self.to), "nearest": rows})
         elif rows is not None:
             sys.stderr.write(f"{done}\n" if self.to is not None else "")
             sys.stdout.flush()
@@ -83,18 +82,17 @@ class Embed(Command):
             print(done)
         return 0
 
-    def _embed_paths(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> EmbeddingResult:
-        """The features of some pictures, counted as they come."""
+    def _embed_paths(self, embedder: Embedder, paths: Sequence[str], to: Path | None) -> EmbeddingResult:
+        """Embed images with a progress display."""
         from ...predict.image_paths import expand_image_paths
-        from ...services import progress
         from ...services.embedding import collect_embeddings
 
-        pictures = expand_image_paths(paths)
-        parts = embedder.embed_batches(pictures, self.features, skip_bad=self.skip_bad)
-        return collect_embeddings(progress.track_batches(parts, len(pictures)), to, keep=self.nearest > 0)
+        images = expand_image_paths(paths)
+        parts = embedder.embed_batches(images, self.features, skip_bad=self.skip_bad)
+        return collect_embeddings(progress.track_batches(parts, len(images)), to, keep=self.nearest > 0)
 
     def _check_flags(self) -> None:
-        """Refuse what cannot be, before a model is read."""
+        """Refuse invalid combinations before the model is loaded."""
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if self.nearest < 0:

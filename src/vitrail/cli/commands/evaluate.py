@@ -6,22 +6,18 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError, escape_unprintable
-from ..arguments import Command
+from ...services import progress
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
-    from ...data.source import Task
     from ...evaluate.robustness import RobustnessReport
     from ...evaluate.shortcut_reliance import ShortcutReport
     from ...evaluate.subgroups import SubgroupReport
     from ...predict.predictor import Predictor
     from ...services.evaluation import EvaluationResult, LabelledImages
-
-
-IMAGE_PREFIX = "image."
-"""Stands before the names of fields that say how files are opened."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +36,9 @@ class Evaluate(Command):
       vitrail evaluate RUN OTHER --unlike
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("model", "source")
+    DOTTED = "changes"
+    SECTIONS = ("data", "image")
 
     model: str
     """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
@@ -59,7 +56,7 @@ class Evaluate(Command):
     """Also disturb the pictures on purpose, in 15 ways that are usual in papers or 11 that films and cameras know, with
     five severities each, and follow one figure."""
     most: int | None = None
-    """How many pictures are disturbed; 500 if nothing is said."""
+    """How many pictures are disturbed; 500 by default."""
     keep: bool = False
     """Also keep what --by, --shortcuts and --corruptions find in the run folder, where vitrail report shows it."""
     unlike: bool = False
@@ -75,13 +72,11 @@ class Evaluate(Command):
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
     """Print the figures as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """How SOURCE is read, such as --data.targets COLUMN; vitrail train --help-plan lists the names."""
 
     def run(self) -> int:
-        """Answer every picture, measure, print."""
+        """Predict every image, compute metrics and print them."""
         from ...services import evaluation
         from ...services.prediction import apply_image_options, open_predictor
         from ...train import cross_validation
@@ -91,61 +86,65 @@ class Evaluate(Command):
             return self._evaluate_ood()
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
             return self._evaluate_folds()
+        split = self.split or ("all" if self.suspects else None)
         if self.source:
-            predictor = apply_image_options(
-                open_predictor(self.model, self.device), self._select_changes(of_files=True)
+            predictor = open_predictor(self.model, self.device)
+            predictor = apply_image_options(predictor, self._select_changes(of_files=True))
+            settings = evaluation.build_source_settings(
+                self.model, self.source, self._select_changes(), self.data_root, predictor.task
             )
-            labelled = self._load_other_source(predictor.task)
+            labelled = evaluation.load_other_source(self.source, split, settings)
+        elif self.changes:
+            raise UsageError(
+                f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
+            )
         else:
-            labelled = self._load_held_out()
+            labelled = evaluation.load_held_out(self._require_run_folder(), split)
             predictor = open_predictor(self.model, self.device)
         if self.against:
             return self._compare_models(predictor, labelled)
         if self.suspects:
             return self._find_label_errors(predictor, labelled)
         _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
-        return (
-            self._evaluate_corruptions(predictor, labelled)
-            if self.corruptions
-            else self._evaluate_model(predictor, labelled)
-        )
+        if self.corruptions:
+            return self._evaluate_corruptions(predictor, labelled)
+        return self._evaluate_model(predictor, labelled)
 
     def _evaluate_model(self, predictor: Predictor, labelled: LabelledImages) -> int:
-        from ...services import evaluation, progress
+        from ...services import evaluation
 
         if self.by:
-            evaluation.select_columns(labelled.source, self.by)  # before anything is answered
-        measured = evaluation.evaluate_model(predictor, labelled, self.skip_bad, progress.track_batches)
-        beside: dict[str, SubgroupReport | ShortcutReport] = {}
+            evaluation.select_columns(labelled.source, self.by)  # raises before the model runs
+        result = evaluation.evaluate_model(predictor, labelled, self.skip_bad, progress.track_batches)
+        findings: dict[str, SubgroupReport | ShortcutReport] = {}
         if self.by:
-            beside["slices"] = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by)
+            findings["slices"] = evaluation.evaluate_subgroups(labelled, result.predictions, self.by)
         if self.shortcuts:
-            whole = measured.predictions
-            seen = evaluation.measure_shortcuts(predictor, labelled, whole, self.skip_bad, progress.track_batches)
-            beside["shortcuts"] = seen
-        return self._print_evaluation(measured, beside)
+            findings["shortcuts"] = evaluation.measure_shortcuts(
+                predictor, labelled, result.predictions, self.skip_bad, progress.track_batches
+            )
+        return self._print_evaluation(result, findings)
 
     def _print_evaluation(
-        self, measured: EvaluationResult, findings: Mapping[str, SubgroupReport | ShortcutReport]
+        self, result: EvaluationResult, findings: Mapping[str, SubgroupReport | ShortcutReport]
     ) -> int:
-        from ...services import progress
-        from ..arguments import print_json
-
-        figures = measured.metrics
+        metrics = result.metrics
         self._save_findings(findings)
         if self.json:
-            told = {name: one.to_json() for name, one in findings.items()}
-            print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
+            extra = {name: one.to_json() for name, one in findings.items()}
+            print_json({"model": self.model, "source": result.source, "metrics": metrics.to_json(), **extra})
             return 0
-        head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
+        head = f"{self.model} on {result.source}, split {metrics.split}\n{metrics.table()}"
         print(escape_unprintable("\n\n".join([head, *(one.table() for one in findings.values())])))
-        progress.print_skipped_images(measured.predictions)
+        progress.print_skipped_images(result.predictions)
         return 0
 
     def _save_findings(self, findings: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
-        from ...report import extra_findings
+        if not self.keep:
+            return
+        from ...report.extra_findings import save_extra_findings
 
-        for path in extra_findings.save_extra_findings(Path(self.model), findings) if self.keep else ():
+        for path in save_extra_findings(Path(self.model), findings):
             print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _check_flags(self) -> None:
@@ -166,14 +165,14 @@ class Evaluate(Command):
             raise UsageError("--unlike looks at pictures, not at answers. Leave out what else is asked of the model.")
         if self.unlike and not self.source:
             raise UsageError(
-                f"--unlike needs pictures of another kind beside those that the run has held out: vitrail evaluate "
+                "--unlike needs pictures of another kind beside those that the run has held out: vitrail evaluate "
                 f"{self.model} OTHER --unlike"
             )
         if self.most is not None and not self.corruptions:
             raise UsageError("--most says how many pictures are disturbed. Give --corruptions imagenet-c or films too.")
 
     def _evaluate_folds(self) -> int:
-        """Every picture by the one model that has not seen it, as the folds have answered."""
+        """Evaluate the stored out-of-fold predictions."""
         from ...services import evaluation
 
         if self.against or self.suspects or self.shortcuts or self.corruptions:
@@ -181,15 +180,17 @@ class Evaluate(Command):
                 f"{self.model} holds several folds, whose answers are kept; only --by can be asked of those. Ask one "
                 f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
             )
-        labelled, measured = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
+        labelled, result = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
         _print_notes(labelled)
-        parts = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by) if self.by else None
-        return self._print_evaluation(measured, {} if parts is None else {"slices": parts})
+        if not self.by:
+            return self._print_evaluation(result, {})
+        return self._print_evaluation(
+            result, {"slices": evaluation.evaluate_subgroups(labelled, result.predictions, self.by)}
+        )
 
     def _evaluate_ood(self) -> int:
-        from ...services import diagnostics, evaluation, progress
+        from ...services import diagnostics, evaluation
         from ...services.prediction import apply_image_options, open_predictor
-        from ..arguments import print_json
 
         own = evaluation.load_held_out(self._require_run_folder(), self.split)
         settings = evaluation.build_source_settings(
@@ -197,51 +198,47 @@ class Evaluate(Command):
         )
         predictor = apply_image_options(open_predictor(self.model, self.device), self._select_changes(of_files=True))
         _print_notes(own)
-        found = diagnostics.evaluate_ood(
-            predictor, own, diagnostics.load_ood_source(self.source, settings), self.skip_bad, progress.track_batches
-        )
+        other = diagnostics.load_ood_source(self.source, settings)
+        comparison = diagnostics.evaluate_ood(predictor, own, other, self.skip_bad, progress.track_batches)
         if self.json:
-            print_json({"model": self.model, **found.to_json()})
+            print_json({"model": self.model, **comparison.to_json()})
         else:
-            print(escape_unprintable(found.table()))
+            print(escape_unprintable(comparison.table()))
         return 0
 
     def _evaluate_corruptions(self, predictor: Predictor, labelled: LabelledImages) -> int:
-        from ...services import diagnostics, progress
-        from ..arguments import print_json
+        from ...services import diagnostics
 
         most = diagnostics.DEFAULT_NUM_IMAGES if self.most is None else self.most
         suite = self.corruptions or ""
-        stood = diagnostics.evaluate_corruptions(
+        result = diagnostics.evaluate_corruptions(
             predictor, labelled, suite, most, self.skip_bad, progress=progress.track_groups
         )
-        self._save_findings({"robustness": stood.robustness})
+        self._save_findings({"robustness": result.robustness})
         if self.json:
-            print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
+            print_json({"model": self.model, "source": result.source, "robustness": result.robustness.to_json()})
             return 0
-        print(f"{self.model} on {stood.source}, split {labelled.split}, {suite}\n{stood.robustness.table()}")
-        progress.print_skipped(stood.skipped)
+        print(f"{self.model} on {result.source}, split {labelled.split}, {suite}\n{result.robustness.table()}")
+        progress.print_skipped(result.skipped)
         return 0
 
     def _find_label_errors(self, predictor: Predictor, labelled: LabelledImages) -> int:
-        from ...services import diagnostics, progress
-        from ..arguments import print_json
+        from ...services import diagnostics
 
         labelled = diagnostics.keep_split_images(Path(self.model), labelled)
         _print_notes(labelled)
         path = Path(self.suspects).expanduser()
-        found = diagnostics.find_label_errors(predictor, labelled, self.skip_bad, progress.track_batches)
-        found.write_csv(path)
+        report = diagnostics.find_label_errors(predictor, labelled, self.skip_bad, progress.track_batches)
+        report.write_csv(path)
         if self.json:
-            print_json({"model": self.model, "file": str(path), **found.to_json()})
+            print_json({"model": self.model, "file": str(path), **report.to_json()})
         else:
-            print(escape_unprintable(found.table(path)))
+            print(escape_unprintable(report.table(path)))
         return 0
 
     def _compare_models(self, predictor: Predictor, labelled: LabelledImages) -> int:
-        from ...services import evaluation, progress
+        from ...services import evaluation
         from ...services.prediction import open_predictor
-        from ..arguments import print_json
 
         other = open_predictor(self.against, self.device)
         for model in (self.model, self.against) if self.source else (self.against,):
@@ -266,26 +263,9 @@ class Evaluate(Command):
         progress.print_skipped_images(compared.first.predictions)
         return 0
 
-    def _load_other_source(self, task: Task) -> LabelledImages:
-        from ...services import evaluation
-
-        settings = evaluation.build_source_settings(
-            self.model, self.source, self._select_changes(), self.data_root, task
-        )
-        return evaluation.load_other_source(self.source, self._choose_split(), settings)
-
     def _select_changes(self, of_files: bool = False) -> dict[str, str]:
-        """What was said about how files are opened, or about the source."""
-        return {name: text for name, text in self.changes if name.startswith(IMAGE_PREFIX) == of_files}
-
-    def _load_held_out(self) -> LabelledImages:
-        from ...services import evaluation
-
-        if self.changes:
-            raise UsageError(
-                f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
-            )
-        return evaluation.load_held_out(self._require_run_folder(), self._choose_split())
+        """The changes about how files are opened, or those about the source."""
+        return {name: text for name, text in self.changes if name.startswith("image.") == of_files}
 
     def _require_run_folder(self) -> Path:
         from ...train import cross_validation
@@ -296,9 +276,6 @@ class Evaluate(Command):
                 f"Give a source: vitrail evaluate {self.model} SOURCE"
             )
         return Path(self.model)
-
-    def _choose_split(self) -> str | None:
-        return self.split or ("all" if self.suspects else None)
 
 
 def _print_notes(labelled: LabelledImages) -> None:

@@ -6,15 +6,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from ...errors import DataError, UsageError
-from ..arguments import Command
+from ...services import progress
+from ..arguments import Command, print_json, to_flag
 
-if TYPE_CHECKING:
-    from ...services.explanation import Explanation, MethodComparison
-
-
+MethodChoice = Literal[
+    "relevance", "legrad", "grad-cam", "integrated", "occlusion", "lens", "attention", "rollout", "similarity", "all",
+]  # fmt: skip
+FigureName = Literal[
+    "attention-rollout", "patch-filters", "position-similarity", "attention-distance", "attention-heads", "pca",
+    "pca-whitened", "token-norms", "rotary-kernel", "patch-grid", "token-strip", "window",
+]  # fmt: skip
 DEFAULT_METHODS = ("relevance", "legrad", "grad-cam", "rollout")
 """Methods measured by --faithfulness by default; the others take many forward passes for each image."""
 MAPS_MODE, FIGURE_FLAG = "maps", "--figure"
@@ -44,28 +48,13 @@ class Explain(Command):
       vitrail explain RUN --faithfulness
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
-    DOTTED: ClassVar[str | None] = None
+    POSITIONAL = ("model", "paths")
 
     model: str
     """A run folder, a bundle, a weights file or folder, or hf:OWNER/NAME."""
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
-    method: (
-        Literal[
-            "relevance",
-            "legrad",
-            "grad-cam",
-            "integrated",
-            "occlusion",
-            "lens",
-            "attention",
-            "rollout",
-            "similarity",
-            "all",
-        ]
-        | None
-    ) = None
+    method: MethodChoice | None = None
     """How; by default relevance. attention, rollout and similarity draw the same for every class. all: one page with
     every method."""
     class_: str | None = None
@@ -83,23 +72,7 @@ class Explain(Command):
     fill: Literal["mean", "black", "white", "drop"] | None = None
     """For integrated and occlusion: what stands for nothing, by default the mean of the training pictures; drop takes
     patches out of the sequence (occlusion)."""
-    figure: (
-        Literal[
-            "attention-rollout",
-            "patch-filters",
-            "position-similarity",
-            "attention-distance",
-            "attention-heads",
-            "pca",
-            "pca-whitened",
-            "token-norms",
-            "rotary-kernel",
-            "patch-grid",
-            "token-strip",
-            "window",
-        ]
-        | None
-    ) = None
+    figure: FigureName | None = None
     """Draw one of the papers' figures of the model and the pictures, if it takes any; --layer chooses the block."""
     image_size: str | None = None
     """For --figure: pixels that the pictures are shown at, such as 480x640; by default the model's own."""
@@ -116,8 +89,6 @@ class Explain(Command):
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
     """Print the facts as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
     def run(self) -> int:
         """Explain and write."""
@@ -130,9 +101,6 @@ class Explain(Command):
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if not 0 <= self.opacity <= 1:
             raise UsageError(f"--opacity must lie in 0..1. Got {self.opacity:g}.")
-        from ...services import progress
-        from ..arguments import print_json
-
         facts = []
         for path, record in self._explain_paths():
             facts.append({"file": str(path), **record})
@@ -150,14 +118,13 @@ class Explain(Command):
         from ...services.explanation import draw_paper_figure
         from ...services.open_model import find_model
         from ...services.train_arguments import parse_image_size
-        from ..arguments import print_json
 
         self._reject_unused_flags(f"--figure {name}", UNUSED_WITH_FIGURE)
         size = None if self.image_size is None else parse_image_size(self.image_size)
-        pictures = expand_image_paths(self.paths) if self.paths else []
-        of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
-        path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{of}{name}.png"
-        written = draw_paper_figure(find_model(self.model), name, pictures, path, size, FigureOptions(layer=self.layer))
+        images = expand_image_paths(self.paths) if self.paths else []
+        prefix = f"{images[0].stem}." if len(images) == 1 else ""
+        path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{prefix}{name}.png"
+        written = draw_paper_figure(find_model(self.model), name, images, path, size, FigureOptions(layer=self.layer))
         if self.json:
             print_json([str(file) for file in written])
         else:
@@ -170,7 +137,6 @@ class Explain(Command):
         from ...services import evaluation
         from ...services.map_faithfulness import NUM_IMAGES, get_map_function, measure_faithfulness
         from ...services.prediction import open_predictor
-        from ..arguments import print_json
 
         self._reject_unused_flags("--faithfulness", UNUSED_WITH_FAITHFULNESS)
         if len(self.paths) > 1:
@@ -186,41 +152,32 @@ class Explain(Command):
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. Give a source: "
                 f"vitrail explain {self.model} SOURCE --faithfulness"
             )
-        every = [name for name, method in METHODS.items() if "patch" not in method.option_names]
-        names = {None: DEFAULT_METHODS, "all": tuple(every)}.get(self.method, (str(self.method),))
+        all_names = tuple(name for name, method in METHODS.items() if "patch" not in method.option_names)
+        names = {None: DEFAULT_METHODS, "all": all_names}.get(self.method, (str(self.method),))
         sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
-        found = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
+        report = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
         if self.json:
-            print_json({"model": self.model, **found.to_json()})
+            print_json({"model": self.model, **report.to_json()})
         else:
-            print(format_faithfulness(found))
+            print(format_faithfulness(report))
         return 0
 
     def _reject_unused_flags(self, what: str, unused: Mapping[str, str]) -> None:
-        """Name the first flag that was given and means nothing here."""
+        """Raise UsageError for the first given flag that has no effect here."""
         for field in fields(self):
             if field.name in unused and vars(self)[field.name] != field.default:
-                flag, where = "--" + field.name.rstrip("_").replace("_", "-"), unused[field.name]
-                raise UsageError(f"{flag} has no use with {what}; it is for {where}. Leave it out.")
+                where = unused[field.name]
+                raise UsageError(f"{to_flag(field.name)} has no use with {what}; it is for {where}. Leave it out.")
 
     def _explain_paths(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Each drawing and its facts, as soon as its files are there; what is left out is named on standard error."""
+        """Yield the path and facts of each explanation once it is written; skipped images go to standard error."""
         from ...predict.image_paths import expand_image_paths
-        from ...services import progress
-        from ...services.explanation import (
-            ALL_METHODS,
-            ExplainRequest,
-            explain_by_all_methods,
-            explain_images,
-            hash_weights,
-            make_unique_stems,
-            open_explainer,
-        )
+        from ...services import explanation
 
-        pictures = expand_image_paths(self.paths)
-        explainer = open_explainer(self.model, self.device)
-        asked = ExplainRequest(
-            method=None if self.method == ALL_METHODS else self.method,
+        images = expand_image_paths(self.paths)
+        explainer = explanation.open_explainer(self.model, self.device)
+        request = explanation.ExplainRequest(
+            method=None if self.method == explanation.ALL_METHODS else self.method,
             target=self.class_,
             layer=self.layer,
             heads=self.heads,
@@ -229,17 +186,13 @@ class Explain(Command):
             steps=self.steps,
             fill=self.fill,
         )
-        beside = {"model": self.model, "weights_sha256": hash_weights(explainer.model)}
-        every = explain_by_all_methods if self.method == ALL_METHODS else explain_images
-        found = progress.track_images(every(explainer, pictures, asked, self.skip_bad), len(pictures))
-        for stem, one in zip(make_unique_stems([str(path) for path in pictures]), found, strict=True):
-            if isinstance(one, tuple):
-                progress.print_skipped([one])
-            else:
-                yield self._save_explanation(one, stem, beside)
-
-    def _save_explanation(
-        self, explanation: Explanation | MethodComparison, stem: str, extra: Mapping[str, Any]
-    ) -> tuple[Path, dict[str, Any]]:
-        path = explanation.save(self.to, stem, self.opacity, extra)
-        return path, {"title": explanation.title, **explanation.to_json()}
+        extra = {"model": self.model, "weights_sha256": explanation.hash_weights(explainer.model)}
+        use_all = self.method == explanation.ALL_METHODS
+        explain = explanation.explain_by_all_methods if use_all else explanation.explain_images
+        results = progress.track_images(explain(explainer, images, request, self.skip_bad), len(images))
+        for stem, result in zip(explanation.make_unique_stems([str(path) for path in images]), results, strict=True):
+            if isinstance(result, tuple):
+                progress.print_skipped([result])
+                continue
+            path = result.save(self.to, stem, self.opacity, extra)
+            yield path, {"title": result.title, **result.to_json()}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UsageError
-from ..arguments import Command
+from ..arguments import Command, format_table, print_json
 
 if TYPE_CHECKING:
     from ...services.exporting import ExportResult
@@ -27,8 +27,7 @@ class Export(Command):
       vitrail export RUN --to hub:me/flowers --dry-run
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = None
+    POSITIONAL = ("model",)
 
     model: str
     """A run folder, a bundle, or a published classifier that names its classes."""
@@ -52,21 +51,22 @@ class Export(Command):
     """Keep a file of fewer bits although more than 1 % of its decisions differ from float32."""
     json: bool = False
     """Print the outcome as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
     def run(self) -> int:
-        """Write, compare, say where it lies."""
+        """Export the model and print the path."""
         from ...services import publishing
 
         if publishing.is_hub_target(self.to):
             return self._publish_model()
         publishing.reject_hub_options(self.to, self.layout, self.private, self.dry_run)
         from ...services.exporting import ExportOptions, export_model
-        from ..arguments import print_json
 
-        wish = ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
-        exported = export_model(self.model, self.to, self.out, wish)
+        exported = export_model(
+            self.model,
+            self.to,
+            self.out,
+            ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force),
+        )
         if self.json:
             print_json(self._to_json(exported))
             return 0
@@ -77,7 +77,6 @@ class Export(Command):
 
     def _publish_model(self) -> int:
         from ...services.publishing import publish_model
-        from ..arguments import format_table, print_json
 
         if self.resize:
             raise UsageError("--resize is for files that hold a graph. A model on the Hub is weights and settings.")
@@ -85,8 +84,7 @@ class Export(Command):
         if self.json:
             print_json({"model": self.model, "to": self.to, **vars(done)})
             return 0
-        what = f"on the Hub  {done.page}" if done.page else f"would be put on the Hub as {done.repository}"
-        print(what)
+        print(f"on the Hub  {done.page}" if done.page else f"would be put on the Hub as {done.repository}")
         print(format_table([[f"  {name}", f"{count:,} bytes"] for name, count in done.files.items()]))
         for note in done.notes:
             print(f"  {note}")
@@ -95,17 +93,15 @@ class Export(Command):
         return 0
 
     def _to_json(self, exported: ExportResult) -> dict[str, Any]:
-        agreed = exported.agreement
-        smaller = (
-            {} if agreed is None else {"agreement": agreed.same_fraction, "pictures_per_second": dict(agreed.rates)}
-        )
-        return {
+        facts = {
             "model": self.model,
             "to": exported.to,
             "path": str(exported.path),
             "largest_difference": exported.difference,
             "pictures": exported.num_images,
             "changed": exported.num_changed,
-            **smaller,
-            "notes": list(exported.notes),
         }
+        if exported.agreement is not None:
+            facts["agreement"] = exported.agreement.same_fraction
+            facts["pictures_per_second"] = dict(exported.agreement.rates)
+        return {**facts, "notes": list(exported.notes)}

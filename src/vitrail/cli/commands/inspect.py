@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...errors import UsageError
-from ..arguments import Command
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...services.cost import CostRequest
@@ -29,8 +29,9 @@ class Inspect(Command):
       vitrail inspect vit_small_patch16_224 --cost --on h100 --batch 1024 --pictures 1281167 --epochs 90
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = "settings"
+    POSITIONAL = ("model",)
+    DOTTED = "settings"
+    SECTIONS = ("model",)
 
     model: str
     """A run folder, a bundle, a weights file or folder, hf:OWNER/NAME, or a name such as vit_tiny_patch16_224."""
@@ -61,7 +62,7 @@ class Inspect(Command):
     optimizer: Literal["adamw", "muon"] = "adamw"
     """Of the training."""
     reached: float | None = None
-    """Share of another device's published rate that is reached; 0.35 unless said."""
+    """Share of another device's published rate that is reached; 0.35 by default."""
     layout: str | None = None
     """Layout of a weights file, such as timm or google-npz; recognised if it is not given."""
     match: str | None = None
@@ -82,20 +83,17 @@ class Inspect(Command):
     """Look at weights that are NaN or infinite, such as a diverged training leaves; they are refused otherwise."""
     json: bool = False
     """Print the facts as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     settings: tuple[tuple[str, str], ...] = ()
     """Any other field of the architecture that a file cannot say, such as --model.activation QuickGELU."""
 
     def run(self) -> int:
-        """Find the model and show what was asked."""
+        """Find the model and print its facts."""
         from ...services.open_model import find_model, parse_model_options
-        from ..arguments import print_json
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
-        asked = self._make_cost_request()
-        words = parse_model_options(
+        cost_request = self._make_cost_request()
+        options = parse_model_options(
             layout=self.layout,
             match=self.match,
             heads=self.heads,
@@ -107,16 +105,16 @@ class Inspect(Command):
             settings=self.settings,
             allow_nonfinite=self.allow_nonfinite,
         )
-        found = find_model(self.model, words)
-        facts = self._collect_facts(found, asked)
+        model_info = find_model(self.model, options)
+        facts = self._collect_facts(model_info, cost_request)
         if self.json:
             print_json(facts)
         else:
-            self._print_facts(found, facts)
+            self._print_facts(model_info, facts)
         return 0
 
     def _collect_facts(self, model_info: ModelInfo, request: CostRequest | None) -> dict[str, Any]:
-        """Everything that was asked, as plain values; the figures are drawn on the way."""
+        """All requested facts as plain values; also draws the figures."""
         from ...explain import trace
         from ...services.model_summary import provenance_to_json, summarize_model
 
@@ -152,21 +150,21 @@ class Inspect(Command):
         if "walk" in facts:
             print(f"\n{trace.format_trace([trace.TraceStep(**step) for step in facts['walk']])}")
         if "cost" in facts:
-            from ...services.cost import format_cost as cost_lines
+            from ...services.cost import format_cost
 
-            print("\n" + "\n".join(cost_lines(self.model, facts["cost"])))
+            print("\n" + "\n".join(format_cost(self.model, facts["cost"])))
         for path in facts.get("figures", []):
             print(f"wrote {path}")
 
     def _make_cost_request(self) -> CostRequest | None:
-        """What the cost is asked for; None where it is not.
+        """The request of a cost estimate; None without --cost.
 
         Raises:
-            UsageError: something is said of a cost that is not asked for.
+            UsageError: options of a cost estimate without --cost.
         """
-        said = (self.on, self.devices, self.batch, self.pictures, self.epochs, self.number_format, self.optimizer)
+        options = (self.on, self.devices, self.batch, self.pictures, self.epochs, self.number_format, self.optimizer)
         if not self.cost:
-            if said != ("here", 1, 0, 0, 0.0, "auto", "adamw") or self.reached is not None:
+            if options != ("here", 1, 0, 0, 0.0, "auto", "adamw") or self.reached is not None:
                 raise UsageError(
                     "--on, --devices, --batch, --pictures, --epochs, --number-format, --optimizer and --reached say "
                     "what a cost is asked for. Add --cost."
@@ -186,18 +184,18 @@ class Inspect(Command):
         )
 
     def _draw_figures(self, model_info: ModelInfo, folder: Path) -> list[str]:
-        """The three figures; a model that knows no places has two."""
+        """Draw the three figures; a model without positions has two."""
         from ...explain import figures
         from ...services.model_summary import preview_model_input
 
         image = preview_model_input(model_info, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
         patch = model_info.config.patch
-        drawn = {
+        plots = {
             "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),
             f"token-{self.token}.png": figures.plot_token_strip(image, patch, self.token, self.cmap),
         }
         if model_info.config.positions != "none" or model_info.config.rotary != "none":
-            drawn["positions.png"] = figures.plot_positions(model_info.model, self.cmap)
-        for name, figure in drawn.items():
+            plots["positions.png"] = figures.plot_positions(model_info.model, self.cmap)
+        for name, figure in plots.items():
             figures.save_png(figure, folder / name)
-        return [str(folder / name) for name in drawn]
+        return [str(folder / name) for name in plots]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
-from ..arguments import Command
+from ...formatting import format_count
+from ...services import progress
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +33,9 @@ class Predict(Command):
       find films -name '*.png' | vitrail predict RUN -
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("model", "paths")
+    DOTTED = "changes"
+    SECTIONS = ("image",)
 
     model: str
     """A run folder, a bundle, a folder of transformers or timm that names its classes, hf:OWNER/NAME, or FILE.onnx."""
@@ -55,27 +58,23 @@ class Predict(Command):
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
     """Print the rows as JSON; of an answer in parts, how it stands."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
 
     def run(self) -> int:
-        """Answer and write."""
+        """Predict and write."""
         if self.to is not None:
             from ...evaluate.tables import check_table_extension
 
             check_table_extension(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
-        from ...formatting import format_count
         from ...predict.image_paths import expand_image_paths
-        from ...services import progress
-        from ..arguments import print_json
 
         if self._is_chunked():
             return self._predict_in_chunks()
-        predictions = self._predict_images(expand_image_paths(self.paths))
+        images = expand_image_paths(self.paths)
+        predictions = self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
         if self.to is not None:
             predictions.write(self.to)
         if self.json:
@@ -89,7 +88,7 @@ class Predict(Command):
         return 0
 
     def _is_chunked(self) -> bool:
-        """Whether the pictures are answered in parts: asked for, by several processes, or on a Ray cluster."""
+        """Whether predictions are made in parts: with --part-size, in several processes, or on a Ray cluster."""
         if not self._uses_onnx():
             from ...train.distributed.collectives import group_from_env
 
@@ -106,10 +105,9 @@ class Predict(Command):
     def _predict_in_chunks(self) -> int:
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
         from ...predict.image_paths import expand_image_paths
-        from ...services import predict_chunks, progress
-        from ..arguments import print_json
+        from ...services import predict_chunks
 
-        asked = predict_chunks.ChunkedPredictRequest(
+        request = predict_chunks.ChunkedPredictRequest(
             model=self.model,
             to=predict_chunks.check_output_path(self.to),
             pictures=expand_image_paths(self.paths),
@@ -119,9 +117,8 @@ class Predict(Command):
             device=self.device,
             changes=dict(self.changes),
         )
-        outcome = (
-            predict_chunks.predict_on_ray(asked) if self.engine == "ray" else predict_chunks.predict_in_chunks(asked)
-        )
+        predict = predict_chunks.predict_on_ray if self.engine == "ray" else predict_chunks.predict_in_chunks
+        outcome = predict(request)
         if self.json:
             print_json(outcome.to_json())
         else:
@@ -129,25 +126,19 @@ class Predict(Command):
         progress.print_skipped(outcome.skipped)
         return 0
 
-    def _predict_images(self, images: Sequence[Path]) -> TaskPredictions:
-        """By ONNX Runtime without importing torch, or by torch."""
-        return self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
-
     def _predict_with_onnx(self, images: Sequence[Path]) -> TaskPredictions:
+        """By ONNX Runtime, without importing torch."""
         from ...predict.onnx_predictor import join_exported_predictions
-        from ...services import progress
         from ...services.predict_onnx import open_onnx_predictor
 
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
-        file = open_onnx_predictor(self.model, self.device, dict(self.changes))
-        return join_exported_predictions(
-            list(progress.track_batches(file.predict_batches(images, skip_bad=self.skip_bad), len(images)))
-        )
+        predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
+        parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
+        return join_exported_predictions(list(progress.track_batches(parts, len(images))))
 
     def _predict_with_torch(self, images: Sequence[Path]) -> TaskPredictions:
         from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
-        from ...services import progress
         from ...services.prediction import apply_image_options, open_predictor
 
         predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...errors import UsageError
-from ..arguments import Command
+from ..arguments import Command, print_json
 
 if TYPE_CHECKING:
     from ...report.audience import AudienceRequest
@@ -26,8 +26,7 @@ class Report(Command):
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("run_folder",)
-    DOTTED: ClassVar[str | None] = None
+    POSITIONAL = ("run_folder",)
 
     run_folder: Path
     """The run folder."""
@@ -48,29 +47,24 @@ class Report(Command):
     only you know goes into claim.toml beside it."""
     json: bool = False
     """Print the paths as JSON."""
-    debug: bool = False
-    """Show tracebacks."""
 
     def run(self) -> int:
-        """Build it and say where it is."""
+        """Build the report and print its path."""
         from ...report import claim
         from ...report.page import build_report
-        from ..arguments import print_json
 
         path = build_report(self.run_folder, self._make_request())
         appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
         if self.json:
-            beside = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
-            print_json({"report": str(path), **beside})
+            extra = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.num_open}
+            print_json({"report": str(path), **extra})
             return 0
         print(path)
         if appendix is not None:
-            counts = (
-                f"{appendix.num_run_answers} items from the run, {appendix.num_author_answers} from "
-                f"{claim.AUTHOR_ANSWERS_FILE}, "
-                f"{appendix.num_open} open"
+            print(
+                f"{appendix.page}  ({appendix.num_run_answers} items from the run, {appendix.num_author_answers} from "
+                f"{claim.AUTHOR_ANSWERS_FILE}, {appendix.num_open} open)"
             )
-            print(f"{appendix.page}  ({counts})")
         return 0
 
     def _make_request(self) -> AudienceRequest | None:
@@ -90,6 +84,6 @@ class Report(Command):
             "--parts-per-minute": self.parts_per_minute,
             "--hours": self.hours,
         }
-        if said := [flag for flag, value in given.items() if value not in ("", None)]:
-            raise UsageError(f"{said[0]} is for a first page. Give --for radiology or --for inspection too.")
+        if flags := [flag for flag, value in given.items() if value not in ("", None)]:
+            raise UsageError(f"{flags[0]} is for a first page. Give --for radiology or --for inspection too.")
         return None

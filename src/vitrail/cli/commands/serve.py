@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from ...errors import UsageError
 from ...runtime import count_usable_cores
+from ...serve.auth import BearerTokens, read_tokens
 from ...serve.limits import ServerLimits
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...serve.auth import BearerTokens
     from ...serve.served_model import ServedModel
 
-REQUIRED_PACKAGES = ("fastapi", "uvicorn", "python_multipart")
+REQUIRED_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +37,9 @@ class Serve(Command):
       curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("model",)
+    DOTTED = "changes"
+    SECTIONS = ("image",)
 
     model: str
     """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
@@ -73,15 +77,15 @@ class Serve(Command):
     """Print a line for each request: when it ended, its path, its status and its seconds; no names, no addresses."""
     json: bool = False
     """Print where it listens, that it is ready, that it has stopped, and with --log requests, as lines of JSON."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
 
     def run(self) -> int:
-        """Serve until somebody says stop."""
-        _refuse_without_extra()
-        from ...serve.auth import read_tokens
+        """Serve until Ctrl-C or SIGTERM."""
+        if missing := [name for name in REQUIRED_PACKAGES if importlib.util.find_spec(name) is None]:
+            raise UsageError(
+                f'vitrail serve needs {" and ".join(missing)}, which the extra brings: pip install "vitrail[serve]".'
+            )
         from ...serve.server import ServeRequest, choose_model_name, run_server
 
         tokens = read_tokens(self.token_file, os.environ)
@@ -96,7 +100,7 @@ class Serve(Command):
             read_timeout=self.slow,
             decode_workers=self.workers or min(4, count_usable_cores()),
         )
-        asked = ServeRequest(
+        request = ServeRequest(
             model=self.model,
             name=choose_model_name(self.model, self.name),
             host=self.host,
@@ -108,9 +112,9 @@ class Serve(Command):
             limits=limits,
             log=self._print_request if self.log else None,
         )
-        code = run_server(asked, tokens, lambda listener: self._print_listening(listener, tokens), self._print_ready)
-        self._print_line("stopped", {"stopped": asked.name})
-        return code
+        run_server(request, tokens, lambda listener: self._print_listening(listener, tokens), self._print_ready)
+        self._print_line("stopped", {"stopped": request.name})
+        return 0
 
     def _print_listening(self, listener: socket.socket, tokens: BearerTokens) -> None:
         from ...serve.server import get_listener_url, is_public
@@ -124,31 +128,16 @@ class Serve(Command):
         self._print_line(f"listening on {url}, reading {self.model}", {"listening": url})
 
     def _print_ready(self, served_model: ServedModel) -> None:
-        facts = f"{served_model.name}: {len(served_model.predictor.classes)} {_task_noun(served_model.predictor.task)}"
+        predictor = served_model.predictor
+        noun = "numbers" if predictor.task == "number" else predictor.task
+        facts = f"{served_model.name}: {len(predictor.classes)} {noun}"
         self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})
 
     def _print_request(self, path: str, status: int, seconds: float) -> None:
-        from datetime import datetime
-
         when = datetime.now().astimezone().isoformat(timespec="seconds")
-        said = str(status) if status else "client left"
+        outcome = str(status) if status else "client left"
         facts = {"ended": when, "path": path, "status": status, "seconds": round(seconds, 4)}
-        self._print_line(f"{when} {path} {said} {seconds:.3f} s", facts)
+        self._print_line(f"{when} {path} {outcome} {seconds:.3f} s", facts)
 
     def _print_line(self, line: str, facts: Mapping[str, object]) -> None:
-        import json
-
         print(json.dumps(facts) if self.json else line, flush=True)
-
-
-def _refuse_without_extra() -> None:
-    from importlib.util import find_spec
-
-    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
-        raise UsageError(
-            f'vitrail serve needs {" and ".join(missing)}, which the extra brings: pip install "vitrail[serve]".'
-        )
-
-
-def _task_noun(task: str) -> str:
-    return {"classes": "classes", "labels": "labels", "number": "numbers"}[task]

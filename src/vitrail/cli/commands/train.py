@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
+from ... import config, runtime
 from ...errors import UsageError
-from ..arguments import Command
+from ...formatting import MIN_TEST_IMAGES, format_duration
+from ...train.signals import ignore_save_signals
+from ..arguments import Command, format_fields, print_json, to_flag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ...services.train_arguments import TrainArguments
     from ...services.train_progress import TrainOutcome
     from ...train.events import Event
-    from ...train.resume import Extension
-
 
 RESUME_FIELDS = ("compute.", "recipe.grad_accum_steps", "track.")
-"""Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
+"""Plan fields that change how a run is computed and where its metrics go, but not the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +36,8 @@ class Train(Command):
       vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8 --extend --minutes 10
     """
 
-    POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
-    DOTTED: ClassVar[str | None] = "changes"
+    POSITIONAL = ("source",)
+    DOTTED = "changes"
 
     source: str = ""
     """A folder of class folders, a manifest (.csv, .tsv, .jsonl, .parquet), arrays (.npz, .npy), tar shards, hf:NAME,
@@ -92,13 +91,11 @@ class Train(Command):
     """List every field of the plan with its kind, default and meaning."""
     json: bool = False
     """Print the outcome as JSON; progress goes to standard error."""
-    debug: bool = False
-    """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
     """Any field of the plan by its name, such as --recipe.batch_size 64; --help-plan lists them."""
 
     def run(self) -> int:
-        """Train, or say what would be done."""
+        """Train, or print the plan."""
         if self.help_plan:
             return self._print_plan_help()
         self._check_start_flags()
@@ -107,96 +104,63 @@ class Train(Command):
                 "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
                 f"processes: torchrun --nproc-per-node {self.devices} -m vitrail train ..."
             )
-        from ...train.signals import ignore_save_signals
-
         with ignore_save_signals():
-            return self._run_training()
+            from ...services.train_progress import follow_training
 
-    def _run_training(self) -> int:
-        from ...services import train_progress
-
-        events = self._start_training()
-        if self.dry_run:
-            return self._show_plan(events)
-        return self._print_result(train_progress.follow_training(events))
+            events = self._start_training()
+            return self._show_plan(events) if self.dry_run else self._print_result(follow_training(events))
 
     def _check_start_flags(self) -> None:
-        """There are three ways to begin, and only one at a time."""
+        """Refuse flags that contradict --resume."""
         if self.extend and self.resume is None:
             raise UsageError("--extend gives a run more time: name it with --resume RUN.")
-        if self.resume is not None:
-            beside = self._flags_against_resume().items()
-            given = [flag for flag, value in beside if value not in (None, "") and value is not False]
-            if given:
-                raise UsageError(
-                    f"--resume goes on exactly as the run's own plan says, so {' and '.join(given)} cannot be given "
-                    "with it. Start a new run to change something, or give this one more time with --extend."
-                )
-
-    def _flags_against_resume(self) -> dict[str, object]:
-        return {
-            "SOURCE": self.source,
-            "--plan": self.plan,
-            "--model": self.model,
-            "--weights": self.weights,
-            **({} if self.extend else {"--minutes": self.minutes, "--epochs": self.epochs, "--steps": self.steps}),
-            "--image-size": self.image_size,
-            "--channels": self.channels,
-            "--pretrain": self.pretrain,
-            "--seed": self.seed,
-            "--data-root": self.data_root,
-            "--skip-bad": self.skip_bad,
-            "--task": self.task,
-            "--group": self.group,
-            "--exclude": self.exclude,
-            "--folds": self.folds,
-            "--out": self.out,
-            "--dry-run": self.dry_run,
-            **{f"--{name}": text for name, text in self.changes if not name.startswith(RESUME_FIELDS)},
-        }
+        if self.resume is None:
+            return
+        allowed = {"resume", "extend", "device", "devices", "help_plan", "json", "debug", "changes"}
+        allowed |= {"minutes", "epochs", "steps"} if self.extend else set()
+        names = [one.name for one in fields(self) if one.name not in allowed and vars(self)[one.name] != one.default]
+        flags = ["SOURCE" if name == "source" else to_flag(name) for name in names]
+        flags += [f"--{name}" for name, _ in self.changes if not name.startswith(RESUME_FIELDS)]
+        if flags:
+            raise UsageError(
+                f"--resume goes on exactly as the run's own plan says, so {' and '.join(flags)} cannot be given "
+                "with it. Start a new run to change something, or give this one more time with --extend."
+            )
 
     def _start_training(self) -> Iterator[Event]:
-        """What will happen, as it happens."""
-        from ... import config
+        """The events of the training, which runs as they are consumed."""
         from ...services import train_arguments
         from ...train import cross_validation, fit
         from ...train.plan import Plan
+        from ...train.resume import Extension
 
         if self.resume is not None:
             if cross_validation.is_folds_folder(self.resume):
-                self._check_folds_alone()
+                if self.extend or self.device is not None or self.changes:
+                    raise UsageError(
+                        f"{self.resume} holds several folds, which go on as they were begun. Give --extend, --device "
+                        f"and --compute.* to one of them, such as {self.resume / 'fold-0'}."
+                    )
                 return cross_validation.resume_folds(self.resume)
-            longer = self._make_extension() if self.extend else None
-            return fit.resume_run(self.resume, None, longer, self._compute_changes())
-        asked = self._make_arguments()
+            budget = Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps) if self.extend else None
+            return fit.resume_run(self.resume, None, budget, self._compute_changes())
+        flags = {
+            one.name: vars(self)[one.name] for one in fields(train_arguments.TrainArguments)
+        }  # equal names, equal meanings
+        image_size = None if self.image_size is None else train_arguments.parse_image_size(self.image_size)
+        arguments = train_arguments.TrainArguments(**flags | {"image_size": image_size, "changes": dict(self.changes)})
         if self.plan is not None:
-            plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), asked)
+            plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), arguments)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
-        wanted, settings = train_arguments.build_train_request(asked)
-        if train_arguments.should_train_all_folds(asked, wanted):
-            return (
-                cross_validation.plan_first_fold(wanted, settings)
-                if self.dry_run
-                else cross_validation.fit_folds(wanted, settings, self.out)
-            )
-        return fit.fit(wanted, settings, self.out, self.dry_run)
-
-    def _check_folds_alone(self) -> None:
-        """Folds go on as they were begun."""
-        if self.extend or self.device is not None or self.changes:
-            raise UsageError(
-                f"{self.resume} holds several folds, which go on as they were begun. Give --extend, --device and "
-                f"--compute.* to one of them, such as {Path(str(self.resume)) / 'fold-0'}."
-            )
-
-    def _make_extension(self) -> Extension:
-        from ...train.resume import Extension
-
-        return Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps)
+        request, settings = train_arguments.build_train_request(arguments)
+        if not train_arguments.should_train_all_folds(arguments, request):
+            return fit.fit(request, settings, self.out, self.dry_run)
+        if self.dry_run:
+            return cross_validation.plan_first_fold(request, settings)
+        return cross_validation.fit_folds(request, settings, self.out)
 
     def _compute_changes(self) -> dict[str, str]:
-        """What a resumed run shall compute with from now on."""
-        from ... import runtime
+        """Changes of a resumed run's compute settings."""
         from ...services.train_arguments import check_plan_fields
 
         changes = dict(self.changes)
@@ -207,68 +171,39 @@ class Train(Command):
             return changes
         return changes | {"compute.device": runtime.choose(runtime.RuntimeSettings(device=self.device)).device}
 
-    def _make_arguments(self) -> TrainArguments:
-        from ...services.train_arguments import TrainArguments, parse_image_size
-
-        return TrainArguments(
-            source=self.source,
-            model=self.model,
-            weights=self.weights,
-            minutes=self.minutes,
-            epochs=self.epochs,
-            steps=self.steps,
-            image_size=None if self.image_size is None else parse_image_size(self.image_size),
-            channels=self.channels,
-            pretrain=self.pretrain,
-            seed=self.seed,
-            device=self.device,
-            data_root=self.data_root,
-            skip_bad=self.skip_bad,
-            task=self.task,
-            group=self.group,
-            exclude=self.exclude,
-            folds=self.folds,
-            changes=dict(self.changes),
-        )
-
     def _show_plan(self, events: Iterator[Event]) -> int:
-        """Everything up to the plan happens, and nothing after it."""
-        from ... import config
-        from ...services import cost as cost_module
-        from ...services import train_progress as words
+        """Run everything up to the plan and print it."""
+        from ...services.cost import estimate_plan_cost, format_plan_cost
+        from ...services.train_progress import format_expected_cost
         from ...train.distributed.collectives import group_from_env
         from ...train.events import Note, PlanEvent
         from ...train.plan_reasons import complete_reasons
-        from ..arguments import print_json
 
-        happened = list(events)
-        (planned,) = (event for event in happened if isinstance(event, PlanEvent))
-        notes = [event.text for event in happened if isinstance(event, Note)]
+        all_events = list(events)
+        (planned,) = (event for event in all_events if isinstance(event, PlanEvent))
+        notes = [event.text for event in all_events if isinstance(event, Note)]
         if group_from_env().rank:
             return 0  # rank 0 prints
-        cost = planned.cost
         if self.json:
             print_json(
                 {
                     "plan": config.write(planned.plan),
                     "reasons": planned.reasons,
                     "notes": notes,
-                    "predicted": cost.to_json() if cost else None,
-                    **cost_module.estimate_plan_cost(planned, self.devices),
+                    "predicted": planned.cost.to_json() if planned.cost else None,
+                    **estimate_plan_cost(planned, self.devices),
                 }
             )
         else:
-            told = [*words.format_expected_cost(planned), *cost_module.format_plan_cost(planned, self.devices), *notes]
-            print("".join(f"# {line}\n" for line in told))
+            lines = [*format_expected_cost(planned), *format_plan_cost(planned, self.devices), *notes]
+            print("".join(f"# {line}\n" for line in lines))
             print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
         return 0
 
     def _print_result(self, outcome: TrainOutcome) -> int:
-        """What a person wants to know at the end: how good, where, and what to type next."""
-        from ...formatting import MIN_TEST_IMAGES, format_duration
+        """Print the main metric, the paths and the next command."""
         from ...train import events
         from ...train.distributed.collectives import group_from_env
-        from ..arguments import print_json
 
         if group_from_env().rank:
             return 0  # rank 0 prints
@@ -296,10 +231,8 @@ class Train(Command):
         return 0
 
     def _print_plan_help(self) -> int:
-        """The plan's fields, one a line."""
-        from ... import config
+        """Print the plan's fields, one a line."""
         from ...train.plan import Plan
-        from ..arguments import format_fields, print_json
 
         listed = [field for field in config.describe(Plan) if "." in field.name]
         if self.json:

@@ -1,0 +1,54 @@
+"""Unknown Python keywords: the TypeError says what the setting is called here, or which name is near."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from .library_names import explain_library_name
+from .schema import describe, suggest_name
+
+P = ParamSpec("P")
+ResultT = TypeVar("ResultT")
+ClassT = TypeVar("ClassT")
+
+
+def explain_keywords(settings: type[Any] | None = None) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
+    """Decorate a function so that the TypeError for an unknown keyword explains it.
+
+    Args:
+        settings: the class whose fields the function's argument `settings` takes by their dotted names.
+    """
+
+    def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
+        parameters = inspect.signature(function).parameters
+
+        @functools.wraps(function)
+        def call_with_known_keywords(*args: P.args, **kwargs: P.kwargs) -> ResultT:
+            for name in kwargs:
+                if name not in parameters:
+                    hint = _explain_keyword(name, list(parameters), settings)
+                    raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}.{hint}")
+            return function(*args, **kwargs)
+
+        return call_with_known_keywords
+
+    return decorate
+
+
+def explain_class_keywords(cls: type[ClassT]) -> type[ClassT]:
+    """Decorate a class in the same way: its construction explains unknown keywords."""
+    setattr(cls, "__init__", explain_keywords()(cls.__init__))  # noqa: B010 - mypy refuses a plain assignment
+    return cls
+
+
+def _explain_keyword(name: str, parameters: list[str], settings: type[Any] | None) -> str:
+    fields = [] if settings is None else [field.name for field in describe(settings)]
+    known = {parameter: parameter for parameter in parameters}
+    known |= {field: f'settings={{"{field}": ...}}' for field in fields if field not in known}
+    for field in sorted(fields, key=lambda field: not field.startswith("recipe.")):
+        if field.rpartition(".")[2] == name:
+            return f" Give it as {known[field]}."
+    return explain_library_name(name, known) or suggest_name(name, parameters)
