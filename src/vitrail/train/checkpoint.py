@@ -188,6 +188,19 @@ def load_checkpoint(
     return int(read_checkpoint_facts(path)["step"])
 
 
+def load_train_state(path: Path, train_state: TrainState, guards: Guards) -> dict[str, Any]:
+    """Put a checkpoint back into a train state and its guards; return the facts beside the tensors.
+
+    Raises:
+        DamagedFileError: a tensor is missing, left over, or of another shape.
+    """
+    load_checkpoint(path, train_state.model, train_state.optimizers, train_state.ema)
+    facts = read_checkpoint_facts(path)
+    guards.load_state_dict(facts.get("guards", {}))
+    train_state.load_state_dict(facts)
+    return facts
+
+
 def collect_tensors(
     model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
 ) -> dict[str, Tensor]:

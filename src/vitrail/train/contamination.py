@@ -17,9 +17,10 @@ from ..checkpoints.model_card import UNLABELED_KEY
 from ..data import split_files
 from ..files import atomic
 from . import dataset as dataset_module
+from .context import TrainContext
 from .dataset import Dataset
 from .events import Note
-from .plan import CNN_TEACHER, Plan
+from .plan import CNN_TEACHER
 from .run_folder import RunFolder
 
 CONTAMINATION_FILE = "learnt-before.json"
@@ -27,8 +28,9 @@ CONTAMINATION_FILE = "learnt-before.json"
 HELD_OUT = {"val": "validation", "test": "test"}
 
 
-def report_contamination(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterator[Note]:
-    """Say it once, and keep it."""
+def report_contamination(context: TrainContext) -> Iterator[Note]:
+    """Warn once about held-out images that the start or the teacher was trained on, and keep the warnings."""
+    run, plan, dataset = context.run, context.plan, context.dataset
     if (run.path / CONTAMINATION_FILE).is_file():
         return
     models = {

@@ -38,7 +38,6 @@ from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .dataset import MEMORY, Dataset, open_dataset, resolve_data_paths
 from .distributed.collectives import group_from_env
 from .events import Event, FinishEvent, Note, RunFolderEvent
-from .finish import MAX_THUMBNAILS
 from .held_out import MapInput
 from .phases import to_absolute_path
 from .plan import CNN_TEACHER
@@ -290,7 +289,7 @@ def _write_folds_report(
     folds, dataset = out_of_fold.folds, out_of_fold.dataset
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
-    chosen = image_selection.select_with_worst(predictions, Decisions(), MAX_THUMBNAILS)
+    chosen = image_selection.select_with_worst(predictions, Decisions(), thumbnails.MAX_THUMBNAILS)
     shown = out_of_fold.source_rows(predictions)[chosen]
     pictures = dataset.load_rows(shown, plan.image, plan.compute.num_workers)
     aspects = dataset.aspect_ratios(shown, plan.image)

@@ -36,7 +36,7 @@ from ..randomness import derive
 from ..runtime import is_out_of_memory
 from . import checkpoint, loop, plan_changes
 from . import optim as rates
-from .dataset import Dataset
+from .context import TrainContext
 from .events import Event, Note, StepProgress
 from .guards import Guards, PhaseLabel
 from .losses import Loss, mean_loss
@@ -344,9 +344,10 @@ def is_phase_done(run: RunFolder, name: str) -> bool:
     return after in PHASE_NAMES and PHASE_NAMES.index(after) >= PHASE_NAMES.index(name)
 
 
-def save_start_weights(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) -> None:
-    """Write a model's weights after a phase, in one step; the bundle comes first, for a resume asks for the other."""
-    folder, source = run.path / PRETRAINED_FOLDER, dataset.source
+def save_start_weights(context: TrainContext, name: str, model: ViT) -> None:
+    """Write a model's weights after a phase; the bundle comes first, because a resume looks for the other file."""
+    run, plan, source = context.run, context.plan, context.dataset.source
+    folder = run.path / PRETRAINED_FOLDER
     if folder.exists():  # of the phase before this one, or of this one before a kill
         atomic.remove_folder(folder)
     info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}

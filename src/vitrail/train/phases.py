@@ -7,10 +7,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from ..data.loader import ImageStore
 from ..errors import UsageError
 from ..model.vit import ViT
 from . import contamination
+from .context import PlanContext, TrainContext
 from .dataset import Dataset
 from .distill import distillation
 from .events import Event
@@ -18,52 +18,47 @@ from .plan import CNN_TEACHER, DistillSettings, Plan, PretrainSettings
 from .planning.finalize import is_measured
 from .pretrain import pretraining
 from .request import Reasons
-from .run_folder import RunFolder
 from .teacher_targets import DistillationTeacher
 
 PhaseName = Literal["pretrain", "distill"]  # sections of the plan
 
 
-def run_phases(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
-) -> Generator[Event, None, DistillationTeacher | None]:
-    """Do what the plan asks for before the training, or what is left of it; the teacher to be asked in it, or None.
+def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
+    """Run the phases before the training, or what is left of them; return the teacher for its steps, or None.
 
-    Afterwards `model` has the weights that the training begins with.
+    Afterwards `model` has the initial weights of the training.
 
     Raises:
         UsageError: the plan's teacher cannot teach this.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
-    yield from contamination.report_contamination(run, plan, dataset)
-    yield from pretraining.pretrain(run, plan, model, dataset, images)
-    return (yield from distillation.prepare_teacher(run, plan, model, dataset, images))
+    yield from contamination.report_contamination(context)
+    yield from pretraining.pretrain(context, model)
+    return (yield from distillation.prepare_teacher(context, model))
 
 
-def finalize_phases(
-    plan: Plan, dataset: Dataset, images: ImageStore, dry_run: bool = False
-) -> tuple[Plan, Reasons, float]:
-    """The plan with the steps of its phases, new reasons, and the seconds of these; 0 where `is_measured` says no.
+def finalize_phases(draft: PlanContext, dry_run: bool = False) -> tuple[Plan, Reasons, float]:
+    """The plan with the steps of its phases, new reasons, and their seconds; 0 where `is_measured` says no.
 
     Raises:
-        UsageError: they leave no time for the training; a teacher that cannot teach this.
+        UsageError: they leave no time for the training; a teacher that does not fit the task.
     """
-    plan = resolve_plan_paths(plan)
-    distillation.check_teacher(plan, dataset)
-    spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
+    plan = resolve_plan_paths(draft.plan)
+    distillation.check_teacher(plan, draft.dataset)
+    spent, step_seconds, measured = 0.0, 0.0, is_measured(plan, dry_run)
     reasons: Reasons = {}
     steps = 0.0 if plan.minutes else count_total_steps(plan)
     if plan.pretrain.is_enabled:
-        check_extra_images(plan, dataset, images)
-        plan, why = pretraining.set_pretrain_batch_size(plan, dataset)
+        check_extra_images(draft.with_plan(plan))
+        plan, why = pretraining.set_pretrain_batch_size(plan, draft.dataset)
         reasons |= why
-        pace = pretraining.measure_pretraining_step(plan, dataset, images) if measured else 0.0
-        plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, pace)
+        step_seconds = pretraining.measure_pretraining_step(draft.with_plan(plan)) if measured else 0.0
+        plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, step_seconds)
         reasons |= why
         spent += seconds
     if plan.distill.has_first_stage:
-        pace = distillation.measure_distill_step(plan, dataset, images) if measured else 0.0
-        plan, why, seconds = resolve_phase_steps(plan, "distill", steps, pace)
+        step_seconds = distillation.measure_distill_step(draft.with_plan(plan)) if measured else 0.0
+        plan, why, seconds = resolve_phase_steps(plan, "distill", steps, step_seconds)
         reasons |= why
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
@@ -120,19 +115,14 @@ def resolve_phase_steps(
     return changed, reasons, steps * seconds_per_step
 
 
-def estimate_phase_seconds(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
-    """What comes first in a written plan takes, by a few of its steps here."""
-    first = (
-        plan.pretrain.steps * pretraining.measure_pretraining_step(plan, dataset, images)
-        if plan.pretrain.is_enabled
-        else 0.0
-    )
-    then = (
-        plan.distill.steps * distillation.measure_distill_step(plan, dataset, images)
-        if plan.distill.has_first_stage
-        else 0.0
-    )
-    return first + then
+def estimate_phase_seconds(context: PlanContext) -> float:
+    """Seconds of the phases of a written plan, from a few of their steps here."""
+    plan, seconds = context.plan, 0.0
+    if plan.pretrain.is_enabled:
+        seconds += plan.pretrain.steps * pretraining.measure_pretraining_step(context)
+    if plan.distill.has_first_stage:
+        seconds += plan.distill.steps * distillation.measure_distill_step(context)
+    return seconds
 
 
 def _phase_sections(plan: Plan) -> tuple[tuple[PretrainSettings | DistillSettings, bool], ...]:
@@ -172,14 +162,14 @@ def resolve_plan_paths(plan: Plan) -> Plan:
     )
 
 
-def check_extra_images(plan: Plan, dataset: Dataset, images: ImageStore) -> None:
-    """Refuse further pictures for pre-training that cannot be had, before a run folder is made.
+def check_extra_images(context: PlanContext) -> None:
+    """Check the further images of pre-training, before a run folder is made.
 
     Raises:
-        DataError: see `unlabelled.shown`.
+        DataError: see `gather_pretraining_images`.
     """
-    if plan.pretrain.extra_images:
-        pretraining.load_pretraining_images(plan, dataset, images)
+    if context.plan.pretrain.extra_images:
+        pretraining.load_pretraining_images(context)
 
 
 def describe_phases(plan: Plan) -> tuple[str, ...]:

@@ -257,21 +257,19 @@ def _changes_since_checkpoint(run: RunFolder, plan: Plan, newest: Path | None) -
 
 
 def restore_checkpoint(run: RunFolder, train_state: TrainState, guards: Guards) -> Generator[Note, None, int]:
-    """Put the newest whole checkpoint into a learner and its guards; how many steps it has done.
+    """Put the newest complete checkpoint into a train state and its guards; return its number of finished steps.
 
     Raises:
-        DamagedFileError: there are checkpoints and none is whole, or one does not fit.
-        ResourceError: the disk has no room for those to come.
+        DamagedFileError: there are checkpoints and none is complete, or one does not fit.
+        ResourceError: the disk has no room for the next ones.
     """
     newest, complaints = checkpoint.find_newest_checkpoint(run.checkpoints)
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     start = 0
     if newest is not None:
-        start = checkpoint.load_checkpoint(newest, train_state.model, train_state.optimizers, train_state.ema)
-        facts = checkpoint.read_checkpoint_facts(newest)
-        guards.load_state_dict(facts.get("guards", {}))
-        train_state.load_state_dict(facts)
+        facts = checkpoint.load_train_state(newest, train_state, guards)
+        start = int(facts["step"])
         for text in plan_changes.check_machine(facts, checkpoint.describe_machine()):
             yield Note(text)
     run.drop_rows_after(start)

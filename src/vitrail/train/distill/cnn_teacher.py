@@ -9,14 +9,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from ...data.loader import Batch, ImageStore
+from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...evaluate.inference import run_inference
 from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
 from ...randomness import derive
-from .. import phase as preludes
+from .. import phase
 from ..batch_augment import augment_batch, mix_batch
+from ..context import PlanContext, TrainContext
 from ..dataset import Dataset, class_indices
 from ..events import Event, Note
 from ..losses import Loss, build_loss, compute_loss_weights
@@ -29,22 +30,23 @@ CNN_LR = 3e-3
 """AdamW's, at its peak."""
 
 
-def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, images: ImageStore) -> Iterator[Event]:
-    """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
+def train_cnn_teacher(context: TrainContext) -> Iterator[Event]:
+    """Train the CNN of a plan into the run folder, unless it is there already.
 
     Raises:
         InterruptedRun, DataError, DivergedError, ResourceError: see `phase.run_phase`.
     """
+    run, plan = context.run, context.plan
     path = run.path / CNN_TEACHER_FILE
     if path.is_file():
         return
     network = init_cnn_teacher(plan)
-    yield from preludes.run_phase(run, make_cnn_phase(plan, network, dataset, images))
+    yield from phase.run_phase(run, make_cnn_phase(context, network))
     safetensors_file.save_tensors(
         path, network.state_dict(), {"steps": str(plan.distill.steps), **plan_metadata(plan)}, checksum=True
     )
-    preludes.remove_phase_checkpoints(run, PHASE_NAME)
-    yield Note(_describe_accuracy(plan, network, dataset))
+    phase.remove_phase_checkpoints(run, PHASE_NAME)
+    yield Note(_describe_accuracy(plan, network, context.dataset))
 
 
 def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
@@ -66,10 +68,9 @@ def init_cnn_teacher(plan: Plan) -> SmallCNN:
     return network
 
 
-def make_cnn_phase(
-    plan: Plan, network: SmallCNN, dataset: Dataset, images: ImageStore, steps: int = 0
-) -> TrainingPhase:
-    """The training of the CNN; with `steps` of that length."""
+def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> TrainingPhase:
+    """The training of the CNN, for the plan's steps or for `steps`."""
+    plan, dataset = context.plan, context.dataset
     seed, task, recipe = derive(plan.seed, PHASE_NAME), dataset.source.task, plan.recipe
     targets = dataset.loss_targets("train")
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
@@ -99,7 +100,7 @@ def make_cnn_phase(
         ),
         seed=seed,
         compute_loss=loss_of,
-        images=images,
+        images=context.images,
         targets=targets,
         shard_ids=dataset.shard_ids("train"),
         advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",

@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import torch
 
-from ...data.loader import ImageStore
 from ...model.vit import ViT
-from .. import phase as preludes
+from .. import phase
+from ..context import PlanContext, TrainContext
 from ..dataset import Dataset
 from ..distributed.collectives import RankGroup
 from ..events import Event
@@ -27,25 +27,24 @@ from .cnn_teacher import SmallCNN as Network
 from .cnn_teacher import set_memory_format
 
 
-def prepare_teacher(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
-) -> Generator[Event, None, DistillationTeacher | None]:
+def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
     """Run what the teacher needs before the training; return the teacher that predicts during it, or None.
 
     Raises:
         UsageError: the teacher of the plan cannot teach this.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     if not plan.distill.is_enabled:
         return None
     if plan.distill.teacher == CNN_TEACHER:
-        yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, images)
+        yield from cnn_teacher.train_cnn_teacher(context)
         return _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
     teacher = load_teacher(plan, run)
     check_teacher_images(teacher, plan)
     save_teacher(run, teacher)
     if plan.distill.kind == "features":
-        yield from feature_teacher.distill_features(run, plan, model, teacher, dataset, images)
+        yield from feature_teacher.distill_features(context, model, teacher)
         return None
     return build_teacher(plan, dataset, run)
 
@@ -87,14 +86,15 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
             match_output_order(teacher, dataset)
 
 
-def measure_distill_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
+def measure_distill_step(context: PlanContext) -> float:
     """Seconds per step of the distillation phase before the training."""
+    plan = context.plan
     if plan.distill.teacher == CNN_TEACHER:
         network = cnn_teacher.init_cnn_teacher(plan)
-        return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, images, steps=1000))
+        return phase.measure_phase_step(cnn_teacher.make_cnn_phase(context, network, steps=1000))
     teacher = load_teacher(plan)
     check_teacher_images(teacher, plan)
-    return feature_teacher.measure_feature_step(plan, teacher, dataset, images)
+    return feature_teacher.measure_feature_step(context, teacher)
 
 
 def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:

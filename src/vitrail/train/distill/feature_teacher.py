@@ -10,21 +10,19 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...data.loader import Batch, ImageStore
+from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...model.attention import TokenPositions
 from ...model.vit import ViT, create_model
 from ...randomness import derive
 from ...spec import Grid
 from .. import phase
-from .. import phase as preludes
 from ..batch_augment import augment_batch
-from ..dataset import Dataset
+from ..context import PlanContext, TrainContext
 from ..events import Event, Note
 from ..losses import Loss
 from ..phase import TrainingPhase, load_module
-from ..plan import Plan, Recipe
-from ..run_folder import RunFolder
+from ..plan import Recipe
 from ..teacher_targets import TeacherModel, adapt_images
 
 PHASE_NAME, PHASE_TITLE = "teacher", "learning of features"
@@ -56,36 +54,37 @@ class FeatureStudent(nn.Module):
         return self.projection(x[:, self.prefix :])
 
 
-def distill_features(
-    run: RunFolder, plan: Plan, model: ViT, teacher: TeacherModel, dataset: Dataset, images: ImageStore
-) -> Iterator[Event]:
-    """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
+def distill_features(context: TrainContext, model: ViT, teacher: TeacherModel) -> Iterator[Event]:
+    """Let `model` learn the teacher's features, or load the weights if this run has done it already.
 
     Raises:
         InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
+    run, plan = context.run, context.plan
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
         return
-    follower = FeatureStudent(model, teacher.model.config.width, plan.seed)
-    yield from preludes.run_phase(run, make_feature_phase(plan, follower, teacher, dataset, images))
-    phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
-    preludes.remove_phase_checkpoints(run, PHASE_NAME)
+    student = FeatureStudent(model, teacher.model.config.width, plan.seed)
+    yield from phase.run_phase(run, make_feature_phase(context, student, teacher))
+    phase.save_start_weights(context, PHASE_NAME, model)
+    phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
         f"The model has learnt the teacher's features; its weights are in {run.path / phase.START_WEIGHTS_FILE}."
     )
 
 
-def measure_feature_step(plan: Plan, teacher: TeacherModel, dataset: Dataset, images: ImageStore) -> float:
-    """Seconds of a step here, on a model of its own."""
-    follower = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
-    return preludes.measure_phase_step(make_feature_phase(plan, follower, teacher, dataset, images, steps=1000))
+def measure_feature_step(context: PlanContext, teacher: TeacherModel) -> float:
+    """Seconds of a step here, on a fresh model."""
+    plan = context.plan
+    student = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
+    return phase.measure_phase_step(make_feature_phase(context, student, teacher, steps=1000))
 
 
 def make_feature_phase(
-    plan: Plan, student: FeatureStudent, teacher: TeacherModel, dataset: Dataset, images: ImageStore, steps: int = 0
+    context: PlanContext, student: FeatureStudent, teacher: TeacherModel, steps: int = 0
 ) -> TrainingPhase:
-    """The learning of features of a plan; with `steps` of that length."""
+    """Feature distillation, for the plan's steps or for `steps`."""
+    plan, dataset, images = context.plan, context.dataset, context.images
     device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, PHASE_NAME)
     student.to(device)
     teacher.model.to(device).eval()

@@ -26,6 +26,7 @@ from ...files import safetensors_file
 from ...model.vit import ViT
 from ...runtime import is_out_of_memory
 from ..checkpoint import SECONDS_BETWEEN_SAVES
+from ..context import TrainContext
 from ..dataset import Dataset, class_indices
 from ..events import Event, Note, TaskProgress
 from ..phase import plan_metadata
@@ -49,24 +50,19 @@ BATCH_KEY = "batch"
 
 
 def extract_features(
-    run: RunFolder,
-    model: ViT,
-    plan: Plan,
-    dataset: Dataset,
-    split: str,
-    signal_request: SignalRequest,
-    mirror: bool = False,
+    context: TrainContext, model: ViT, split: str, signal_request: SignalRequest, mirror: bool = False
 ) -> Generator[Event, None, FeatureSet]:
-    """All pictures of a split, or their mirror images, as features, in the split's order, with their targets.
+    """Features of all images of a split, or of their mirror images, in the split's order, with their targets.
 
     Args:
-        signal_request: signals; after the portion at hand they are followed.
+        signal_request: followed after the portion that is being computed.
 
     Raises:
-        InterruptedRun: a signal asked to stop; what is computed is saved.
-        DataError: a picture cannot be read.
-        ResourceError: the memory has no room for a single picture.
+        InterruptedRun: a signal asked to stop; the features so far are saved.
+        DataError: an image cannot be read.
+        ResourceError: the memory has no room for a single image.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     rows, width = dataset.splits[split], plan.model.pooled_width
     targets = (
         class_indices(dataset.source, rows)
@@ -75,7 +71,7 @@ def extract_features(
     )
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
-    pictures = dataset.load_images(split, plan.image, plan.compute.num_workers)
+    images = dataset.load_images(split, plan.image, plan.compute.num_workers)
     pooled = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
     parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
     kept = parts.load()
@@ -84,7 +80,7 @@ def extract_features(
         yield Note(f"Going on after the features of {done:,} of {len(rows):,} {split} pictures.")
     fresh: list[np.ndarray] = []
     began = saved = time.perf_counter()
-    for features, batch in _compute_portions(pooled, plan, pictures, rows[done:], len(rows), parts.batch):
+    for features, batch in _compute_portions(pooled, plan, images, rows[done:], len(rows), parts.batch):
         if batch < parts.batch:
             yield Note(f"The memory is full with {parts.batch} pictures at once: features go on with {batch} at once.")
             parts.batch = batch
@@ -194,41 +190,43 @@ METRICS_PREFIX = "features"
 """Begins the names of its numbers in metrics.jsonl."""
 
 
-def prepare_start_model(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None, ViT]:
-    """The model at step 0, from the run folder if it is there already, else probed and put there.
+def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
+    """The model at step 0: from the run folder if it is there already, else with the best probe as its head.
 
     Raises:
         InterruptedRun: a signal asked to stop while features were computed; those are saved.
         UsageError, DamagedFileError, ResourceError: the checkpoint cannot be read, or is not the plan's.
-        DataError: a picture cannot be read.
+        DataError: an image cannot be read.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     if run.start_file.is_file():
         return load_start_model(run, plan)
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
-    first, words = time.perf_counter(), ""
-    with listen_for_signals() as wish:
-        train = yield from extract_features(run, model, plan, dataset, "train", wish)
-        valid = yield from extract_features(run, model, plan, dataset, "val", wish)
+    start_time, extra = time.perf_counter(), ""
+    with listen_for_signals() as signal_request:
+        train = yield from extract_features(context, model, "train", signal_request)
+        valid = yield from extract_features(context, model, "val", signal_request)
         if uses_mirror_images(plan, dataset):
-            words = " and mirror images"
-            other = yield from extract_features(run, model, plan, dataset, "train", wish, mirror=True)
-            features = np.concatenate([train.features, other.features])
-            train = FeatureSet(features, np.concatenate([train.targets, other.targets]))
-    if wish:  # with the last portion
-        raise InterruptedRun(f"Interrupted after the features. {resume_instructions(run.path)}", wish.exit_code)
+            extra = " and mirror images"
+            mirrored = yield from extract_features(context, model, "train", signal_request, mirror=True)
+            features = np.concatenate([train.features, mirrored.features])
+            train = FeatureSet(features, np.concatenate([train.targets, mirrored.targets]))
+    if signal_request:  # with the last portion
+        message = f"Interrupted after the features. {resume_instructions(run.path)}"
+        raise InterruptedRun(message, signal_request.exit_code)
     count = len(train.features) + len(valid.features)
-    yield Note(f"Features of {count:,} pictures{words}, computed once, in {_format_elapsed(first)}.")
-    began = time.perf_counter()
+    yield Note(f"Features of {count:,} pictures{extra}, computed once, in {_format_elapsed(start_time)}.")
+    probes_time = time.perf_counter()
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)
-    yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(began)}):")
+    yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
     for line in linear_probe.format_candidates(result.candidates):
         yield Note(line)
     weights.set_head(model, result.best, result.columns)
     model = model.cpu()
     linear_probe.write_candidates(run.start_table, result.candidates)
-    seconds = time.perf_counter() - first
+    seconds = time.perf_counter() - start_time
     run.record(
         {
             "step": 0,

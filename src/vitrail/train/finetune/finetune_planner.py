@@ -21,8 +21,7 @@ from ...model.vit import create_model
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
-from ..dataset import Dataset
-from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..context import PlanContext
 from ..plan import METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
 from ..plan_reasons import make_override_reasons
 from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
@@ -369,16 +368,9 @@ PROBE_SECONDS = 2.0, 1.5e-6
 
 
 def finalize_finetune_plan(
-    plan: Plan,
-    request: TrainRequest,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float = 0.0,
-    dry_run: bool = False,
-    group: RankGroup = SINGLE_PROCESS,
+    draft: PlanContext, request: TrainRequest, spent: float = 0.0, dry_run: bool = False
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
-    steps.
+    """The final plan, new reasons, the throughput (None if not measured), and the seconds before the steps.
 
     The counterpart of `finalize.finalize_plan` for runs from a checkpoint. A probe has no steps to fix, so its
     features are measured in a dry run only.
@@ -386,27 +378,31 @@ def finalize_finetune_plan(
     Args:
         spent: seconds that something else takes before the steps.
     """
+    plan, world_size = draft.plan, draft.group.world_size
     if plan.finetune.method == "probe":
         if not dry_run:
             return plan, {}, None, spent
-        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, images, dataset)
-    plan, reasons = flip_invariance.choose_flips(plan, images, dataset, request)
+        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(draft)
+    plan, reasons = flip_invariance.choose_flips(plan, draft.images, draft.dataset, request)
     if not is_measured(plan, dry_run):
         plan, why = _evaluate_rarely(plan)
         return plan, reasons | why, None, spent
-    spent += estimate_probe_seconds(plan, images, dataset)
-    found = throughput.measure_throughput(plan, images, dataset, group)
-    plan, why = (
-        fix_finetune_steps(plan, spent, found, request, group.world_size) if plan.minutes else _evaluate_rarely(plan)
-    )
-    return plan, reasons | why, found if plan.recipe.steps else NO_THROUGHPUT, spent
+    context = draft.with_plan(plan)
+    spent += estimate_probe_seconds(context)
+    measured = throughput.measure_throughput(context)
+    if plan.minutes:
+        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size)
+    else:
+        plan, why = _evaluate_rarely(plan)
+    return plan, reasons | why, measured if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
-def estimate_probe_seconds(plan: Plan, images: ImageStore, dataset: Dataset) -> float:
-    """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
+def estimate_probe_seconds(context: PlanContext) -> float:
+    """Seconds before the steps: for all features, from some that are measured now, and for all probes."""
+    plan, dataset = context.plan, context.dataset
     looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
     probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
-    return measure_feature_seconds(plan, images) * looked + probes
+    return measure_feature_seconds(plan, context.images) * looked + probes
 
 
 def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
@@ -575,17 +571,9 @@ def draft_from_request(
 
 
 def finalize_draft(
-    plan: Plan,
-    request: TrainRequest,
-    reasons: Reasons,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float,
-    dry_run: bool,
-    group: RankGroup,
+    draft: PlanContext, request: TrainRequest, reasons: Reasons, spent: float, dry_run: bool
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
-    steps.
+    """The final plan, new reasons, the throughput (None if not measured), and the seconds before the steps.
 
     Args:
         reasons: of the draft.
@@ -594,6 +582,6 @@ def finalize_draft(
     Raises:
         as `finalize.finalize_plan`.
     """
-    if plan.finetune.from_checkpoint:
-        return finalize_finetune_plan(plan, request, images, dataset, spent, dry_run, group)
-    return (*finalize.finalize_plan(plan, request, reasons, images, dataset, spent, dry_run, group), spent)
+    if draft.plan.finetune.from_checkpoint:
+        return finalize_finetune_plan(draft, request, spent, dry_run)
+    return (*finalize.finalize_plan(draft, request, reasons, spent, dry_run), spent)

@@ -17,9 +17,8 @@ from ...model.attention import choose_path, device_capability, should_recompute_
 from ...model.vit import ViT, create_model, parameter_count
 from ...report.saliency import MAX_EXPLANATIONS
 from .. import events as events_module
-from ..dataset import Dataset
+from ..context import PlanContext
 from ..distributed import prefetch
-from ..distributed.collectives import SINGLE_PROCESS, RankGroup
 from ..distributed.data_parallel import choose_strategy
 from ..events import Event, FinishEvent, RunCost
 from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
@@ -74,23 +73,14 @@ class RunTimer:
             yield event
 
 
-def estimate_cost(
-    plan: Plan,
-    throughput: Throughput,
-    spent: float,
-    timer: RunTimer,
-    images: ImageStore,
-    dataset: Dataset,
-    group: RankGroup = SINGLE_PROCESS,
-) -> RunCost:
-    """The cost of the run that this plan describes on this machine, from what its beginning took.
+def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, timer: RunTimer) -> RunCost:
+    """The cost of the planned run on this machine; inference is measured with a fresh model.
 
     Args:
         throughput: of a plan without steps `finalize.NO_THROUGHPUT`.
-        spent: seconds of the training that come before its first step: pre-training, teacher, features and probes.
-        images: the training pictures; a fresh model answers some of them to see how long that takes.
-        group: on GPUs each process needs memory for its part.
+        spent: seconds of the training before its first step: pre-training, teacher, features and probes.
     """
+    plan, images, dataset = context.plan, context.images, context.dataset
     answer = _measure_inference_seconds(plan, images)
     decoded = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
@@ -108,19 +98,17 @@ def estimate_cost(
         preparation=timer.elapsed(),
         training=training,
         evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
-        memory=_estimate_gpu_memory(plan, images, group)
-        if on_gpu
-        else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
+        memory=_estimate_gpu_memory(context) if on_gpu else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
         step_seconds=tuple(seconds for _, seconds in throughput.stages),
     )
 
 
-def _estimate_gpu_memory(plan: Plan, images: ImageStore, group: RankGroup) -> int:
+def _estimate_gpu_memory(context: PlanContext) -> int:
     """Bytes that a process needs on its GPU."""
-    device = plan.compute.device
+    plan, group, device = context.plan, context.group, context.plan.compute.device
     sharded = choose_strategy(plan.compute.strategy, group, parameter_count(plan.model), device)[0] == "fsdp"
     steps = estimate_training_memory(plan, group.world_size if sharded else 1, group.world_size)
-    return steps + prefetch.gpu_cache_bytes(images, device)
+    return steps + prefetch.gpu_cache_bytes(context.images, device)
 
 
 def _measure_inference_seconds(plan: Plan, images: ImageStore) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ...data.loader import ImageStore
-from ..dataset import Dataset
-from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..context import PlanContext
 from ..plan import Plan
 from ..request import Reasons, TrainRequest
 from . import augmentation_rules, flip_invariance, model_size, throughput
@@ -23,14 +21,7 @@ def is_measured(plan: Plan, dry_run: bool) -> bool:
 
 
 def finalize_plan(
-    plan: Plan,
-    request: TrainRequest,
-    reasons: Reasons,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float = 0.0,
-    dry_run: bool = False,
-    group: RankGroup = SINGLE_PROCESS,
+    draft: PlanContext, request: TrainRequest, reasons: Reasons, spent: float = 0.0, dry_run: bool = False
 ) -> tuple[Plan, Reasons, Throughput | None]:
     """The plan as it will be followed, new reasons, and the measured throughput, None where it was not worth measuring.
 
@@ -41,17 +32,17 @@ def finalize_plan(
         reasons: of the draft.
         spent: seconds of the minutes that something else takes.
         dry_run: measure the pace of a short run too.
-        group: all measure together, and all hear what the first of them measured.
     """
+    plan, images, dataset = draft.plan, draft.images, draft.dataset
     new: Reasons = {}
     count = len(images.indices)
-    found = throughput.measure_throughput(plan, images, dataset, group) if plan.minutes else None
+    found = throughput.measure_throughput(draft) if plan.minutes else None
     fixed = fix_steps(plan, found, spent)[0] if found is not None else plan
     if found is not None:
         smaller, why = model_size.shrink_for_few_steps(fixed, request)
         if smaller is not fixed:
             new |= why
-            found = throughput.measure_throughput(smaller, images, dataset, group)
+            found = throughput.measure_throughput(draft.with_plan(smaller))
             fixed, _ = fix_steps(smaller, found, spent)
     settled, why = augmentation_rules.choose_augmentation(fixed, count, dataset.source.task, request, reasons | new)
     new |= why
@@ -60,10 +51,10 @@ def finalize_plan(
         new |= why
     if found is None:
         if is_measured(settled, dry_run):
-            found = throughput.measure_throughput(settled, images, dataset, group)
+            found = throughput.measure_throughput(draft.with_plan(settled))
         return settled, new, found
     if settled != fixed:
-        found = throughput.measure_throughput(settled, images, dataset, group)
+        found = throughput.measure_throughput(draft.with_plan(settled))
     final, why = fix_steps(settled, found, spent)
     drafted, known = (augmentation_rules.describe_length(each, count) for each in (fixed, final))
     new = {name: reason.replace(drafted, known) for name, reason in (new | why).items()}
