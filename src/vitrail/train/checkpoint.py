@@ -70,9 +70,9 @@ def save_checkpoint(
         with atomic.write_folder(path) as new:
             if sharded_save is not None:
                 sharded_save.write(new)
-            for kind, found in {} if sharded_save else _tensors_by_kind(model, optimizers, average).items():
-                if found:  # before the first applied step the optimisers have nothing to keep
-                    safetensors_file.save_tensors(new / f"{kind}.safetensors", found, {})
+            for kind, tensors in {} if sharded_save else _tensors_by_kind(model, optimizers, average).items():
+                if tensors:  # before the first applied step the optimisers have nothing to keep
+                    safetensors_file.save_tensors(new / f"{kind}.safetensors", tensors, {})
             if plan is not None:
                 atomic.write_text(new / PLAN_FILE, plan)
             atomic.write_json(new / STATE_FILE, {"step": step, **describe_machine(), **(extra_facts or {})})
@@ -101,9 +101,9 @@ def list_old_checkpoints(folder: Path, step: int) -> list[Path]:
 
     Later ones too: they were damaged when the run went on from before them, and must not push out a whole one.
     """
-    found = sorted(folder.glob(f"{_STEP}*"))
-    kept = [path for path in found if path.name <= f"{_STEP}{step:08d}"][-KEPT_CHECKPOINTS:]
-    return [path for path in found if path not in kept]
+    checkpoints = sorted(folder.glob(f"{_STEP}*"))
+    kept = [path for path in checkpoints if path.name <= f"{_STEP}{step:08d}"][-KEPT_CHECKPOINTS:]
+    return [path for path in checkpoints if path not in kept]
 
 
 def find_newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
@@ -116,18 +116,18 @@ def find_newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
         DamagedFileError: there are checkpoints and all of them are damaged.
     """
     while True:
-        found = sorted(folder.glob(f"{_STEP}*"), reverse=True)
+        checkpoints = sorted(folder.glob(f"{_STEP}*"), reverse=True)
         complaints = []
-        for path in found:
+        for path in checkpoints:
             try:
                 _verify_checkpoint(path)
             except (DamagedFileError, FileNotFoundError) as error:
                 complaints.append(str(error))
             else:
                 return path, complaints
-        if not found:
+        if not checkpoints:
             return None, []
-        if all(path.exists() for path in found):
+        if all(path.exists() for path in checkpoints):
             raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
 
 
@@ -182,9 +182,9 @@ def load_checkpoint(
 
         fsdp.read_shards(path, collect_tensors(model, optimizers, average))
     else:
-        for kind, ours in _tensors_by_kind(model, optimizers, average).items():
-            if ours:
-                _load_file(path / f"{kind}.safetensors", ours)
+        for kind, tensors in _tensors_by_kind(model, optimizers, average).items():
+            if tensors:
+                _load_file(path / f"{kind}.safetensors", tensors)
     return int(read_checkpoint_facts(path)["step"])
 
 
@@ -206,7 +206,7 @@ def collect_tensors(
 ) -> dict[str, Tensor]:
     """All tensors of a checkpoint by one name each: model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
     kinds = _tensors_by_kind(model, optimizers, average)
-    return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
+    return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
 
 def checkpoint_bytes(train_state: TrainState) -> int:
@@ -230,9 +230,9 @@ def _is_complete(path: Path) -> bool:
 
 def _verify_checkpoint(path: Path) -> None:
     checksums.verify_manifest(path)
-    said = read_checkpoint_facts(path).get("step")
-    if path.name != f"{_STEP}{said:08d}":
-        raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
+    step = read_checkpoint_facts(path).get("step")
+    if path.name != f"{_STEP}{step:08d}":
+        raise DamagedFileError(f"{path} holds step {step}: somebody has renamed it.")
 
 
 def _has_moments(path: Path) -> bool:
@@ -244,22 +244,22 @@ def _has_moments(path: Path) -> bool:
 
 
 @torch.no_grad()
-def _load_file(path: Path, ours: dict[str, Tensor]) -> None:
-    theirs = safetensors_file.load_tensors(path)
-    odd = sorted(theirs.keys() ^ ours.keys())
-    odd += [name for name in theirs.keys() & ours.keys() if theirs[name].shape != ours[name].shape]
-    if odd:
+def _load_file(path: Path, tensors: dict[str, Tensor]) -> None:
+    stored = safetensors_file.load_tensors(path)
+    mismatched = sorted(stored.keys() ^ tensors.keys())
+    mismatched += [name for name in stored.keys() & tensors.keys() if stored[name].shape != tensors[name].shape]
+    if mismatched:
         raise DamagedFileError(
-            f"{path} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
-            f"the first is {odd[0]}. The plan was changed, or the file belongs to another run."
+            f"{path} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
+            f"the first is {mismatched[0]}. The plan was changed, or the file belongs to another run."
         )
-    for name, tensor in ours.items():
+    for name, tensor in tensors.items():
         if type(tensor) is Tensor:
-            tensor.copy_(theirs[name])
+            tensor.copy_(stored[name])
         else:  # a share of one
             from .distributed.fsdp import copy_into_shard  # a second to import, for sharded runs only
 
-            copy_into_shard(theirs[name], tensor)
+            copy_into_shard(stored[name], tensor)
 
 
 def make_sharded_save(train_state: TrainState, group: RankGroup) -> ShardedSave:
@@ -332,28 +332,30 @@ class CheckpointSaver:
         Raises:
             ResourceError: it cannot be saved; says which older step is safe.
         """
-        learner, folder = self._train_state, self._run.checkpoints
-        shares = None if not learner.sharded else make_sharded_save(learner, self._group)
+        train_state, folder = self._train_state, self._run.checkpoints
+        sharded_save = None if not train_state.sharded else make_sharded_save(train_state, self._group)
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
             with self._group.pause_watchdog() if self.can_save_alone else nullcontext():
                 save_checkpoint(
-                    folder, step, learner.model, learner.optimizers, learner.ema, self._plan_text,
-                    {"guards": self._guards.state_dict(), **learner.state_dict()}, shares,
+                    folder, step, train_state.model, train_state.optimizers, train_state.ema, self._plan_text,
+                    {"guards": self._guards.state_dict(), **train_state.state_dict()}, sharded_save,
                 )  # fmt: skip
         except ResourceError as error:
             raise ResourceError(
                 f"{error} {self._disk_full_message(step)} {resume_instructions(self._run.path)}"
             ) from error
         finally:
-            if shares is not None:
-                shares.close()
+            if sharded_save is not None:
+                sharded_save.close()
         self._saved_at = time.monotonic()
-        left = list_old_checkpoints(folder, step)
-        if not left or self._warned:
+        undeleted = list_old_checkpoints(folder, step)
+        if not undeleted or self._warned:
             return []
         self._warned = True
-        return [f"The old checkpoint {left[0]} cannot be deleted. The training goes on; delete it when it is over."]
+        return [
+            f"The old checkpoint {undeleted[0]} cannot be deleted. The training goes on; delete it when it is over."
+        ]
 
     def _disk_full_message(self, step: int) -> str:
         """What the checkpoint would have needed, and which one there is."""

@@ -50,8 +50,8 @@ def write_contact_sheet(
         image_source: those of the training split, as the training will take them.
         custom_functions: an augmentation of the program's own is shown too.
     """
-    held = image_source.indices
-    rows = held[permutation(plan.seed, "sheet", 0, len(held))[:SHEET_SIDE]]
+    indices = image_source.indices
+    rows = indices[permutation(plan.seed, "sheet", 0, len(indices))[:SHEET_SIDE]]
     images, captions = render_views(source, image_source, rows, plan, custom_functions=custom_functions)
     draw_image_grid(path, images, captions)
 
@@ -74,8 +74,8 @@ def render_views(
     columns = [prepared]
     for epoch in range(epochs):
         batch = Batch(images.take(rows, epoch), targets, rows)
-        shown = custom_functions.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
-        columns.append(mix_batch(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
+        augmented = custom_functions.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
+        columns.append(mix_batch(augmented, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
     names = [describe_label(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]
     return torch.stack(columns, dim=1).flatten(0, 1), captions
@@ -97,13 +97,13 @@ def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequ
     tiles = [_make_tile(image) for image in images.numpy()]
     width, height = tiles[0].size
     columns = min(SHEET_SIDE, len(tiles))
-    lines = -(-len(tiles) // columns)
-    size = columns * (width + GAP) + GAP, lines * (height + CAPTION + GAP) + GAP
+    num_rows = -(-len(tiles) // columns)
+    size = columns * (width + GAP) + GAP, num_rows * (height + CAPTION + GAP) + GAP
     sheet = Image.new("RGB", size, PAPER)
     pen = ImageDraw.Draw(sheet)
-    for number, (tile, caption) in enumerate(zip(tiles, captions, strict=True)):
-        line, column = divmod(number, columns)
-        left, top = GAP + column * (width + GAP), GAP + line * (height + CAPTION + GAP)
+    for index, (tile, caption) in enumerate(zip(tiles, captions, strict=True)):
+        row, column = divmod(index, columns)
+        left, top = GAP + column * (width + GAP), GAP + row * (height + CAPTION + GAP)
         pen.text((left, top), _fit_caption(caption, width, pen), fill=INK)
         sheet.paste(tile, (left, top + CAPTION))
     data = io.BytesIO()

@@ -37,14 +37,14 @@ def report_contamination(context: TrainContext) -> Iterator[Note]:
         "weights": plan.finetune.weights if plan.finetune.from_checkpoint else "",
         "teacher": plan.distill.teacher,
     }
-    given = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
-    if not given:
+    paths = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
+    if not paths:
         return
-    found = [text for role, path in given.items() if (text := describe_contamination(role, path, dataset))]
+    warnings = [text for role, path in paths.items() if (text := describe_contamination(role, path, dataset))]
     atomic.write_json(
-        run.path / CONTAMINATION_FILE, found
+        run.path / CONTAMINATION_FILE, warnings
     )  # also if there is nothing to say: a resume may find another model there
-    yield from map(Note, found)
+    yield from map(Note, warnings)
 
 
 def read_contamination(run: RunFolder) -> tuple[str, ...]:
@@ -60,15 +60,15 @@ def describe_contamination(role: str, path: Path, dataset: Dataset) -> str:
         role: "weights" or "teacher".
         path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
     """
-    folder = find_bundle(place.path) if (place := resolve_model(str(path))) is not None else None
+    folder = find_bundle(resolved.path) if (resolved := resolve_model(str(path))) is not None else None
     if folder is None:
         return ""
     run = RunFolder(folder.parent)
     if folder == run.bundle and run.splits_file.is_file():
         return _describe_shared_images(role, run, dataset)
     info = bundle.read_bundle_info(folder).info
-    data, own = info.get("data"), dataset.source.fingerprint()
-    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+    data, fingerprint = info.get("data"), dataset.source.fingerprint()
+    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != fingerprint:
         return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "

@@ -119,10 +119,10 @@ def resume_folds(
         as `fit_folds`.
     """
     _check_single_process()
-    wishes, settings = _read_request(out)
+    request, settings = _read_request(out)
     yield RunFolderEvent(out)
     with lock.Lock(out):
-        yield from _train_folds(wishes, settings, out, source_object, custom_functions)
+        yield from _train_folds(request, settings, out, source_object, custom_functions)
 
 
 def is_folds_folder(path: Path) -> bool:
@@ -139,8 +139,8 @@ def fold_folders(out: Path) -> tuple[Path, ...]:
     """The run folders of all folds; none where a folder holds no folds."""
     if not is_folds_folder(out):
         return ()
-    wishes, _ = _read_request(out)
-    return tuple(fold_folder(out, fold) for fold in range(wishes.data.folds))
+    request, _ = _read_request(out)
+    return tuple(fold_folder(out, fold) for fold in range(request.data.folds))
 
 
 def first_run_folder(out: Path) -> Path:
@@ -166,18 +166,18 @@ def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
 
 def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
     """What was asked for, as `_begin` has kept it."""
-    asked = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
-    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / FOLDS_FILE))
-    size = asked["wishes"].pop("image_size")
-    wishes = TrainRequest(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
-    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / FOLDS_FILE))
+    stored = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, stored["wishes"].pop("data"), str(out / FOLDS_FILE))
+    size = stored["wishes"].pop("image_size")
+    request = TrainRequest(data=data, image_size=None if size is None else tuple(size), **stored["wishes"])
+    return request, config.read(runtime.RuntimeSettings, stored["settings"], str(out / FOLDS_FILE))
 
 
 def _create_folds_folder(out: Path | None, request: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
     """The folder of all folds, with what was asked for; it may be there already, if the same was asked for."""
-    asked: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-    asked |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
-    text = {"wishes": asked, "settings": config.write(settings)}
+    fields: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    fields |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
+    text = {"wishes": fields, "settings": config.write(settings)}
     if out is None:
         out = make_default_folder(request.data.source, request.model or "automatic", datetime.now())
     elif is_folds_folder(out):
@@ -222,10 +222,10 @@ def _train_folds(
                 yield Note(f"{event.metrics.headline()}.")
             elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
                 yield event
-    whole = load_fold_predictions(out, source_object)
-    figures = finish_folds(out, whole)
-    yield Note(_write_label_errors(out, whole))
-    yield FinishEvent(out, out / page.REPORT_FILE, figures, seconds or provenance.read_facts(out).seconds)
+    out_of_fold = load_fold_predictions(out, source_object)
+    metrics = finish_folds(out, out_of_fold)
+    yield Note(_write_label_errors(out, out_of_fold))
+    yield FinishEvent(out, out / page.REPORT_FILE, metrics, seconds or provenance.read_facts(out).seconds)
 
 
 def _request_for_fold(request: TrainRequest, fold: int) -> TrainRequest:
@@ -276,10 +276,10 @@ def _write_label_errors(out: Path, out_of_fold: OutOfFoldPredictions) -> str:
     path = out / LABEL_ERRORS_FILE
     if path.exists():
         return f"{path} is kept as it is; delete it to have it written again."
-    found = out_of_fold.label_errors()
-    found.write_csv(path)
-    advice = f" {label_error_advice(path)}" if found.suspects else ""
-    return f"{found.summary(path)}{advice}"
+    report = out_of_fold.label_errors()
+    report.write_csv(path)
+    advice = f" {label_error_advice(path)}" if report.suspects else ""
+    return f"{report.summary(path)}{advice}"
 
 
 def _write_folds_report(
@@ -290,16 +290,21 @@ def _write_folds_report(
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
     chosen = image_selection.select_with_worst(predictions, Decisions(), thumbnails.MAX_THUMBNAILS)
-    shown = out_of_fold.source_rows(predictions)[chosen]
-    pictures = dataset.load_rows(shown, plan.image, plan.compute.num_workers)
-    aspects = dataset.aspect_ratios(shown, plan.image)
-    thumbnails.save_thumbnails(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    shown_rows = out_of_fold.source_rows(predictions)[chosen]
+    images = dataset.load_rows(shown_rows, plan.image, plan.compute.num_workers)
+    aspects = dataset.aspect_ratios(shown_rows, plan.image)
+    thumbnails.save_thumbnails(out, images.take(shown_rows).permute(0, 2, 3, 1).numpy(), chosen, aspects)
     provenance.save_groups(out, out_of_fold.groups(predictions))
-    own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
+    fold_metrics = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
-    places, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
+    source_rows, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
     held_out.write_explanations(
-        out, predictions, chosen, lambda row: _map_input_for_row(out_of_fold, row, int(places[row])), seconds, views
+        out,
+        predictions,
+        chosen,
+        lambda row: _map_input_for_row(out_of_fold, row, int(source_rows[row])),
+        seconds,
+        views,
     )
     provenance.write_facts(
         out,
@@ -310,7 +315,7 @@ def _write_folds_report(
                 provenance.SplitCount(
                     split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
                 )
-                for one, run in zip(own, folds, strict=True)
+                for one, run in zip(fold_metrics, folds, strict=True)
             ),
             seconds=seconds,
             steps=sum(one.steps for one in each),
@@ -318,9 +323,9 @@ def _write_folds_report(
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in (*own, metrics) if isinstance(one, ClassificationMetrics)),
-            label_metrics=tuple(one for one in (*own, metrics) if isinstance(one, MultilabelMetrics)),
-            number_metrics=tuple(one for one in (*own, metrics) if isinstance(one, RegressionMetrics)),
+            metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, ClassificationMetrics)),
+            label_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, MultilabelMetrics)),
+            number_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
@@ -371,8 +376,8 @@ class OutOfFoldPredictions:
 
     def source_rows(self, predictions: TaskPredictions) -> NDArray[np.int64]:
         """The row of each answered picture in the source."""
-        known = {name: row for row, name in enumerate(self.dataset.source.ids)}
-        return np.array([known[name] for name in predictions.ids], np.int64)
+        row_of_id = {name: row for row, name in enumerate(self.dataset.source.ids)}
+        return np.array([row_of_id[name] for name in predictions.ids], np.int64)
 
     def groups(self, predictions: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
         """The group of each answered picture; None where pictures stand alone."""
@@ -381,32 +386,32 @@ class OutOfFoldPredictions:
 
     def metrics(self) -> TaskMetrics:
         """Every figure of all answers."""
-        answers = self.predictions
-        return compute_metrics(answers, self.dataset.scaling, self.groups(answers), self.ordered)
+        predictions = self.predictions
+        return compute_metrics(predictions, self.dataset.scaling, self.groups(predictions), self.ordered)
 
     def label_errors(self) -> LabelErrorReport:
         """Labels that the models contradict, each those of the pictures that it has not seen.
 
         Source: Northcutt et al. 2021, as in `evaluate.suspects`.
         """
-        answers, source = self.predictions, self.dataset.source
-        assert answers.targets is not None
-        given = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
-        told = np.where(self._teachable_cells(), given, np.float32(np.nan))
-        judges, figure = (len(self.folds), "models"), compute_primary_metric(answers)
+        predictions, source = self.predictions, self.dataset.source
+        assert predictions.targets is not None
+        outputs = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
+        judged = np.where(self._teachable_cells(), outputs, np.float32(np.nan))
+        judges, metric = (len(self.folds), "models"), compute_primary_metric(predictions)
         return list_label_errors(
-            source, self.source_rows(answers), told, answers.targets, judges, figure.name, figure.value
+            source, self.source_rows(predictions), judged, predictions.targets, judges, metric.name, metric.value
         )
 
     def _teachable_cells(self) -> np.ndarray:
         """Bool [n, K]: which cells the other folds have something to teach about."""
-        source, found = self.dataset.source, []
+        source, masks = self.dataset.source, []
         targets = [part.targets for part in self.fold_predictions]
-        for number, asked in enumerate(targets):
-            others = [one for place, one in enumerate(targets) if place != number and one is not None]
-            assert asked is not None
-            found.append(learnable_mask(np.concatenate(others), asked, source.task, len(source.classes)))
-        return np.concatenate(found)
+        for fold, fold_targets in enumerate(targets):
+            others = [one for other, one in enumerate(targets) if other != fold and one is not None]
+            assert fold_targets is not None
+            masks.append(learnable_mask(np.concatenate(others), fold_targets, source.task, len(source.classes)))
+        return np.concatenate(masks)
 
 
 def join_fold_predictions(folds: tuple[Path, ...], source_object: object | None = None) -> OutOfFoldPredictions:

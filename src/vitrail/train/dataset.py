@@ -185,9 +185,9 @@ def measure_mean_std(spec: ImageSpec, images: ImageStore, seed: int) -> ImageSpe
 
 
 def _reopen_dataset(run: RunFolder, source: Source) -> Dataset:
-    changed = check_data_unchanged(run.data_file, source)  # first: who is gone means little under other classes
-    splits, gone = split_files.read_splits(run.splits_file, source)
-    return Dataset(source, splits, changed + gone)
+    changes = check_data_unchanged(run.data_file, source)  # first: who is gone means little under other classes
+    splits, missing = split_files.read_splits(run.splits_file, source)
+    return Dataset(source, splits, changes + missing)
 
 
 def _resolve_source(settings: DataSettings, source_object: object | None) -> object:
@@ -224,10 +224,10 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
             "Groups come from a column: write a manifest with one."
         )
     if settings.strata and settings.strata not in source.metadata:
-        there = ", ".join(map(repr, source.metadata)) or "none"
+        columns = ", ".join(map(repr, source.metadata)) or "none"
         raise UsageError(
             f"--data.strata {settings.strata} names a column whose values every split is to show in proportion, beside "
-            f"what is learnt. Such further columns of {source.name}: {there}."
+            f"what is learnt. Such further columns of {source.name}: {columns}."
         )
     if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
@@ -238,13 +238,13 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
 
 def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
     """Refuse to learn one class from another that no training picture shows."""
-    shown = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
-    if len(shown) < 2:
+    present = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
+    if len(present) < 2:
         where = f" of fold {settings.fold}" if settings.folds else ""
         more = "fewer folds, or " if settings.folds else ""
         raise DataError(
             f"All {len(rows):,} training pictures{where} of {source.name} are of one class, "
-            f"{source.classes[shown[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
+            f"{source.classes[present[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
             "groups, of the others."
         )
 
@@ -281,17 +281,17 @@ def check_and_filter(dataset: Dataset, plan: Plan, group: RankGroup) -> tuple[Da
     Raises:
         DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
     """
-    looked: list[DataCheckReport] = []
+    reports: list[DataCheckReport] = []
 
-    def look_at_them() -> list[int]:
-        looked.append(_check_images(dataset, plan))
-        return looked[0].bad_indices.tolist()
+    def check_images() -> list[int]:
+        reports.append(_check_images(dataset, plan))
+        return reports[0].bad_indices.tolist()
 
-    bad = np.array(group.run_on_rank0(look_at_them), np.int64)
-    left = parts.remove_rows(dataset.splits, bad)
-    if not len(left["train"]):
+    bad = np.array(group.run_on_rank0(check_images), np.int64)
+    kept = parts.remove_rows(dataset.splits, bad)
+    if not len(kept["train"]):
         raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
-    return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
+    return dataclasses.replace(dataset, splits=kept), reports[0] if reports else None
 
 
 def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
@@ -348,19 +348,19 @@ def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
     """
     if not path.is_file():
         return ("This run was begun by an older version, so nobody knows whether its data is still the same.",)
-    begun = json.loads(path.read_text(encoding="utf-8"))
-    if begun["task"] != source.task:
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    if recorded["task"] != source.task:
         raise DataError(
-            f"The run was begun with a source of {begun['task']}, and {source.name} is now one of {source.task}. "
+            f"The run was begun with a source of {recorded['task']}, and {source.name} is now one of {source.task}. "
             "Put the data back as it was, or begin a new run."
         )
-    if begun["classes"] != list(source.classes):
+    if recorded["classes"] != list(source.classes):
         raise DataError(
             f"The classes of {source.name} have changed since the run began. They were "
-            f"{_join_class_names(begun['classes'])}; "
+            f"{_join_class_names(recorded['classes'])}; "
             f"now they are {_join_class_names(source.classes)}. Put the data back as it was, or begin a new run."
         )
-    if begun["fingerprint"] == source.fingerprint():
+    if recorded["fingerprint"] == source.fingerprint():
         return ()
     changed = f"The data of {source.name} has changed since the run began (pictures added, removed or replaced)"
     return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
@@ -375,10 +375,10 @@ def is_same_source(path: Path, source: Source) -> bool:
     """Whether `write` has seen this source, or one of its name whose files were others: ids mean the same there."""
     if not path.is_file():
         return False
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    recorded = json.loads(path.read_text(encoding="utf-8"))
     in_files = not isinstance(source.images, np.ndarray)
-    alike = in_files and (begun["source"], begun["task"]) == (source.name, source.task)
-    return bool(begun["fingerprint"] == source.fingerprint() or alike)
+    same_name = in_files and (recorded["source"], recorded["task"]) == (source.name, source.task)
+    return bool(recorded["fingerprint"] == source.fingerprint() or same_name)
 
 
 def _join_class_names(names: list[str] | tuple[str, ...]) -> str:

@@ -129,8 +129,8 @@ def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
     path = folder / COST_FILE
     if not path.is_file():
         return {"predicted": None, "actual": None}
-    found: dict[str, dict[str, Any] | None] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    cost: dict[str, dict[str, Any] | None] = json.loads(path.read_text(encoding="utf-8"))
+    return cost
 
 
 def read_step_seconds(folder: Path) -> tuple[float, ...]:

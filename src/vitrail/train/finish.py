@@ -102,19 +102,19 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
 def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_validation: int) -> list[str]:
     """What too few validation images leave undecided; empty where there are enough."""
     few = f"{format_count(num_validation, 'validation picture')} cannot"
-    found: list[str] = []
+    notes: list[str] = []
     if (
         plan.decisions.calibrate
         and task != "number"
         and not decisions.temperature
         and 0 < num_validation < calibration.MIN_IMAGES
     ):
-        takes = f"which takes {calibration.MIN_IMAGES}"
-        found.append(f"{few} calibrate probabilities, {takes}: they are an order of sureness and no shares.")
+        needed = f"which takes {calibration.MIN_IMAGES}"
+        notes.append(f"{few} calibrate probabilities, {needed}: they are an order of sureness and no shares.")
     if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
-        takes = f"which takes {min_calibration_size(OOD_ALPHA)}"
-        found.append(f"{few} tell what is unlike the training, {takes}: no picture is left unanswered for it.")
-    return found
+        needed = f"which takes {min_calibration_size(OOD_ALPHA)}"
+        notes.append(f"{few} tell what is unlike the training, {needed}: no picture is left unanswered for it.")
+    return notes
 
 
 def _doubt_notes(metrics: TaskMetrics) -> list[str]:
@@ -237,11 +237,11 @@ def _write_report(
     thumbnails.save_thumbnails(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
     assert isinstance(train_state.model, ViT)
     with use_ema_weights(train_state.model, train_state.ema):
-        given = {
+        map_inputs = {
             row: MapInput(train_state.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
         }
         held_out_module.write_explanations(
-            run.path, held_out, chosen, given.__getitem__, totals.seconds, plan.recipe.views.num_views
+            run.path, held_out, chosen, map_inputs.__getitem__, totals.seconds, plan.recipe.views.num_views
         )
     provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
     metrics = [one.metrics for one in evaluated_splits]

@@ -70,15 +70,15 @@ def compute_outputs(
         DataError: a picture cannot be read, or the model's outputs are no numbers.
     """
     assert isinstance(train_state.model, ViT)
-    pictures = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
+    images = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
     with use_ema_weights(train_state.model, train_state.ema):
         outputs, features = run_inference_with_features(
-            train_state.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            train_state.model, images, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.precision, views or plan.recipe.views, dataset.source.task,
         )  # fmt: skip
     require_finite(outputs)
     require_finite(features)
-    return ModelOutputs(rows, pictures, outputs, features)
+    return ModelOutputs(rows, images, outputs, features)
 
 
 def fit_decisions(
@@ -97,11 +97,15 @@ def fit_decisions(
         sample = compute_outputs(train_state, plan, dataset, rows, views=TtaViews())
     except DataError:  # a training goes on without a few of its pictures, and has named them
         sample = compute_outputs(train_state, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
-    known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
+    feature_stats = fit_feature_stats(
+        sample.features, class_indices(source, sample.rows) if source.task == "classes" else None
+    )
     outputs = valid_outputs.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid_outputs.outputs)
     targets = _true_targets(source, valid_outputs.rows)
-    distances = None if known is None else known.mahalanobis_distances(valid_outputs.features)
-    return decisions_fit_decisions(source.task, plan.decisions, source.classes, outputs, targets, distances), known
+    distances = None if feature_stats is None else feature_stats.mahalanobis_distances(valid_outputs.features)
+    return decisions_fit_decisions(
+        source.task, plan.decisions, source.classes, outputs, targets, distances
+    ), feature_stats
 
 
 def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
@@ -180,30 +184,30 @@ def write_explanations(
         views: of a picture that its answer is the mean over.
     """
     began, limit = time.perf_counter(), max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * seconds)
-    found: list[_ExplainedImage] = []
-    nothing: list[str] = []
-    shape: ViTConfig | None = None
-    for row, of in saliency.select_rows_to_explain(predictions, rows):
-        if found and time.perf_counter() - began > limit:
+    explained: list[_ExplainedImage] = []
+    without_map: list[str] = []
+    config: ViTConfig | None = None
+    for row, target in saliency.select_rows_to_explain(predictions, rows):
+        if explained and time.perf_counter() - began > limit:
             break
-        given = get_map_input(row)
-        shape = given.model.config
+        map_input = get_map_input(row)
+        config = map_input.model.config
         try:
-            found.append(_explain_image(row, of, given))
+            explained.append(_explain_image(row, target, map_input))
         except EmptyMapError as problem:
-            nothing.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
-    if shape is not None:
+            without_map.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
+    if config is not None:
         remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
-        saliency.save_explanations(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
+        saliency.save_explanations(folder, _stack_maps(explained, config, remarks, tuple(without_map)))
 
 
 def _explain_image(row: int, target: int, map_input: MapInput) -> _ExplainedImage:
     images = normalize(map_input.image[None].to(next(map_input.model.parameters()).device), map_input.spec)
-    found = methods.explain_images(map_input.model, images, None, target)
-    hidden = np.zeros(found.values.shape[1:], bool)
-    if found.method in ATTENTION_METHODS:
-        hidden = find_artifact_patches(map_input.model, images)[0]
-    return _ExplainedImage(row, target, found, hidden)
+    attribution = methods.explain_images(map_input.model, images, None, target)
+    artefacts = np.zeros(attribution.values.shape[1:], bool)
+    if attribution.method in ATTENTION_METHODS:
+        artefacts = find_artifact_patches(map_input.model, images)[0]
+    return _ExplainedImage(row, target, attribution, artefacts)
 
 
 def _stack_maps(
@@ -211,13 +215,13 @@ def _stack_maps(
 ) -> StoredExplanations:
     """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
     size = (len(explained_images), *shape.grid)
-    one = explained_images[0].attribution if explained_images else None
+    first = explained_images[0].attribution if explained_images else None
     return StoredExplanations(
         about=MapInfo(
             method=methods.default_method(shape),
-            layer=one.layer if one else "",
-            line=one.description if one else "",
-            scale=one.scale if one else "positive",
+            layer=first.layer if first else "",
+            line=first.description if first else "",
+            scale=first.scale if first else "positive",
             patch=shape.patch,
             remarks=remarks,
             nothing=without_map,

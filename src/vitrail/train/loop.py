@@ -124,13 +124,15 @@ def train_steps(
     recipe, device = plan.recipe, plan.compute.device
     guards = guards or Guards(recipe)
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-    balanced = None if weights is None else weights.to(device)
-    loss = custom_functions.compute_loss if custom_functions.loss is not None else build_loss(task, recipe, balanced)
-    engine = ParallelModel(train_state.model, group, train_state.sharded)
-    measure = make_forward_loss(engine, loss, plan)
-    held = prefetch.cache_on_gpu(images, device)
+    class_weights = None if weights is None else weights.to(device)
+    loss = (
+        custom_functions.compute_loss if custom_functions.loss is not None else build_loss(task, recipe, class_weights)
+    )
+    parallel = ParallelModel(train_state.model, group, train_state.sharded)
+    forward_loss = make_forward_loss(parallel, loss, plan)
+    cached = prefetch.cache_on_gpu(images, device)
     batches = iter_batches(
-        held,
+        cached,
         targets,
         recipe.batch_size,
         plan.seed,
@@ -147,20 +149,23 @@ def train_steps(
         group.step = step + 1
         rates.set_learning_rates(train_state.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
-        shown = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
-        shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        said = None if train_state.teacher is None else train_state.teacher.predict(shown)
-        piece = StepInput(
-            resize_for_step(shown, plan, step), sample_patch_rows(batch, plan, step, epoch), expected, said
+        augmented = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
+        augmented, mixed_targets = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        teacher_outputs = None if train_state.teacher is None else train_state.teacher.predict(augmented)
+        step_input = StepInput(
+            resize_for_step(augmented, plan, step),
+            sample_patch_rows(batch, plan, step, epoch),
+            mixed_targets,
+            teacher_outputs,
         )
         scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
-        way = (recipe.grad_accum_steps, scale, train_state.teacher)
-        average, logits = accumulate_gradients(engine, measure, loss, piece, plan.model.outputs, *way)
-        answer = apply_step(train_state, recipe, guards, step, average, batch, logits)
-        passed = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
+        options = (recipe.grad_accum_steps, scale, train_state.teacher)
+        average, logits = accumulate_gradients(parallel, forward_loss, loss, step_input, plan.model.outputs, *options)
+        loss_value = apply_step(train_state, recipe, guards, step, average, batch, logits)
+        epochs_done = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
         seconds = time.perf_counter() - began
         yield StepResult(
-            step + 1, passed, answer, recipe.lr_factor(step), len(batch.indices) * group.world_size, seconds
+            step + 1, epochs_done, loss_value, recipe.lr_factor(step), len(batch.indices) * group.world_size, seconds
         )
         began = time.perf_counter()  # what the caller did in between is not training
 
@@ -196,10 +201,10 @@ def apply_step(
         from .distributed.fsdp import to_full_tensor  # a second to import, for sharded runs only
 
         norm = to_full_tensor(norm)
-    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.is_applying = guards.allow(step, answer, size, batch, logits, scale)
+    loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.is_applying = guards.allow(step, loss_value, norm_value, batch, logits, scale)
     if train_state.loss_scale is not None:
-        train_state.loss_scale.update(math.isfinite(answer) and not math.isfinite(size))
+        train_state.loss_scale.update(math.isfinite(loss_value) and not math.isfinite(norm_value))
     for optimizer in train_state.optimizers:
         if allowed:
             optimizer.step()
@@ -207,7 +212,7 @@ def apply_step(
     if allowed and train_state.ema is not None:
         train_state.ema.update(train_state.model, step)
     guards.is_applying = False
-    return float(answer)
+    return float(loss_value)
 
 
 # -- Gradients of one step: forward and backward in micro-batches, summed over ranks
@@ -230,22 +235,22 @@ class StepInput(NamedTuple):
     """What a teacher answers."""
 
 
-def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
+def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
     """The function that is differentiated, from bytes to the loss; one graph where the plan asks to compile."""
     dtype = TORCH_DTYPES[plan.compute.precision]
 
-    def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_loss(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-            outputs = engine.forward(x, rows)
+            outputs = parallel.forward(x, rows)
         return loss(outputs, targets)[0], outputs
 
     # Each size by itself: kernels for any size would depend on what was met before, and so would a resumed run's bits.
-    return torch.compile(measure, dynamic=False) if plan.compute.compile else measure
+    return torch.compile(forward_loss, dynamic=False) if plan.compute.compile else forward_loss
 
 
 def accumulate_gradients(
-    engine: ParallelModel,
+    parallel: ParallelModel,
     forward_loss: ForwardLoss,
     loss: LossFunction,
     step_input: StepInput,
@@ -268,28 +273,28 @@ def accumulate_gradients(
         teacher: the distillation teacher; its loss term is divided by the images of all ranks.
     """
     targets = step_input.targets
-    nothing = torch.zeros(len(targets), num_outputs, device=targets.device)
-    weight = engine.group.all_reduce_sum(loss(nothing, targets)[1])
-    factor = engine.group.world_size * scale
-    heads = engine.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight
-    said: list[Tensor] = []
-    total, unlike = torch.zeros(2, device=targets.device)
-    pieces = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
-    for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
-        with engine.gradient_sync(is_last=number == num_parts):
-            part, answers = forward_loss(images, rows, aims)
-            value = mean_loss(part, weight)
+    zeros = torch.zeros(len(targets), num_outputs, device=targets.device)
+    weight = parallel.group.all_reduce_sum(loss(zeros, targets)[1])
+    factor = parallel.group.world_size * scale
+    num_images = parallel.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight
+    outputs: list[Tensor] = []
+    total, teacher_total = torch.zeros(2, device=targets.device)
+    micro_batches = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
+    for index, (images, rows, part_targets, part_teacher) in enumerate(zip(*micro_batches, strict=True), 1):
+        with parallel.gradient_sync(is_last=index == num_parts):
+            part_total, part_outputs = forward_loss(images, rows, part_targets)
+            value = mean_loss(part_total, weight)
             if teacher is not None:
-                apart = teacher.compute_loss(answers, answered)[0]
-                value = teacher.blend_losses(value, mean_loss(apart, heads))
-                unlike += apart.detach()
+                part_teacher_total = teacher.compute_loss(part_outputs, part_teacher)[0]
+                value = teacher.blend_losses(value, mean_loss(part_teacher_total, num_images))
+                teacher_total += part_teacher_total.detach()
             (value * factor).backward()
-        total += part.detach()
-        said.append(answers.detach())
-    average = mean_loss(engine.group.all_reduce_sum(total), weight)
+        total += part_total.detach()
+        outputs.append(part_outputs.detach())
+    average = mean_loss(parallel.group.all_reduce_sum(total), weight)
     if teacher is not None:
-        average = teacher.blend_losses(average, mean_loss(engine.group.all_reduce_sum(unlike), heads))
-    return average, said[0] if num_parts == 1 else torch.cat(said)
+        average = teacher.blend_losses(average, mean_loss(parallel.group.all_reduce_sum(teacher_total), num_images))
+    return average, outputs[0] if num_parts == 1 else torch.cat(outputs)
 
 
 # -- Out of memory: find by trial the batch size that would have fitted
@@ -319,8 +324,8 @@ def try_step(train_state: TrainState, plan: Plan, batch: int) -> None:
     images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
     try:
         with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):
-            answers = train_state.model(images)
-        answers.float().sum().backward()
+            outputs = train_state.model(images)
+        outputs.float().sum().backward()
     finally:
         train_state.model.zero_grad()
 

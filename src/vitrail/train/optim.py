@@ -127,12 +127,12 @@ def use_ema_weights(model: nn.Module, ema: ModelEma | None) -> Iterator[None]:
     if ema is None:
         yield
         return
-    own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     _copy_weights(model, ema.weights)
     try:
         yield
     finally:
-        _copy_weights(model, own)
+        _copy_weights(model, weights)
 
 
 @torch.no_grad()
@@ -189,28 +189,28 @@ class Muon(torch.optim.Optimizer):
         if self.sharded:
             from .distributed.fsdp import shard_like, to_full_tensor  # a second to import, for sharded runs only
         stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
-        shares: list[tuple[Tensor, Tensor]] = []
+        sharded_updates: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is None:
                     continue
                 update = self._update_momentum(matrix, matrix.grad, group["momentum"])
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                place: Tensor = matrix
+                target: Tensor = matrix
                 if self.sharded:
                     update = to_full_tensor(update)
-                    place = torch.zeros_like(update)
-                    shares.append((matrix, place))
-                for part, piece in zip(place.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
-                    tall = piece.shape[0] > piece.shape[1]
-                    piece = piece.T if tall else piece
-                    stacks[tuple(piece.shape)].append((part, piece, group["lr"], tall))
+                    target = torch.zeros_like(update)
+                    sharded_updates.append((matrix, target))
+                for part, part_update in zip(target.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
+                    tall = part_update.shape[0] > part_update.shape[1]
+                    part_update = part_update.T if tall else part_update
+                    stacks[tuple(part_update.shape)].append((part, part_update, group["lr"], tall))
         for shape, stack in stacks.items():
             count = max(1, MAX_NUMBERS_AT_ONCE // math.prod(shape))
             for start in range(0, len(stack), count):
                 self._apply_updates(stack[start : start + count])
-        for matrix, place in shares:
-            matrix.add_(shard_like(place, matrix))
+        for matrix, target in sharded_updates:
+            matrix.add_(shard_like(target, matrix))
 
     def init_state(self) -> None:
         """The momentum of every matrix, still 0, for a checkpoint to be read into."""
@@ -226,7 +226,7 @@ class Muon(torch.optim.Optimizer):
         return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
 
     def _apply_updates(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
-        updates = self.orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
+        updates = self.orthogonalise(torch.stack([part_update for _, part_update, _, _ in stack]).to(self.compute))
         for (part, _, lr, tall), update in zip(stack, updates, strict=True):
             update = update.T if tall else update
             size = max(1.0, part.shape[0] / part.shape[1]) ** 0.5
@@ -267,8 +267,8 @@ def merge_lora(model: ViT) -> None:
 
 def layer_index(name: str, depth: int) -> int:
     """How high a parameter lies: 0 for the embeddings, 1 for the first block, depth + 1 for all above the last."""
-    if found := re.match(r"encoder\.blocks\.(\d+)\.", name):
-        return int(found[1]) + 1
+    if match := re.match(r"encoder\.blocks\.(\d+)\.", name):
+        return int(match[1]) + 1
     return 0 if name.startswith(("tokens.", "positions.", "rotary.", "encoder.pre_norm.")) else depth + 1
 
 

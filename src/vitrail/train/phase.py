@@ -123,31 +123,31 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
         guards.load_state_dict(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
         yield Note(f"Going on after step {start} of {last} of the {phase.title}.")
     drop_phase_rows(run, phase.name, start)
-    pace: deque[float] = deque(maxlen=50)
+    step_seconds: deque[float] = deque(maxlen=50)
     plan_text = config.to_toml(phase.plan, {})
     saved_at, record_every = time.monotonic(), max(1, last // PHASE_RECORDED_ROWS)
-    with listen_for_signals() as wish:
+    with listen_for_signals() as signal_request:
         for done in iterate_phase_steps(phase, optimizers, start, guards):
-            pace.append(done.seconds)
+            step_seconds.append(done.seconds)
             if done.step % record_every == 0 or done.step == last:
                 run.record(_phase_row(phase.name, done))
-            yield _phase_progress(phase, done, statistics.median(pace))
+            yield _phase_progress(phase, done, statistics.median(step_seconds))
             yield from map(Note, guards.take_messages(done.step))
-            due = phase.recipe.save_every and done.step % phase.recipe.save_every == 0
-            due = due or (not phase.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
-            if due or wish or wish.save or done.step == last:
-                more = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
-                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, more)
-                if wish.save:
+            is_due = phase.recipe.save_every and done.step % phase.recipe.save_every == 0
+            is_due = is_due or (not phase.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
+            if is_due or signal_request or signal_request.save or done.step == last:
+                facts = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
+                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, facts)
+                if signal_request.save:
                     where = f"step {done.step:,} of {last:,} of the {phase.title}"
                     yield Note(f"Saved after {where}, as a signal asked; it goes on.")
-                saved_at, wish.save = time.monotonic(), False
-            if wish:
+                saved_at, signal_request.save = time.monotonic(), False
+            if signal_request:
                 message = (
                     f"Interrupted at step {done.step} of {last} of the {phase.title}, saved. "
                     f"{resume_instructions(run.path)}"
                 )
-                raise InterruptedRun(message, wish.exit_code)
+                raise InterruptedRun(message, signal_request.exit_code)
 
 
 def iterate_phase_steps(
@@ -182,7 +182,7 @@ def _iterate_steps(
 ) -> Generator[PhaseStep]:
     recipe = phase.recipe
     phase.module.train()
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     batches = iter_batches(
         phase.images, phase.targets, recipe.batch_size, phase.seed, start, recipe.repeated_augmentation, phase.shard_ids
     )
@@ -193,12 +193,12 @@ def _iterate_steps(
         torch.manual_seed(derive(phase.seed, "dropout", step))
         loss = mean_loss(*phase.compute_loss(batch, step, epoch))
         loss.backward()
-        answer = _apply_phase_step(phase, optimizers, guards, step, loss, batch)
-        passed = (
+        loss_value = _apply_phase_step(phase, optimizers, guards, step, loss, batch)
+        epochs_done = (
             (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets)) / len(phase.targets)
         )
-        yield PhaseStep(step + 1, passed, answer, len(batch.indices), time.perf_counter() - began)
-        began = time.perf_counter()
+        yield PhaseStep(step + 1, epochs_done, loss_value, len(batch.indices), time.perf_counter() - start_time)
+        start_time = time.perf_counter()
 
 
 def _apply_phase_step(
@@ -212,13 +212,13 @@ def _apply_phase_step(
     """Move the parameters by their gradients, or leave them if the guards do not allow it. Gives the loss."""
     parameters = [each for each in phase.module.parameters() if each.requires_grad]
     norm = clip_grad_norm_(parameters, phase.recipe.grad_clip_norm or float("inf"))
-    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.allow(step, answer, size, batch)
+    loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.allow(step, loss_value, norm_value, batch)
     for optimizer in optimizers:
         if allowed:
             optimizer.step()
         optimizer.zero_grad()
-    return float(answer)
+    return float(loss_value)
 
 
 def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
@@ -226,14 +226,14 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
     recipe, flag = phase.recipe, "pretrain" if phase.name == "pretrain" else "recipe"
     distinct = min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets))
 
-    def fits(few: int) -> None:
+    def fits(count: int) -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
         smaller = dataclasses.replace(
-            phase, recipe=dataclasses.replace(recipe, batch_size=few * recipe.repeated_augmentation)
+            phase, recipe=dataclasses.replace(recipe, batch_size=count * recipe.repeated_augmentation)
         )
-        with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as walk:
-            next(walk)
+        with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as steps:
+            next(steps)
 
     size = loop.find_largest_batch(fits, distinct) * recipe.repeated_augmentation
     if size:
@@ -249,9 +249,9 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 def measure_phase_step(phase: TrainingPhase) -> float:
     """Mean wall clock of a few real steps, after two that warm up. They move the phase's module: give a copy."""
     optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
-    walk = iterate_phase_steps(phase, optimizers)
-    times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
-    walk.close()
+    steps = iterate_phase_steps(phase, optimizers)
+    times = [done.seconds for done, _ in zip(steps, range(2 + MEASURED_STEPS), strict=False)]
+    steps.close()
     counted = times[2:] or times
     return sum(counted) / len(counted)
 
@@ -273,11 +273,11 @@ def load_module(path: Path, module: nn.Module) -> None:
     Raises:
         DamagedFileError: the file is damaged, or not of a module of this shape.
     """
-    theirs, ours = safetensors_file.load_tensors(path), module.state_dict()
-    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
+    stored, tensors = safetensors_file.load_tensors(path), module.state_dict()
+    if stored.keys() != tensors.keys() or any(stored[name].shape != tensors[name].shape for name in tensors):
         raise DamagedFileError(f"{path} does not fit the plan of this run. One of the two was changed.")
-    for name, tensor in ours.items():
-        tensor.copy_(theirs[name])
+    for name, tensor in tensors.items():
+        tensor.copy_(stored[name])
 
 
 def remove_phase_checkpoints(run: RunFolder, name: str) -> None:

@@ -76,15 +76,15 @@ def count_total_steps(plan: Plan) -> float:
     Raises:
         UsageError: the shares leave nothing.
     """
-    first = [section for section, there in _phase_sections(plan) if there]
-    left = 1 - sum(section.budget_fraction for section in first)
+    sections = [section for section, is_enabled in _phase_sections(plan) if is_enabled]
+    left = 1 - sum(section.budget_fraction for section in sections)
     if left <= 0:
         raise UsageError(
             "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training "
             "has steps too. Got "
             f"{plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
         )
-    return (plan.recipe.steps + sum(section.steps for section in first)) / left
+    return (plan.recipe.steps + sum(section.steps for section in sections)) / left
 
 
 def resolve_phase_steps(
@@ -147,7 +147,7 @@ def check_written_phases(plan: Plan, dataset: Dataset) -> None:
 
 def resolve_plan_paths(plan: Plan) -> Plan:
     """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    pictures, model, weights = map(
+    images, teacher_path, weights = map(
         to_absolute_path, (plan.pretrain.extra_images, plan.distill.teacher, plan.finetune.weights)
     )
     return dataclasses.replace(
@@ -155,9 +155,9 @@ def resolve_plan_paths(plan: Plan) -> Plan:
         finetune=dataclasses.replace(plan.finetune, weights=weights)
         if plan.finetune.from_checkpoint
         else plan.finetune,
-        pretrain=dataclasses.replace(plan.pretrain, extra_images=pictures),
+        pretrain=dataclasses.replace(plan.pretrain, extra_images=images),
         distill=dataclasses.replace(
-            plan.distill, teacher=model if plan.distill.teacher != CNN_TEACHER else CNN_TEACHER
+            plan.distill, teacher=teacher_path if plan.distill.teacher != CNN_TEACHER else CNN_TEACHER
         ),
     )
 
@@ -174,18 +174,18 @@ def check_extra_images(context: PlanContext) -> None:
 
 def describe_phases(plan: Plan) -> tuple[str, ...]:
     """What came before the training and what beside its labels, for the report."""
-    said, learnt, teacher = [], plan.pretrain, plan.distill
-    if learnt.steps:
-        further = f" and of {Path(learnt.extra_images).name}" if learnt.extra_images else ""
-        steps = f"{learnt.steps:,} steps of masked autoencoding"
-        said.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
-    if teacher.is_enabled and teacher.kind == "features":
-        said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.teacher}.")
-    elif teacher.is_enabled:
-        own = f"a small CNN, trained first for {teacher.steps:,} steps"
-        whose = own if teacher.teacher == CNN_TEACHER else teacher.teacher
-        said.append(f"The answers of {whose} are {teacher.alpha:.0%} of the loss.")
-    return tuple(said)
+    sentences, pretrain, distill = [], plan.pretrain, plan.distill
+    if pretrain.steps:
+        further = f" and of {Path(pretrain.extra_images).name}" if pretrain.extra_images else ""
+        steps = f"{pretrain.steps:,} steps of masked autoencoding"
+        sentences.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
+    if distill.is_enabled and distill.kind == "features":
+        sentences.append(f"Before the training, {distill.steps:,} steps of learning the features of {distill.teacher}.")
+    elif distill.is_enabled:
+        own = f"a small CNN, trained first for {distill.steps:,} steps"
+        whose = own if distill.teacher == CNN_TEACHER else distill.teacher
+        sentences.append(f"The answers of {whose} are {distill.alpha:.0%} of the loss.")
+    return tuple(sentences)
 
 
 def to_absolute_path(name: str) -> str:

@@ -75,8 +75,8 @@ class RunFolder:
     @staticmethod
     def _is_leftover(path: Path) -> bool:
         """Whether all that lies there is what a training writes before its plan, and no checkpoint."""
-        there = path.iterdir() if path.is_dir() else ()
-        names = {file.name for file in there if not file.name.startswith(atomic.TEMPORARY)}
+        files = path.iterdir() if path.is_dir() else ()
+        names = {file.name for file in files if not file.name.startswith(atomic.TEMPORARY)}
         checkpoints = path / "checkpoints"
         return checkpoints.is_dir() and names <= PRE_PLAN_FILES and not any(checkpoints.iterdir())
 
@@ -114,9 +114,9 @@ class RunFolder:
 
     def read_reasons(self) -> dict[str, str]:
         """Why the plan's fields are what they are, as written beside them."""
-        known = {field.name for field in config.describe(Plan)}
+        fields = {field.name for field in config.describe(Plan)}
         written = config.read_reasons(self.plan_file.read_text(encoding="utf-8"))
-        return drop_default_reasons(self.read_plan(), {name: why for name, why in written.items() if name in known})
+        return drop_default_reasons(self.read_plan(), {name: why for name, why in written.items() if name in fields})
 
     def log(self, text: str) -> None:
         """Add a line, with the time, to log.txt, if that is possible."""
@@ -124,7 +124,7 @@ class RunFolder:
 
     def record(self, row: Mapping[str, float | int]) -> None:
         """Add a row of numbers to metrics.jsonl, if that is possible; those that are not finite are left out."""
-        finite = {name: number for name, number in row.items() if isfinite(number)}
+        finite = {name: value for name, value in row.items() if isfinite(value)}
         self._append(self.metrics_file, json.dumps(finite))
         self.trackers.record(finite)
 
@@ -150,11 +150,11 @@ class RunFolder:
 
     def read_rows(self) -> list[dict[str, float]]:
         """The rows of metrics.jsonl, but for one that a crash has cut short."""
-        found = []
+        rows = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.is_file() else []:
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                rows.append(json.loads(line))
+        return rows
 
     def is_finished(self) -> bool:
         """Whether this run has gone all the way to its report."""
@@ -166,16 +166,16 @@ def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
 
     Whoever makes a folder has it, so that runs that begin in the same second never share one.
     """
-    first = path = default_folder(source, model_name, now)
+    base = path = default_folder(source, model_name, now)
     number = 1
-    with resource_errors(first):
-        first.parent.mkdir(parents=True, exist_ok=True)
+    with resource_errors(base):
+        base.parent.mkdir(parents=True, exist_ok=True)
         while True:
             try:
                 path.mkdir()
             except FileExistsError:
                 number += 1
-                path = first.with_name(f"{first.name}-{number}")
+                path = base.with_name(f"{base.name}-{number}")
             else:
                 return path
 
@@ -229,8 +229,8 @@ def _event_text(event: Event) -> str:
     if isinstance(event, Note):
         return event.text
     if isinstance(event, ValidationEvent):
-        figure = "unknown" if event.metric is None else f"{event.metric:.4f}"
-        return f"Step {event.step:,}: validation {event.metric_name} {figure}, loss {event.loss:.4f}."
+        value = "unknown" if event.metric is None else f"{event.metric:.4f}"
+        return f"Step {event.step:,}: validation {event.metric_name} {value}, loss {event.loss:.4f}."
     return f"{event.metrics.headline()}." if isinstance(event, FinishEvent) else ""
 
 
@@ -240,12 +240,14 @@ def _event_text(event: Event) -> str:
 @contextmanager
 def track_run(run: RunFolder, plan: Plan) -> Iterator[None]:
     """Whatever is recorded inside goes to the trackers of the plan too; left by an error, the run counts as stopped."""
-    asked = plan.track
-    if not asked.report_to:
+    track = plan.track
+    if not track.report_to:
         yield
         return
-    filed = TrackedRun(folder=run.path, name=_run_name(run.path), project=asked.project, settings=config.flatten(plan))
-    run.trackers.open(asked.report_to, filed)
+    tracked = TrackedRun(
+        folder=run.path, name=_run_name(run.path), project=track.project, settings=config.flatten(plan)
+    )
+    run.trackers.open(track.report_to, tracked)
     try:
         yield
     finally:

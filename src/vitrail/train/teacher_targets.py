@@ -49,17 +49,23 @@ def load_teacher(plan: Plan, run: RunFolder | None = None) -> TeacherModel:
         UsageError: there is nothing at that path.
         DamagedFileError: it cannot be trusted.
     """
-    kept = None if run is None else run.path / TEACHER_FOLDER
-    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.distill.teacher).expanduser())
-    place = resolve_model(plan.distill.teacher if is_hub_name(plan.distill.teacher) and name != str(kept) else name)
-    if place is None:
+    stored = None if run is None else run.path / TEACHER_FOLDER
+    name = (
+        str(stored) if stored is not None and bundle.is_bundle(stored) else str(Path(plan.distill.teacher).expanduser())
+    )
+    resolved = resolve_model(
+        plan.distill.teacher if is_hub_name(plan.distill.teacher) and name != str(stored) else name
+    )
+    if resolved is None:
         raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
-    folder = find_bundle(place.path)
+    folder = find_bundle(resolved.path)
     if folder is None:
-        loaded = load_checkpoint(place.path)
+        loaded = load_checkpoint(resolved.path)
         return TeacherModel(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
-    opened = bundle.load_bundle(folder)
-    return TeacherModel(opened.model, opened.spec, opened.task, opened.classes, opened.info)
+    stored_bundle = bundle.load_bundle(folder)
+    return TeacherModel(
+        stored_bundle.model, stored_bundle.spec, stored_bundle.task, stored_bundle.classes, stored_bundle.info
+    )
 
 
 def save_teacher(run: RunFolder, teacher: TeacherModel) -> None:
@@ -124,7 +130,7 @@ def find_output_scalings(teacher: TeacherModel, dataset: Dataset) -> tuple[Targe
     if theirs is None:
         theirs = TargetScaling((0.0,) * columns, (1.0,) * columns)  # it answers in units by itself
     order = match_output_order(teacher, dataset) or tuple(range(columns))
-    return TargetScaling(*(tuple(part[number] for number in order) for part in (theirs.mean, theirs.deviation))), ours
+    return TargetScaling(*(tuple(part[index] for index in order) for part in (theirs.mean, theirs.deviation))), ours
 
 
 def _join_names(names: tuple[str, ...]) -> str:
@@ -160,13 +166,13 @@ class DistillationTeacher:
         Args:
             images: augmented and mixed, of the model's size, with all their patches.
         """
-        said: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
-        said = said[:, list(self.output_order)] if self.output_order else said
+        outputs: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
+        outputs = outputs[:, list(self.output_order)] if self.output_order else outputs
         if self.output_scalings is None:
-            return said
+            return outputs
         theirs, ours = self.output_scalings
-        values = said.double() * _make_row(theirs.deviation, said) + _make_row(theirs.mean, said)
-        return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
+        values = outputs.double() * _make_row(theirs.deviation, outputs) + _make_row(theirs.mean, outputs)
+        return ((values - _make_row(ours.mean, outputs)) / _make_row(ours.deviation, outputs)).float()
 
     def compute_loss(self, outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"]) -> Loss:
         """(total, weight) of the distillation loss; see `distillation_loss`."""

@@ -263,14 +263,14 @@ class Trackers:
 
     def open(self, names: tuple[str, ...], tracked_run: TrackedRun) -> None:
         """Open or resume these trackers; one that cannot be opened is reported and left out."""
-        known = _read_run_ids(tracked_run.folder)
+        run_ids = _read_run_ids(tracked_run.folder)
         for name in names:
             with self._drop_on_error(name):
-                self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=known.get(name, "")))
-        known |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
-        if known:
+                self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=run_ids.get(name, "")))
+        run_ids |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
+        if run_ids:
             with suppress(ResourceError, OSError):
-                atomic.write_json(tracked_run.folder / RUN_IDS_FILE, known)
+                atomic.write_json(tracked_run.folder / RUN_IDS_FILE, run_ids)
         if self._trackers:
             self._feeder = Thread(target=self._send_rows, name="trackers", daemon=True)
             self._feeder.start()
@@ -289,8 +289,8 @@ class Trackers:
 
     def take_messages(self) -> list[str]:
         """What has gone wrong since this was asked last, in sentences."""
-        found, self._messages = self._messages, []
-        return found
+        messages, self._messages = self._messages, []
+        return messages
 
     def close(self, completed: bool = False) -> list[str]:
         """Deliver what is left, for a minute at most; what went wrong, in sentences. A second time does nothing.

@@ -219,21 +219,21 @@ def _make_progress(
     )
 
 
-def estimate_seconds_left(step: int, plan: Plan, now: float, stage_seconds: Sequence[float] = ()) -> float:
+def estimate_seconds_left(step: int, plan: Plan, step_seconds: float, stage_seconds: Sequence[float] = ()) -> float:
     """Remaining steps times the present throughput; steps of another phase are scaled by their predicted cost.
 
     Args:
         stage_seconds: seconds of a step in each phase; without them steps cost in proportion to the patches that they
             see.
     """
-    recipe, phases = plan.recipe, plan.recipe.progressive_stages()
-    ends = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in phases]
-    begins = [0, *ends[:-1]]
-    seen = [recipe.tokens_at(begin, plan.model.grid) for begin in begins]
-    prices = stage_seconds if len(stage_seconds) == len(phases) else seen
-    present = prices[bisect_right(ends, max(step - 1, 0))]
-    to_come = [max(0, end - max(step, begin)) for begin, end in zip(begins, ends, strict=True)]
-    return now * sum(price / present * count for price, count in zip(prices, to_come, strict=True))
+    recipe, stages = plan.recipe, plan.recipe.progressive_stages()
+    stops = [math.ceil((phase.begin + phase.fraction) * recipe.steps) for phase in stages]
+    starts = [0, *stops[:-1]]
+    tokens = [recipe.tokens_at(begin, plan.model.grid) for begin in starts]
+    prices = stage_seconds if len(stage_seconds) == len(stages) else tokens
+    current = prices[bisect_right(stops, max(step - 1, 0))]
+    remaining = [max(0, end - max(step, begin)) for begin, end in zip(starts, stops, strict=True)]
+    return step_seconds * sum(price / current * count for price, count in zip(prices, remaining, strict=True))
 
 
 def _evaluate(

@@ -74,13 +74,13 @@ def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> T
     seed, task, recipe = derive(plan.seed, PHASE_NAME), dataset.source.task, plan.recipe
     targets = dataset.loss_targets("train")
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-    measure = build_loss(task, recipe, None if weights is None else weights.to(plan.compute.device))
+    loss = build_loss(task, recipe, None if weights is None else weights.to(plan.compute.device))
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-        shown = augment_batch(batch, recipe, seed, epoch, plan.compute.device)
-        shown, expected = mix_batch(shown, batch, recipe, seed, epoch, plan.model.outputs)
-        outputs: Tensor = network(normalize(shown, plan.image))
-        return measure(outputs, expected)
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
+        augmented = augment_batch(batch, recipe, seed, epoch, plan.compute.device)
+        augmented, mixed_targets = mix_batch(augmented, batch, recipe, seed, epoch, plan.model.outputs)
+        outputs: Tensor = network(normalize(augmented, plan.image))
+        return loss(outputs, mixed_targets)
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -99,7 +99,7 @@ def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> T
             save_every=recipe.save_every,
         ),
         seed=seed,
-        compute_loss=loss_of,
+        compute_loss=batch_loss,
         images=context.images,
         targets=targets,
         shard_ids=dataset.shard_ids("train"),
@@ -113,14 +113,14 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     if not len(rows):
         return "The teacher is trained."
-    pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
-    logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
+    images = dataset.load_images("val", plan.image, plan.compute.num_workers)
+    outputs = run_inference(network, images, rows, plan.image, 250, plan.compute.device)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))
-    if found is None or found.value is None:
+    metrics = compute_quick_metrics(source.task, outputs, targets if scaling is None else scaling.standardize(targets))
+    if metrics is None or metrics.value is None:
         return "The teacher is trained."
-    return f"The teacher is trained: {found.name} {found.value:.3f} on {len(rows):,} validation pictures."
+    return f"The teacher is trained: {metrics.name} {metrics.value:.3f} on {len(rows):,} validation pictures."
 
 
 # -- SmallCNN: a convolutional teacher that learns small images quickly

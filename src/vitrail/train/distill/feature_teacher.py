@@ -90,13 +90,13 @@ def make_feature_phase(
     teacher.model.to(device).eval()
     low = plan.compute.precision == "bfloat16"
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-        shown = augment_batch(batch, recipe, seed, epoch, device)
-        with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
+        augmented = augment_batch(batch, recipe, seed, epoch, device)
+        with torch.autocast(augmented.device.type, torch.bfloat16, enabled=low):
             with torch.no_grad():
-                theirs = teacher.model.dense(normalize(adapt_images(shown, teacher.spec), teacher.spec))
-            ours = student(normalize(shown, plan.image))
-        return cosine_loss(ours, resize_features(theirs.float(), plan.model.grid))
+                teacher_features = teacher.model.dense(normalize(adapt_images(augmented, teacher.spec), teacher.spec))
+            student_features = student(normalize(augmented, plan.image))
+        return cosine_loss(student_features, resize_features(teacher_features.float(), plan.model.grid))
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -119,7 +119,7 @@ def make_feature_phase(
             save_every=recipe.save_every,
         ),
         seed=seed,
-        compute_loss=loss_of,
+        compute_loss=batch_loss,
         images=images,
         targets=np.zeros(len(images.indices), np.int64),
         shard_ids=dataset.shard_ids("train"),
@@ -138,12 +138,12 @@ def resize_features(dense: Float[Tensor, "B D h w"], grid: Grid) -> Float[Tensor
     return dense.flatten(2).transpose(1, 2)
 
 
-def cosine_loss(ours: Float[Tensor, "B N D"], theirs: Float[Tensor, "B N D"]) -> Loss:
+def cosine_loss(student_features: Float[Tensor, "B N D"], teacher_features: Float[Tensor, "B N D"]) -> Loss:
     """(total, weight): 1 - cosine of the two, summed over patches, each of which weighs 1.
 
     Of the teacher's features the mean over the batch and its patches is taken away first: what all patches share says
     nothing of any.
     """
-    centred = theirs - theirs.mean((0, 1), keepdim=True)
-    total = (1 - F.cosine_similarity(ours.float(), centred, dim=-1)).sum()
-    return total, torch.full_like(total, ours.shape[0] * ours.shape[1])
+    centered = teacher_features - teacher_features.mean((0, 1), keepdim=True)
+    total = (1 - F.cosine_similarity(student_features.float(), centered, dim=-1)).sum()
+    return total, torch.full_like(total, student_features.shape[0] * student_features.shape[1])

@@ -63,11 +63,11 @@ def group_from_env(env: Mapping[str, str] | None = None) -> GroupInfo:
     Raises:
         UsageError: variables that are missing, no numbers, or contradict each other.
     """
-    known = os.environ if env is None else env
-    if "RANK" in known and "WORLD_SIZE" in known:
-        return _group_from_torchrun(known)
-    if "SLURM_STEP_ID" in known and "SLURM_PROCID" in known:
-        return _group_from_slurm(known)
+    variables = os.environ if env is None else env
+    if "RANK" in variables and "WORLD_SIZE" in variables:
+        return _group_from_torchrun(variables)
+    if "SLURM_STEP_ID" in variables and "SLURM_PROCID" in variables:
+        return _group_from_slurm(variables)
     return GroupInfo()
 
 
@@ -170,12 +170,12 @@ class RankGroup:
         if self.world_size == 1:
             return value
         with self.translate_errors():
-            said = torch.tensor(list(json.dumps(value).encode()) if self.is_rank0 else [], dtype=torch.uint8)
-            size = torch.tensor([len(said)])
+            encoded = torch.tensor(list(json.dumps(value).encode()) if self.is_rank0 else [], dtype=torch.uint8)
+            size = torch.tensor([len(encoded)])
             dist.broadcast(size, 0, group=self.cpu_group)
-            said = said if self.is_rank0 else torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(said, 0, group=self.cpu_group)
-        return json.loads(bytes(said.tolist()))
+            encoded = encoded if self.is_rank0 else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(encoded, 0, group=self.cpu_group)
+        return json.loads(bytes(encoded.tolist()))
 
     def run_on_rank0(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0 only; return its result, or raise its error, on every rank."""
@@ -198,14 +198,14 @@ class RankGroup:
         if self.world_size == 1:
             return [value]
         with self.translate_errors():
-            said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+            encoded = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
             sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
-            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.cpu_group)
+            dist.all_gather(sizes, torch.tensor([len(encoded)]), group=self.cpu_group)
             longest = max(map(int, sizes))
-            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
-            padded = torch.cat([said, said.new_zeros(longest - len(said))])
-            dist.all_gather(all_said, padded, group=self.cpu_group)
-        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
+            gathered = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
+            padded = torch.cat([encoded, encoded.new_zeros(longest - len(encoded))])
+            dist.all_gather(gathered, padded, group=self.cpu_group)
+        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(gathered, sizes, strict=True)]
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """Return the maximum over ranks of each number, so that all ranks act alike after the same step.
@@ -291,17 +291,20 @@ class RankGroup:
         Raises:
             DataError: a fact differs; the message says which, on which ranks.
         """
-        heard = self.all_gather_object(facts)
-        odd = {name: [rank for rank, theirs in enumerate(heard) if theirs[name] != heard[0][name]] for name in facts}
-        if any(odd.values()):
-            told = "; ".join(
-                f"{name}: {heard[0][name][:16]} on rank 0, {heard[ranks[0]][name][:16]} on rank "
+        all_facts = self.all_gather_object(facts)
+        differing = {
+            name: [rank for rank, theirs in enumerate(all_facts) if theirs[name] != all_facts[0][name]]
+            for name in facts
+        }
+        if any(differing.values()):
+            differences = "; ".join(
+                f"{name}: {all_facts[0][name][:16]} on rank 0, {all_facts[ranks[0]][name][:16]} on rank "
                 f"{', '.join(map(str, ranks))}"
-                for name, ranks in odd.items()
+                for name, ranks in differing.items()
                 if ranks
             )
             raise DataError(
-                f"The processes of this training do not have the same to work with ({told}), so their gradients would "
+                f"The processes of this training do not have the same to work with ({differences}), so their gradients would "
                 "not belong together. Give every machine the same data, command and installation, and start again."
             )
 
@@ -326,10 +329,10 @@ class RankGroup:
         death = None if self._watchdog is None else self._watchdog.find_death(DEATH_CHECK_SECONDS)
         if death is not None:
             return self._death_message(death)
-        said = str(error).strip().splitlines()[0][:200].rstrip(".")
-        where = self._watchdog.remote_hosts() if self._watchdog is not None else ""
+        cause = str(error).strip().splitlines()[0][:200].rstrip(".")
+        hosts = self._watchdog.remote_hosts() if self._watchdog is not None else ""
         return self._death_message(
-            f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
+            f"A partner{f' on {hosts}' if hosts else ''} did not answer in time or closed its connection ({cause})"
         )
 
     def _death_message(self, event: str) -> str:
@@ -397,10 +400,10 @@ def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta
     if device == "cuda":
         torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
     backend = "gloo" if device == "cpu" else "nccl"
-    where = "env://" if group.launcher == "torchrun" else f"tcp://{group.address}"
+    init_method = "env://" if group.launcher == "torchrun" else f"tcp://{group.address}"
     seconds = limit.total_seconds()
 
-    def missed(why: str) -> str:
+    def failure_message(why: str) -> str:
         return (
             f"Rank {group.rank} of {group.world_size} did not meet the others at {group.address} within {seconds:g} s "
             f"({why}). See that all of them were started and that the port is free."
@@ -408,12 +411,12 @@ def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta
 
     try:
         with exit_after_timeout(
-            seconds, missed("another program may have the port")
+            seconds, failure_message("another program may have the port")
         ):  # torch would wait for its answer
-            dist.init_process_group(backend, where, timeout=limit, world_size=group.world_size, rank=group.rank)
+            dist.init_process_group(backend, init_method, timeout=limit, world_size=group.world_size, rank=group.rank)
         atexit.register(_destroy_process_group)
     except RuntimeError as error:
-        raise PeerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
+        raise PeerError(failure_message(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
 
 
 def _destroy_process_group() -> None:
@@ -425,9 +428,9 @@ def _destroy_process_group() -> None:
 
 def _existing_group() -> GroupInfo:
     """The group that this program, or Ray Train around it, has made already."""
-    rank, world, said = dist.get_rank(), dist.get_world_size(), group_from_env()
-    if (said.rank, said.world_size) == (rank, world):
-        return dataclasses.replace(said, launcher="program")
+    rank, world, from_env = dist.get_rank(), dist.get_world_size(), group_from_env()
+    if (from_env.rank, from_env.world_size) == (rank, world):
+        return dataclasses.replace(from_env, launcher="program")
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return GroupInfo(rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], launcher="program")
 

@@ -46,9 +46,11 @@ def broadcast_plan(group: RankGroup, plan: Plan) -> Plan:
     """The leader's plan, with what it alone has measured; on this machine's device and threads."""
     if group.world_size == 1:
         return plan
-    told = config.read(Plan, group.broadcast_object(config.write(plan)), "the plan of rank 0")
-    own = dataclasses.replace(told.compute, threads=plan.compute.threads, num_workers=plan.compute.num_workers)
-    return dataclasses.replace(told, compute=own)
+    shared = config.read(Plan, group.broadcast_object(config.write(plan)), "the plan of rank 0")
+    own_compute = dataclasses.replace(
+        shared.compute, threads=plan.compute.threads, num_workers=plan.compute.num_workers
+    )
+    return dataclasses.replace(shared, compute=own_compute)
 
 
 def round_up_batch_size(group: RankGroup, plan: Plan) -> Plan:
@@ -67,9 +69,9 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
     """
     batch, world, parts = plan.recipe.batch_size, group.world_size, plan.recipe.grad_accum_steps
     if batch % world:
-        low = max(world, batch // world * world)
+        divisible = max(world, batch // world * world)
         raise UsageError(
-            f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch_size {low}."
+            f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch_size {divisible}."
         )
     if parts > batch // world:
         raise UsageError(
@@ -78,9 +80,9 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
         )
     if world > 1 and (plan.finetune.method != "full" or plan.finetune.freeze_blocks):
         tunes_all = plan.finetune.method == "full"
-        asked = f"freeze_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
+        setting = f"freeze_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
         raise UsageError(
-            f"finetune.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
+            f"finetune.{setting} leaves weights as they are, which several processes cannot do yet. Start one without "
             "torchrun, or tune all of them with --finetune.method full --finetune.freeze_blocks 0."
         )
     if world == 1 and plan.compute.strategy != "auto":

@@ -59,20 +59,20 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape, or cannot be read.
     """
-    found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
-    theirs = {name: facts.size for name, facts in found.items() if isinstance(facts, TensorStorageMetadata)}
-    ours = _as_vectors(tensors)
-    odd = sorted(theirs.keys() ^ ours.keys())
-    odd += [name for name in theirs.keys() & ours.keys() if theirs[name] != ours[name].shape]
-    if odd:
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    stored = {name: facts.size for name, facts in metadata.items() if isinstance(facts, TensorStorageMetadata)}
+    vectors = _as_vectors(tensors)
+    mismatched = sorted(stored.keys() ^ vectors.keys())
+    mismatched += [name for name in stored.keys() & vectors.keys() if stored[name] != vectors[name].shape]
+    if mismatched:
         raise DamagedFileError(
-            f"{folder} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
-            f"the first is {odd[0]}. The plan was changed, or the folder belongs to another run."
+            f"{folder} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
+            f"the first is {mismatched[0]}. The plan was changed, or the folder belongs to another run."
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as asked: each reads by itself
         try:
-            load(ours, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+            load(vectors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
         except CheckpointException as error:
             raise DamagedFileError(f"{folder} cannot be read: {_find_first_failure(error)[1]}.") from error
 
@@ -88,9 +88,9 @@ def _write_shards(group: RankGroup, folder: Path, tensors: Mapping[str, Tensor])
         with group.translate_errors():
             save(_as_vectors(tensors), storage_writer=writer, process_group=group.cpu_group)
     except CheckpointException as error:
-        rank, said = _find_first_failure(error)
+        rank, reason = _find_first_failure(error)
         raise ResourceError(
-            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {said}."
+            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {reason}."
         ) from error
 
 
@@ -99,8 +99,8 @@ def _find_first_failure(error: CheckpointException) -> tuple[int, str]:
     rank, (cause, _) = min(error.failures.items())
     if not isinstance(cause, Exception):
         raise cause from error  # Ctrl-C
-    said = cause.strerror if isinstance(cause, OSError) else None
-    return rank, said or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
+    reason = cause.strerror if isinstance(cause, OSError) else None
+    return rank, reason or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
 
 
 def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -37,16 +37,16 @@ def run_while_others_wait(
     """
     if group.world_size == 1:
         return (yield from work)
-    with listen_for_signals() as wish:
+    with listen_for_signals() as signal_request:
         try:
             with _release_ranks_at_end(group):
-                outcome = yield from _run_with_signals(group, work, wish, resume_hint)
+                outcome = yield from _run_with_signals(group, work, signal_request, resume_hint)
         except VitrailError as error:
             with suppress(PeerError):  # the error at hand says more
                 group.all_gather_object(error_to_json(error))
             raise
         group.all_gather_object({})
-        _raise_signal_of_any_rank(group, wish, resume_hint)
+        _raise_signal_of_any_rank(group, signal_request, resume_hint)
     return outcome
 
 
@@ -57,15 +57,15 @@ def wait_for_rank0_work(group: RankGroup, resume_hint: str) -> None:
         InterruptedRun: as `led`; VitrailError: what rank 0 has raised.
         PeerError: another process died.
     """
-    with listen_for_signals() as wish:
+    with listen_for_signals() as signal_request:
         try:
-            _poll_rank0(group, wish)
+            _poll_rank0(group, signal_request)
         except PeerError as error:
             raise PeerError(f"{error} {resume_hint}") from error
-        answer = group.all_gather_object({})[0]
-        if "error" in answer:
-            raise error_from_json(answer)
-        _raise_signal_of_any_rank(group, wish, resume_hint)
+        status = group.all_gather_object({})[0]
+        if "error" in status:
+            raise error_from_json(status)
+        _raise_signal_of_any_rank(group, signal_request, resume_hint)
 
 
 def _poll_rank0(group: RankGroup, signal_request: SignalRequest) -> None:
@@ -107,10 +107,10 @@ def _run_with_signals(
             if signal_request:
                 raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", signal_request.exit_code)
             yield event
-            if number := _requested_signal(group):
-                forward_signal(number)
-            if (asked := _count_save_requests(group)) > saves:
-                saves = asked
+            if signal_number := _requested_signal(group):
+                forward_signal(signal_number)
+            if (requested := _count_save_requests(group)) > saves:
+                saves = requested
                 forward_signal(SAVE_SIGNALS[0])
             try:
                 group.check_alive()
@@ -132,9 +132,9 @@ def _save_via_signal(group: RankGroup, work: Generator[Event, None, object], res
 
 def _raise_signal_of_any_rank(group: RankGroup, signal_request: SignalRequest, resume_hint: str) -> None:
     """After the work: if any rank got a signal that was not handled, raise it on all ranks."""
-    (number,) = group.all_reduce_max(signal_request.signal or 0)
-    if number:
-        raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", 128 + number)
+    (signal_number,) = group.all_reduce_max(signal_request.signal or 0)
+    if signal_number:
+        raise InterruptedRun(f"Interrupted before the first step. {resume_hint}", 128 + signal_number)
 
 
 def _requested_signal(group: RankGroup) -> int:

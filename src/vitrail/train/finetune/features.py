@@ -72,36 +72,41 @@ def extract_features(
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
     images = dataset.load_images(split, plan.image, plan.compute.num_workers)
-    pooled = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
-    parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
-    kept = parts.load()
-    done = first = sum(map(len, kept))
+    extractor = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
+    files = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
+    stored = files.load()
+    done = first = sum(map(len, stored))
     if done:
         yield Note(f"Going on after the features of {done:,} of {len(rows):,} {split} pictures.")
     fresh: list[np.ndarray] = []
-    began = saved = time.perf_counter()
-    for features, batch in _compute_portions(pooled, plan, images, rows[done:], len(rows), parts.batch):
-        if batch < parts.batch:
-            yield Note(f"The memory is full with {parts.batch} pictures at once: features go on with {batch} at once.")
-            parts.batch = batch
+    start_time = saved_time = time.perf_counter()
+    for features, batch in _compute_portions(extractor, plan, images, rows[done:], len(rows), files.batch):
+        if batch < files.batch:
+            yield Note(f"The memory is full with {files.batch} pictures at once: features go on with {batch} at once.")
+            files.batch = batch
         fresh.append(features)
         done += len(features)
-        whole = done == len(rows)  # kept, for the next split may take long
-        if whole or signal_request or signal_request.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
-            kept.append(parts.save(fresh, done))
+        is_complete = done == len(rows)  # kept, for the next split may take long
+        if (
+            is_complete
+            or signal_request
+            or signal_request.save
+            or time.perf_counter() - saved_time > SECONDS_BETWEEN_SAVES
+        ):
+            stored.append(files.save(fresh, done))
             if signal_request.save:
                 where = f"the features of {done:,} of {len(rows):,} {split} pictures"
                 yield Note(f"Saved after {where}, as a signal asked; it goes on.")
-            fresh, signal_request.save, saved = [], False, time.perf_counter()
+            fresh, signal_request.save, saved_time = [], False, time.perf_counter()
         if signal_request:
             where = f"{done:,} of {len(rows):,} {split} pictures"
             raise InterruptedRun(
                 f"Interrupted in the features of {where}, saved. {resume_instructions(run.path)}",
                 signal_request.exit_code,
             )
-        left = (time.perf_counter() - began) / (done - first) * (len(rows) - done)
-        yield TaskProgress(f"features of the {split} pictures", done, len(rows), left)
-    return FeatureSet(np.concatenate([*kept, *fresh]), targets)
+        seconds_left = (time.perf_counter() - start_time) / (done - first) * (len(rows) - done)
+        yield TaskProgress(f"features of the {split} pictures", done, len(rows), seconds_left)
+    return FeatureSet(np.concatenate([*stored, *fresh]), targets)
 
 
 class FeatureFiles:
@@ -116,7 +121,7 @@ class FeatureFiles:
 
     def load(self) -> list[Float32[np.ndarray, "n P"]]:
         """What is there from the first picture on; nothing of another plan or other pictures, nor what is damaged."""
-        found: list[np.ndarray] = []
+        portions: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
             try:
                 header = safetensors_file.read_metadata(path)
@@ -125,11 +130,11 @@ class FeatureFiles:
                 part = safetensors_file.load_tensors(path)[FEATURES_FOLDER].numpy()
             except DamagedFileError:
                 break
-            if path != self._path(sum(map(len, found)) + len(part)):
+            if path != self._path(sum(map(len, portions)) + len(part)):
                 break
-            found.append(part)
+            portions.append(part)
             self.batch = int(header.get(BATCH_KEY, FEATURE_BATCH))
-        return found
+        return portions
 
     def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
         """Write what came since the last time, up to picture `end`; it in one piece."""

@@ -68,12 +68,12 @@ def draft_finetune_plan(
         UsageError: settings that contradict each other or the checkpoint.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    said = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
+    explicit = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
     first = Plan(finetune=FinetuneSettings(weights=checkpoint.name, weights_sha256=checkpoint.digest))
-    start = config.override(first, said).finetune
+    start = config.override(first, explicit).finetune
     seconds = resolve_minutes(request) * 60
     model, why_model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, world_size)
-    start, why_start = _choose_settings(start, said, fingerprint, model, runtime, seconds, world_size)
+    start, why_start = _choose_settings(start, explicit, fingerprint, model, runtime, seconds, world_size)
     image, why_image = _choose_image_spec(fingerprint, model, checkpoint)
     pretrain, why_pretrain = pretraining.draft_pretrain_settings(request.pretrain, request.overrides)
     distill, why_distill = teaching.draft_distill_settings(request.overrides)
@@ -137,7 +137,7 @@ def _choose_shape(
     own = checkpoint.config
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     every = max(1, own.depth // 6)
-    apart = "over the upper half: 0.005 more AUROC than the last four of 12"
+    why_every = "over the upper half: 0.005 more AUROC than the last four of 12"
     channels, why_channels = _choose_channels(fingerprint, request, own, settings)
     base = replace(
         own,
@@ -158,7 +158,7 @@ def _choose_shape(
     return replace(base, image_size=size), {
         "model.pool": "what both kinds of features know" if both else "as the checkpoint was trained",
         "model.pool_blocks": "the probe chooses: lower blocks often know what the last one has given up",
-        "model.pool_every": apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another",
+        "model.pool_every": why_every if every > 1 else f"{format_count(own.depth, 'block')}, one after another",
         "model.channels": why_channels,
         "model.drop_path": "a probe that has just been fitted cannot do without branches",
         "model.image_size": why_size,

@@ -58,28 +58,30 @@ def fit_probes(
         valid: its targets are class numbers [m] for classes, and those of the loss for the others.
         parts: the columns of the features by the kind of pooling, those of several blocks last.
     """
-    rows: list[Candidate] = []
-    found: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
-    known, asked = (
+    candidates: list[Candidate] = []
+    probes: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
+    train_part, valid_part = (
         _subsample(_select_columns(train, last_block_columns(parts)), seed),
         _select_columns(valid, last_block_columns(parts)),
     )
     for count in probe.NEIGHBOR_COUNTS if len(valid.features) else ():
-        answers = probe.knn_outputs(known.features, known.targets, asked.features, task, outputs, count)
-        if (judgement := evaluate_candidate(f"{count} nearest", task, answers, valid.targets)) is not None:
-            rows.append(judgement)
+        outputs_nearest = probe.knn_outputs(
+            train_part.features, train_part.targets, valid_part.features, task, outputs, count
+        )
+        if (candidate := evaluate_candidate(f"{count} nearest", task, outputs_nearest, valid.targets)) is not None:
+            candidates.append(candidate)
     for name, columns in parts.items():
-        known, asked = _subsample(_select_columns(train, columns), seed), _select_columns(valid, columns)
-        for judgement, linear in _fit_path(name, known, asked, task, outputs):
-            found.append((judgement, linear, columns))
-    if not found:  # nothing to choose by
+        train_part, valid_part = _subsample(_select_columns(train, columns), seed), _select_columns(valid, columns)
+        for candidate, linear in _fit_path(name, train_part, valid_part, task, outputs):
+            probes.append((candidate, linear, columns))
+    if not probes:  # nothing to choose by
         columns = last_block_columns(parts)
-        known = _subsample(_select_columns(train, columns), seed)
-        (linear,) = probe.fit_probe_path(known.features, known.targets, task, outputs, (DEFAULT_C,))
-        return ProbeResult(linear, columns, tuple(rows))
-    best = min(range(len(found)), key=lambda place: found[place][0].loss)
-    rows += [replace(one, chosen=place == best) for place, (one, _, _) in enumerate(found)]
-    return ProbeResult(found[best][1], found[best][2], tuple(rows))
+        train_part = _subsample(_select_columns(train, columns), seed)
+        (linear,) = probe.fit_probe_path(train_part.features, train_part.targets, task, outputs, (DEFAULT_C,))
+        return ProbeResult(linear, columns, tuple(candidates))
+    best = min(range(len(probes)), key=lambda index: probes[index][0].loss)
+    candidates += [replace(one, chosen=index == best) for index, (one, _, _) in enumerate(probes)]
+    return ProbeResult(probes[best][1], probes[best][2], tuple(candidates))
 
 
 def last_block_columns(parts: Mapping[str, FeatureColumns]) -> FeatureColumns:
@@ -91,19 +93,19 @@ def _fit_path(
     name: str, train: FeatureSet, valid: FeatureSet, task: Task, outputs: int
 ) -> list[tuple[Candidate, LinearProbe]]:
     """Every C of the path until two in a row are worse than the best so far."""
-    tried: list[tuple[Candidate, LinearProbe]] = []
+    path: list[tuple[Candidate, LinearProbe]] = []
     worse = 0
     for linear in probe.fit_probe_path(train.features, train.targets, task, outputs):
-        judgement = evaluate_candidate(
+        candidate = evaluate_candidate(
             f"linear {name}, C {linear.c:g}", task, linear.predict_outputs(valid.features), valid.targets
         )
-        if judgement is None:
+        if candidate is None:
             break
-        worse = worse + 1 if tried and judgement.loss >= min(one.loss for one, _ in tried) else 0
-        tried.append((judgement, linear))
+        worse = worse + 1 if path and candidate.loss >= min(one.loss for one, _ in path) else 0
+        path.append((candidate, linear))
         if worse == WORSE_STEPS_BEFORE_STOP:
             break
-    return tried
+    return path
 
 
 def _select_columns(feature_set: FeatureSet, columns: FeatureColumns) -> FeatureSet:
@@ -145,11 +147,11 @@ def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.n
     Args:
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
-    found = compute_quick_metrics(task, outputs, targets) if len(targets) else None
-    if found is None:
+    metrics = compute_quick_metrics(task, outputs, targets) if len(targets) else None
+    if metrics is None:
         return None
-    figure = None if found.value is None else round(found.value, 6)
-    return Candidate(name=name, figure_name=found.name, figure=figure, loss=round(found.loss, 6))
+    figure = None if metrics.value is None else round(metrics.value, 6)
+    return Candidate(name=name, figure_name=metrics.name, figure=figure, loss=round(metrics.loss, 6))
 
 
 def write_candidates(path: Path, probes: Sequence[Candidate], means: Sequence[Candidate] = ()) -> None:

@@ -74,24 +74,28 @@ def open_checkpoint(weights: str) -> StartCheckpoint:
         UsageError: there is nothing of that name, or it is no encoder that pictures can be given to.
         DamagedFileError, ResourceError: see `checkpoints.load` and `files.hub`.
     """
-    known = next((one for one in RECOMMENDED_CHECKPOINTS if one.name == weights and not Path(weights).exists()), None)
-    if known is not None:
-        weights = str(find_downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
-    here = bundle.resolve_model(str(Path(weights).expanduser()) if not hub.is_hub_name(weights) else weights)
-    if here is None:
+    recommended = next(
+        (one for one in RECOMMENDED_CHECKPOINTS if one.name == weights and not Path(weights).exists()), None
+    )
+    if recommended is not None:
+        weights = str(find_downloaded(recommended) or f"{hub.HUB_PREFIX}{recommended.repository}")
+    resolved = bundle.resolve_model(str(Path(weights).expanduser()) if not hub.is_hub_name(weights) else weights)
+    if resolved is None:
         raise UsageError(
             f"There are no weights at {weights}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
             f"{', '.join(one.name for one in RECOMMENDED_CHECKPOINTS)}, auto or none."
         )
-    path = bundle.find_bundle(here.path) or here.path
+    path = bundle.find_bundle(resolved.path) or resolved.path
     loaded = load_checkpoint(path)
     if not loaded.config.depth:
         raise UsageError(f"{weights} holds a model without blocks, so there is nothing to begin from.")
-    named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
-    licence = (f"its licence is {here.licence or loaded.licence}",) if here.licence or loaded.licence else ()
+    full_name = (
+        f"{hub.HUB_PREFIX}{resolved.repository}@{resolved.revision}" if resolved.repository else str(path.resolve())
+    )
+    licence = (f"its licence is {resolved.licence or loaded.licence}",) if resolved.licence or loaded.licence else ()
     return StartCheckpoint(
-        name=named, path=path, config=loaded.config, spec=loaded.spec, digest=_hash_tensors(loaded.model),
-        notes=(*licence, *here.notes, *loaded.notes),
+        name=full_name, path=path, config=loaded.config, spec=loaded.spec, digest=_hash_tensors(loaded.model),
+        notes=(*licence, *resolved.notes, *loaded.notes),
     )  # fmt: skip
 
 
@@ -116,16 +120,16 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
             f"finetune.weights_sha256 to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
-    if other := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
+    if wrong_head := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
         raise UsageError(
-            f"model.{other[0]} is {PROBE_HEAD[other[0]]} in a run from a checkpoint, which begins with the head "
+            f"model.{wrong_head[0]} is {PROBE_HEAD[wrong_head[0]]} in a run from a checkpoint, which begins with the head "
             f"that its "
-            f"probe has fitted. Got {wanted[other[0]]}; leave it out."
+            f"probe has fitted. Got {wanted[wrong_head[0]]}; leave it out."
         )
-    bound = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
-    if odd := [name for name in bound if own[name] != wanted[name]]:
+    fixed = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
+    if differing := [name for name in fixed if own[name] != wanted[name]]:
         raise UsageError(
-            f"model.{odd[0]} comes from the checkpoint, {own[odd[0]]}, and cannot be {wanted[odd[0]]}. "
+            f"model.{differing[0]} comes from the checkpoint, {own[differing[0]]}, and cannot be {wanted[differing[0]]}. "
             "Leave it out, or begin from random values with --weights none."
         )
 
@@ -149,10 +153,10 @@ def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
     options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
     loaded = load_checkpoint(checkpoint.path, options)
     values = loaded.model.state_dict()
-    whole = replace(
+    full_config = replace(
         loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **PROBE_HEAD,
     )  # fmt: skip
-    return replace(loaded, model=build_model(whole, values | _make_zero_head(whole)), config=whole)
+    return replace(loaded, model=build_model(full_config, values | _make_zero_head(full_config)), config=full_config)
 
 
 def _make_zero_head(config: ViTConfig) -> dict[str, Tensor]:
@@ -163,11 +167,11 @@ def _make_zero_head(config: ViTConfig) -> dict[str, Tensor]:
 
 def _hash_tensors(model: ViT) -> str:
     """The first 16 digits of the SHA-256 of all tensors, by their names."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 # -- Linear probe as the initial head of the model
@@ -195,10 +199,10 @@ def list_feature_columns(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:
     kinds = ("class", "mean") if config.pool == "class+mean" else (config.pool,)
     layout = np.arange(config.pooled_width).reshape(len(kinds), config.pool_blocks, config.width)
     last = layout[:, -1]
-    found = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
-    found["+".join(kinds)] = last.ravel()
+    columns = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
+    columns["+".join(kinds)] = last.ravel()
     if config.pool_blocks > 1:
         blocks = f"of {config.pool_blocks} blocks"
-        found |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
-        found |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
-    return found
+        columns |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
+        columns |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
+    return columns

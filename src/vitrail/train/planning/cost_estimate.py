@@ -81,23 +81,23 @@ def estimate_cost(context: PlanContext, throughput: Throughput, spent: float, ti
         spent: seconds of the training before its first step: pre-training, teacher, features and probes.
     """
     plan, images, dataset = context.plan, context.images, context.dataset
-    answer = _measure_inference_seconds(plan, images)
-    decoded = timer.decode_seconds / max(len(images.indices), 1)
+    inference = _measure_inference_seconds(plan, images)
+    decoding = timer.decode_seconds / max(len(images.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
-    looks = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * answer
-    familiar = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
+    validation = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.num_evaluations * inference
+    feature_images = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.num_views
     training = plan.recipe.steps * throughput.mean_seconds + spent
-    held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
-    tuned = plan.finetune.from_checkpoint and plan.recipe.steps > 0
+    held_out = (val + test) * (views * inference + decoding) + val * decoding + feature_images * (inference + decoding)
+    is_tuned = plan.finetune.from_checkpoint and plan.recipe.steps > 0
     finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
-    compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.finetune.wise_ft_alphas)) + finalists if tuned else 0
-    maps = min(2 * MAX_EXPLANATIONS * MAP_PASSES * answer, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
+    compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.finetune.wise_ft_alphas)) + finalists if is_tuned else 0
+    explanation = min(2 * MAX_EXPLANATIONS * MAP_PASSES * inference, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return RunCost(
         preparation=timer.elapsed(),
         training=training,
-        evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
+        evaluation=validation + compared * (views * inference + decoding) + held_out + explanation + REPORT_SECONDS,
         memory=_estimate_gpu_memory(context) if on_gpu else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
         step_seconds=tuple(seconds for _, seconds in throughput.stages),
     )
@@ -174,20 +174,22 @@ def estimate_activation_memory(plan: Plan) -> int:
     model, b = plan.model, 4 if plan.compute.precision == "float32" else 2
     D, M, T = model.width, model.mlp_width, model.tokens
     inner = model.attention_width
-    looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
-    given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
+    input_numbers = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
+    output_numbers = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
     path = choose_path(
         model.attention, device_capability(plan.compute.device), plan.compute.precision, T, gradients=True
     )
-    remade = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
-    if model.relative or (path == "open" and not remade):
-        weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
-        given += b * inner + model.heads * T * weight
+    recomputes = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
+    if model.relative or (path == "open" and not recomputes):
+        weight_bytes = (
+            b if plan.compute.device == "cpu" or b == 4 else 6
+        )  # a GPU's softmax keeps float32 beside bfloat16
+        output_numbers += b * inner + model.heads * T * weight_bytes
     tokens = T * model.depth
-    fewer = 0 if model.pool_blocks > 1 or model.pool_tokens is None or not model.depth else T - model.pool_tokens
-    numbers = tokens * looked_at + (tokens - fewer) * given
+    unread = 0 if model.pool_blocks > 1 or model.pool_tokens is None or not model.depth else T - model.pool_tokens
+    numbers = tokens * input_numbers + (tokens - unread) * output_numbers
     if model.grad_checkpointing and model.depth:
-        numbers = tokens * b * D + T * (looked_at + given)
+        numbers = tokens * b * D + T * (input_numbers + output_numbers)
     return -(-plan.recipe.batch_size // plan.recipe.grad_accum_steps) * numbers
 
 
@@ -195,9 +197,9 @@ def estimate_weight_memory(plan: Plan) -> int:
     """Bytes of all weights, gradients, moments and the mean."""
     with torch.device("meta"):
         parameters = dict(ViT(plan.model).named_parameters())
-    every = sum(parameter.numel() for parameter in parameters.values())
+    num_parameters = sum(parameter.numel() for parameter in parameters.values())
     matrices = sum(p.numel() for name, p in parameters.items() if ".blocks." in name and p.ndim >= 2)
-    once = matrices if plan.recipe.optimizer == "muon" else 0
-    copies = 2 + bool(plan.recipe.ema_decay)
-    cast = 0 if plan.compute.precision == "float32" else 2 * every  # once a step, for all its products
-    return 4 * (copies * every + once + 2 * (every - once)) + cast
+    muon_numbers = matrices if plan.recipe.optimizer == "muon" else 0
+    full_copies = 2 + bool(plan.recipe.ema_decay)
+    cast = 0 if plan.compute.precision == "float32" else 2 * num_parameters  # once a step, for all its products
+    return 4 * (full_copies * num_parameters + muon_numbers + 2 * (num_parameters - muon_numbers)) + cast

@@ -92,9 +92,11 @@ class MAEDecoder(nn.Module):
         x = self.embed(x)  # [B, R + n, d]
         prefix = x.shape[1] - visible.shape[1]
         table = self.table.to(x.dtype).expand(len(x), -1, -1)  # [B, N, d]
-        seen = x[:, prefix:] + gather_tokens(table, visible)
-        asked = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
-        x = self.encoder(torch.cat([x[:, :prefix], seen, asked], dim=1), TokenPositions(self.grid, None, None))
+        visible_tokens = x[:, prefix:] + gather_tokens(table, visible)
+        hidden_tokens = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
+        x = self.encoder(
+            torch.cat([x[:, :prefix], visible_tokens, hidden_tokens], dim=1), TokenPositions(self.grid, None, None)
+        )
         return self.predict(x[:, -hidden.shape[1] :])
 
 
@@ -158,8 +160,8 @@ GREY = 128
 def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: Dataset, plan: Plan) -> None:
     """Draw eight held-out pictures (of the training, where none is held out): as they are, masked, and repainted."""
     split = next((name for name in ("val", "train") if len(dataset.splits[name])), "train")
-    held = dataset.splits[split]
-    rows = held[permutation(plan.seed, "painted", 0, len(held))[:SHOWN_IMAGES]]
+    split_rows = dataset.splits[split]
+    rows = split_rows[permutation(plan.seed, "painted", 0, len(split_rows))[:SHOWN_IMAGES]]
     images = torch.stack([preprocess_image(dataset.source.images[row], plan.image) for row in rows.tolist()])
     masked, painted = reconstruct_images(autoencoder, images, rows, plan)
     captions = [split, "seen", "painted"]
@@ -178,18 +180,20 @@ def reconstruct_images(
     visible, hidden = draw_masks(
         plan.seed, 0, rows, model.grid.patches, plan.pretrain.num_visible_patches(model.grid.patches)
     )
-    given = normalize(images, plan.image)
+    normalized = normalize(images, plan.image)
     was_training = autoencoder.training
     autoencoder.eval()
-    painted = autoencoder(given.to(device), visible.to(device), hidden.to(device)).float().cpu()
+    predicted = autoencoder(normalized.to(device), visible.to(device), hidden.to(device)).float().cpu()
     autoencoder.train(was_training)
-    normal, bytes_ = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (given, images.float()))
-    where = hidden.unsqueeze(-1).expand(-1, -1, normal.shape[-1])  # [B, m, P]
+    flat, flat_bytes = (
+        patchify(pad_to_patches(each, model.patch), model.patch) for each in (normalized, images.float())
+    )
+    index = hidden.unsqueeze(-1).expand(-1, -1, flat.shape[-1])  # [B, m, P]
     if plan.pretrain.norm_pix_loss:
-        mean, deviation = patch_mean_std(gather_tokens(normal, hidden))
-        painted = painted * deviation + mean
-    masked = _patches_to_images(bytes_.scatter(1, where, float(GREY)), plan).byte()
-    return masked, denormalise_to_bytes(_patches_to_images(normal.scatter(1, where, painted), plan), plan.image)
+        mean, deviation = patch_mean_std(gather_tokens(flat, hidden))
+        predicted = predicted * deviation + mean
+    masked = _patches_to_images(flat_bytes.scatter(1, index, float(GREY)), plan).byte()
+    return masked, denormalise_to_bytes(_patches_to_images(flat.scatter(1, index, predicted), plan), plan.image)
 
 
 def _patches_to_images(flat: Float[Tensor, "B N P"], plan: Plan) -> Float[Tensor, "B C H W"]:

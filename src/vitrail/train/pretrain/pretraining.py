@@ -104,14 +104,14 @@ def make_pretraining_phase(
     )
     patches = model.grid.patches
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
         images = normalize(augment_batch(batch, recipe, seed, epoch, plan.compute.device), plan.image)
-        hiding = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
-        visible, hidden = (part.to(images.device) for part in hiding)
-        aims = make_reconstruction_targets(images, hidden, model.patch, settings.norm_pix_loss)
+        masks = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
+        visible, hidden = (part.to(images.device) for part in masks)
+        patch_targets = make_reconstruction_targets(images, hidden, model.patch, settings.norm_pix_loss)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.precision == "bfloat16"):
-            painted: Tensor = forward(images, visible, hidden)
-        return reconstruction_loss(painted, aims)
+            predicted: Tensor = forward(images, visible, hidden)
+        return reconstruction_loss(predicted, patch_targets)
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -120,7 +120,7 @@ def make_pretraining_phase(
         module=autoencoder,
         recipe=recipe,
         seed=seed,
-        compute_loss=loss_of,
+        compute_loss=batch_loss,
         images=pretraining_images.images,
         targets=np.zeros(len(pretraining_images.images.indices), np.int64),
         shard_ids=pretraining_images.shard_ids,

@@ -65,36 +65,36 @@ def gather_pretraining_images(
 
 
 def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> PretrainingImages:
-    more = open_extra_images(plan.pretrain.extra_images, plan.data)
-    arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, more))
-    known = set(_hash_images(dataset.source, arrays))
-    marks = list(_hash_images(more, arrays))
-    new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
-    left = {"that are in the data already": len(more) - len(new)}
+    extra = open_extra_images(plan.pretrain.extra_images, plan.data)
+    arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, extra))
+    known_hashes = set(_hash_images(dataset.source, arrays))
+    hashes = list(_hash_images(extra, arrays))
+    new = np.array([row for row, image_hash in enumerate(hashes) if image_hash not in known_hashes], dtype=np.int64)
+    skipped = {"that are in the data already": len(extra) - len(new)}
     if plan.data.skip_bad:
-        good = np.fromiter(
-            map_in_order(partial(_is_readable, spec=plan.image), _select_images(more, new)), bool, len(new)
+        readable = np.fromiter(
+            map_in_order(partial(_is_readable, spec=plan.image), _select_images(extra, new)), bool, len(new)
         )
-        left["that cannot be read"] = int((~good).sum())
-        new = new[good]
+        skipped["that cannot be read"] = int((~readable).sum())
+        new = new[readable]
     train = dataset.splits["train"]
-    pictures = [*_select_images(dataset.source, train), *_select_images(more, new)]
+    all_images = [*_select_images(dataset.source, train), *_select_images(extra, new)]
     source = Source(
-        name=more.name,
+        name=extra.name,
         classes=("",),
-        images=pictures,
-        targets=np.zeros(len(pictures), np.int64),
-        ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
+        images=all_images,
+        targets=np.zeros(len(all_images), np.int64),
+        ids=[*(dataset.source.ids[row] for row in train.tolist()), *(extra.ids[row] for row in new.tolist())],
     )
     note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.extra_images} to {len(train):,} for training"
-    told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
-    rows = np.arange(len(pictures))
+    left_out = " and ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
+    rows = np.arange(len(all_images))
     try:
         loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.num_workers, cut, training=True)
     except DataError as error:
         raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
-    digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
-    notes = (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}.")
+    digest = hashlib.sha256(b"".join(hashes[row] for row in new.tolist())).hexdigest()
+    notes = (*extra.notes, f"{note}{f', and leaves out {left_out}' if left_out else ''}.")
     return PretrainingImages(loaded, None, source.ids, notes, digest)
 
 
@@ -123,9 +123,9 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
 def _open_image_folder(folder: Path) -> Source:
     """All pictures in a folder and its folders, by their endings, or by their first bytes where they have none."""
     files, links = [], 0
-    for place, inside, names in os.walk(folder):
-        links += sum(Path(place, each).is_symlink() for each in inside)
-        files += [path for path in (Path(place, name) for name in names) if _is_image(path)]
+    for root, folders, names in os.walk(folder):
+        links += sum(Path(root, each).is_symlink() for each in folders)
+        files += [path for path in (Path(root, name) for name in names) if _is_image(path)]
     linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
     if not files:
         raise DataError(
@@ -169,9 +169,9 @@ def _is_readable(image: ImageInput, spec: ImageSpec) -> bool:
 
 def _stores_pixels(source: Source) -> bool:
     """Whether a source gives pixels, and not encoded files: the first of its pictures that can be had tells."""
-    for picture in source.images:
+    for image in source.images:
         try:
-            return isinstance(_read_stored(picture), np.ndarray)
+            return isinstance(_read_stored(image), np.ndarray)
         except DataError:
             continue
     return False
