@@ -1,6 +1,6 @@
-"""Whether a model that a training takes over, as its start or its teacher, has learnt pictures that are held out here.
+"""Contamination: held-out images of this run on which its initial weights or its teacher were trained.
 
-Splits follow the seed, so a run of another seed, or of folds, was trained on pictures that this one is judged on.
+Splits depend on the seed, so a run of another seed or fold was trained on images that are held out here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .plan import CNN_TEACHER
 from .run_folder import RunFolder
 
 CONTAMINATION_FILE = "learnt-before.json"
-"""In a run folder: the sentences, for the report; the other run may have gone by then."""
+"""In a run folder: the warnings, for the report; the other run may be deleted by then."""
 HELD_OUT = {"val": "validation", "test": "test"}
 
 
@@ -41,24 +41,23 @@ def report_contamination(context: TrainContext) -> Iterator[Note]:
     if not paths:
         return
     warnings = [text for role, path in paths.items() if (text := describe_contamination(role, path, dataset))]
-    atomic.write_json(
-        run.path / CONTAMINATION_FILE, warnings
-    )  # also if there is nothing to say: a resume may find another model there
+    # Written even without warnings: at a resume another model may be at that path.
+    atomic.write_json(run.path / CONTAMINATION_FILE, warnings)
     yield from map(Note, warnings)
 
 
 def read_contamination(run: RunFolder) -> tuple[str, ...]:
-    """The contamination notes that were written when this run began."""
+    """The warnings that were written when this run began."""
     path = run.path / CONTAMINATION_FILE
     return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
 
 
 def describe_contamination(role: str, path: Path, dataset: Dataset) -> str:
-    """What a person must know of figures on pictures that a model has learnt; nothing where it has learnt none.
+    """A warning about held-out images that a model was trained on; empty if there are none.
 
     Args:
         role: "weights" or "teacher".
-        path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
+        path: a run folder, its bundle, another bundle, or a weights file, whose training data is unknown.
     """
     folder = find_bundle(resolved.path) if (resolved := resolve_model(str(path))) is not None else None
     if folder is None:

@@ -29,7 +29,7 @@ def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, Dist
     Afterwards `model` has the initial weights of the training.
 
     Raises:
-        UsageError: the plan's teacher cannot teach this.
+        UsageError: the plan's teacher does not fit the task.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
     yield from contamination.report_contamination(context)
@@ -71,18 +71,19 @@ def finalize_phases(draft: PlanContext, dry_run: bool = False) -> tuple[Plan, Re
 
 
 def count_total_steps(plan: Plan) -> float:
-    """Steps of the training and of what comes before it, of which shares are shares where the budget is steps.
+    """Steps of the phases and the training together, where the budget is steps and phases have fractions of it.
 
     Raises:
-        UsageError: the shares leave nothing.
+        UsageError: the fractions leave no steps for the training.
     """
-    sections = [section for section, is_enabled in _phase_sections(plan) if is_enabled]
+    sections: list[PretrainSettings | DistillSettings] = []
+    sections += [plan.pretrain] if plan.pretrain.is_enabled else []
+    sections += [plan.distill] if plan.distill.has_first_stage else []
     left = 1 - sum(section.budget_fraction for section in sections)
     if left <= 0:
         raise UsageError(
             "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training "
-            "has steps too. Got "
-            f"{plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
+            f"has steps too. Got {plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
         )
     return (plan.recipe.steps + sum(section.steps for section in sections)) / left
 
@@ -96,7 +97,8 @@ def resolve_phase_steps(
         total_steps: from `count_total_steps`, before any fraction was replaced; unused with a budget of minutes.
         seconds_per_step: as measured; 0 if not measured, which a budget of steps allows.
     """
-    share, steps = (plan.pretrain if name == "pretrain" else plan.distill).budget_fraction, _phase_steps(plan, name)
+    section = plan.pretrain if name == "pretrain" else plan.distill
+    share, steps = section.budget_fraction, section.steps
     reasons: Reasons = {}
     if not steps and not plan.minutes:
         steps = max(1, round(share * total_steps))
@@ -107,12 +109,8 @@ def resolve_phase_steps(
         reasons[f"{name}.steps"] = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
     if share:
         reasons[f"{name}.budget_fraction"] = f"{share:g}, which are the steps below"
-    changed = (
-        dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, budget_fraction=0.0))
-        if name == "pretrain"
-        else dataclasses.replace(plan, distill=dataclasses.replace(plan.distill, steps=steps, budget_fraction=0.0))
-    )
-    return changed, reasons, steps * seconds_per_step
+    fixed = {name: dataclasses.replace(section, steps=steps, budget_fraction=0.0)}
+    return dataclasses.replace(plan, **fixed), reasons, steps * seconds_per_step
 
 
 def estimate_phase_seconds(context: PlanContext) -> float:
@@ -125,16 +123,11 @@ def estimate_phase_seconds(context: PlanContext) -> float:
     return seconds
 
 
-def _phase_sections(plan: Plan) -> tuple[tuple[PretrainSettings | DistillSettings, bool], ...]:
-    """What may come first, and whether it does."""
-    return (plan.pretrain, plan.pretrain.is_enabled), (plan.distill, plan.distill.has_first_stage)
-
-
 def check_written_phases(plan: Plan, dataset: Dataset) -> None:
-    """Refuse a written plan that leaves open how many steps there are, or whose teacher cannot teach this.
+    """Check the phases of a written plan.
 
     Raises:
-        UsageError: there is a share of minutes, and none of steps; see `teaching.check`.
+        UsageError: a phase has a fraction of the budget instead of steps; see also `distillation.check_teacher`.
     """
     distillation.check_teacher(plan, dataset)
     for name, share in (("pretrain", plan.pretrain.budget_fraction), ("distill", plan.distill.budget_fraction)):
@@ -146,20 +139,14 @@ def check_written_phases(plan: Plan, dataset: Dataset) -> None:
 
 
 def resolve_plan_paths(plan: Plan) -> Plan:
-    """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    images, teacher_path, weights = map(
-        to_absolute_path, (plan.pretrain.extra_images, plan.distill.teacher, plan.finetune.weights)
-    )
-    return dataclasses.replace(
-        plan,
-        finetune=dataclasses.replace(plan.finetune, weights=weights)
-        if plan.finetune.from_checkpoint
-        else plan.finetune,
-        pretrain=dataclasses.replace(plan.pretrain, extra_images=images),
-        distill=dataclasses.replace(
-            plan.distill, teacher=teacher_path if plan.distill.teacher != CNN_TEACHER else CNN_TEACHER
-        ),
-    )
+    """The plan with absolute paths, so that a run can be resumed from anywhere."""
+    pretrain, distill, finetune = plan.pretrain, plan.distill, plan.finetune
+    pretrain = dataclasses.replace(pretrain, extra_images=to_absolute_path(pretrain.extra_images))
+    if distill.teacher != CNN_TEACHER:
+        distill = dataclasses.replace(distill, teacher=to_absolute_path(distill.teacher))
+    if finetune.from_checkpoint:
+        finetune = dataclasses.replace(finetune, weights=to_absolute_path(finetune.weights))
+    return dataclasses.replace(plan, pretrain=pretrain, distill=distill, finetune=finetune)
 
 
 def check_extra_images(context: PlanContext) -> None:
@@ -173,7 +160,7 @@ def check_extra_images(context: PlanContext) -> None:
 
 
 def describe_phases(plan: Plan) -> tuple[str, ...]:
-    """What came before the training and what beside its labels, for the report."""
+    """Sentences about pre-training and distillation, for the report."""
     sentences, pretrain, distill = [], plan.pretrain, plan.distill
     if pretrain.steps:
         further = f" and of {Path(pretrain.extra_images).name}" if pretrain.extra_images else ""
@@ -189,9 +176,5 @@ def describe_phases(plan: Plan) -> tuple[str, ...]:
 
 
 def to_absolute_path(name: str) -> str:
-    """A path that is there by its full name; anything else as it is."""
+    """The absolute path of an existing file or folder; any other name unchanged."""
     return str(Path(name).expanduser().absolute()) if name and Path(name).expanduser().exists() else name
-
-
-def _phase_steps(plan: Plan, name: PhaseName) -> int:
-    return (plan.pretrain if name == "pretrain" else plan.distill).steps

@@ -107,7 +107,7 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
 
 
 def finish_extension(run: RunFolder) -> Path | None:
-    """Complete the extension of `extension.toml`; return the folder of the old plan and results, None if nothing moved."""
+    """Complete the extension of `extension.toml`; return the folder of the old results, None if nothing moved."""
     if not run.extension_file.is_file():
         return None
     plan, old_end = read_current_plan(run), None

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from ...data.loader import ImageStore
 from ...evaluate.inference import run_inference
+from ...model import lora
 from ...model.vit import ViT
 from ..context import TrainContext
 from ..dataset import class_indices
 from ..events import Event, Note, TaskProgress
 from ..loop import TrainState
-from ..optim import merge_lora, use_ema_weights
+from ..optim import use_ema_weights
 from ..plan import MAX_COMPARED_IMAGES, Plan
 from . import linear_probe
 from .features import FEATURE_BATCH, load_start_model
@@ -70,7 +71,7 @@ def choose_weights(context: TrainContext, train_state: TrainState) -> Generator[
 def _copy_merged_weights(model: ViT, plan: Plan) -> dict[str, Tensor]:
     """The weights of a model without adapters, as a copy."""
     if plan.finetune.method == "lora":
-        merge_lora(model)
+        lora.merge_adapters(model)
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
