@@ -76,7 +76,7 @@ def fit(
     read_track_settings(request.overrides).check()
     with _training_group(settings) as (compute, group):
         _check_run_folder_free(out, group)
-        request = _resolve_request_paths(request, source_object)
+        request = resolve_request_data(request, source_object)
         dataset = open_dataset(request.data, request.seed, None, source_object, custom_functions)
         yield from _describe_dataset(dataset)
         if busy := runtime.busy_cpu_warning(compute):
@@ -197,7 +197,8 @@ def _check_run_folder_free(out: Path | None, group: RankGroup) -> None:
         group.run_on_rank0(lambda: RunFolder.check_free(out))
 
 
-def _resolve_request_paths(request: TrainRequest, source_object: object | None) -> TrainRequest:
+def resolve_request_data(request: TrainRequest, source_object: object | None) -> TrainRequest:
+    """The request with absolute paths of its data, or "memory" as the name of an object."""
     if source_object is None:
         return dataclasses.replace(request, data=resolve_data_paths(request.data))
     return dataclasses.replace(request, data=dataclasses.replace(request.data, source=MEMORY))

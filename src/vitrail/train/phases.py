@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import UsageError
 from ..model.vit import ViT
@@ -109,7 +109,7 @@ def resolve_phase_steps(
         reasons[f"{name}.steps"] = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
     if share:
         reasons[f"{name}.budget_fraction"] = f"{share:g}, which are the steps below"
-    fixed = {name: dataclasses.replace(section, steps=steps, budget_fraction=0.0)}
+    fixed: dict[str, Any] = {name: dataclasses.replace(section, steps=steps, budget_fraction=0.0)}
     return dataclasses.replace(plan, **fixed), reasons, steps * seconds_per_step
 
 

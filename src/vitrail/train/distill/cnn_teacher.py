@@ -27,7 +27,7 @@ from ..run_folder import RunFolder
 
 PHASE_NAME, PHASE_TITLE = "teacher", "training of the teacher"
 CNN_LR = 3e-3
-"""AdamW's, at its peak."""
+"""AdamW's peak learning rate."""
 
 
 def train_cnn_teacher(context: TrainContext) -> Iterator[Event]:
@@ -53,7 +53,7 @@ def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
     """The trained CNN of a run.
 
     Raises:
-        DamagedFileError: its file is damaged, or of another shape than the plan says.
+        DamagedFileError: its file is damaged, or not of the plan's shape.
     """
     network = init_cnn_teacher(plan)
     load_module(run.path / CNN_TEACHER_FILE, network)
@@ -61,11 +61,10 @@ def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
 
 
 def init_cnn_teacher(plan: Plan) -> SmallCNN:
-    """The CNN of a plan with its first values, on the device."""
+    """The CNN of a plan with its initial weights, on the device."""
     image, seed = plan.image, derive(plan.seed, "cnn")
     network = create_cnn(image.channels, image.size, plan.model.outputs, plan.distill.cnn_width, seed)
-    network.to(plan.compute.device)
-    return network
+    return network.to(plan.compute.device)
 
 
 def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> TrainingPhase:
@@ -109,7 +108,7 @@ def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> T
 
 
 def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
-    """How good it is on validation pictures, for a person who wonders whether it is worth following."""
+    """A sentence with its metric on the validation images."""
     rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     if not len(rows):
         return "The teacher is trained."
@@ -126,16 +125,15 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
 # -- SmallCNN: a convolutional teacher that learns small images quickly
 
 FIRST_STAGE_SIDE = 28
-"""Pixels of the short side that the first stage should have at most, within a factor of two."""
+"""Largest short side in pixels of the first stage, within a factor of two."""
 MIN_POOLED_SIDE = 6
-"""Pixels of the short side that are still halved."""
+"""Smallest short side in pixels that is still pooled."""
 
 
 class SmallCNN(nn.Module):
-    """Three stages of two convolutions each, of w, 2w and 4w channels; the mean over places; a matrix.
+    """A small residual network (He et al. 2016): three stages of two convolutions, of w, 2w and 4w channels.
 
-    A small residual network (He et al. 2016), which halves the picture inside its stages as the fast CIFAR networks do.
-    Larger pictures are made smaller by the stride of the first convolution.
+    Each stage pools by 2; the stride of the first convolution reduces larger images.
     """
 
     def __init__(self, channels: int, size: tuple[int, int], outputs: int, width: int):
@@ -155,7 +153,7 @@ class SmallCNN(nn.Module):
 
 
 class ConvStage(nn.Module):
-    """A convolution, the larger of each two by two places, and x + conv(x)."""
+    """A convolution, 2x2 max pooling, and x + conv(x)."""
 
     def __init__(self, before: int, after: int):
         super().__init__()
@@ -173,9 +171,9 @@ class ConvStage(nn.Module):
 
 @torch.no_grad()
 def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, seed: int) -> SmallCNN:
-    """A network with fresh initial values: normal with deviation fan_in^-0.5, the head zeros.
+    """A network with initial weights: normal with standard deviation fan_in^-0.5, the head zero.
 
-    The same for the same seed whatever torch's global generator has done.
+    They depend on the seed alone, not on torch's global generator.
     """
     with torch.device("meta"):
         network = SmallCNN(channels, size, outputs, width)
@@ -185,7 +183,7 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
         if isinstance(module, nn.Conv2d):
             module.weight.normal_(std=module.weight[0].numel() ** -0.5, generator=generator)
         elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()  # ones and zeros: nothing is drawn
+            module.reset_parameters()  # ones and zeros, not random
     network.head.weight.zero_()
     network.head.bias.zero_()
     set_memory_format(network, torch.channels_last)
@@ -193,7 +191,7 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
 
 
 def set_memory_format(network: nn.Module, memory_format: torch.memory_format) -> None:
-    """Put the kernels of a network into memory in this order."""
+    """Set the memory format of the convolution kernels."""
     for parameter in network.parameters():
         if parameter.ndim == 4:
             parameter.data = parameter.data.contiguous(memory_format=memory_format)

@@ -1,4 +1,4 @@
-"""Set up the distillation teacher of a plan: load or train it, keep it in the run folder, hand it to the loop."""
+"""Set up the distillation teacher of a plan: load or train it, and copy it into the run folder."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from ..teacher_targets import (
     save_teacher,
 )
 from . import cnn_teacher, feature_teacher
-from .cnn_teacher import SmallCNN as Network
-from .cnn_teacher import set_memory_format
+from .cnn_teacher import SmallCNN, set_memory_format
 
 
 def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
     """Run what the teacher needs before the training; return the teacher that predicts during it, or None.
 
     Raises:
-        UsageError: the teacher of the plan cannot teach this.
+        UsageError: the teacher does not fit the task.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
@@ -50,10 +49,10 @@ def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None,
 
 
 def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> DistillationTeacher | None:
-    """The teacher before the run, for timing: a CNN is untrained, but its forward pass takes as long.
+    """The teacher of the training's steps; a CNN is untrained, which is enough to measure the throughput.
 
     Raises:
-        UsageError: it cannot teach this.
+        UsageError: it does not fit the task.
     """
     if not plan.distill.is_enabled or plan.distill.kind == "features":
         return None
@@ -73,11 +72,11 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
 
 
 def check_teacher(plan: Plan, dataset: Dataset) -> None:
-    """Refuse a teacher that cannot teach this, before a run folder is made.
+    """Check the teacher before a run folder is made.
 
     Raises:
-        UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
-        DamagedFileError: it cannot be trusted.
+        UsageError: it does not exist, or its task, outputs or image format differ.
+        DamagedFileError: it is damaged.
     """
     if plan.distill.is_enabled and plan.distill.teacher != CNN_TEACHER:
         teacher = load_teacher(plan)
@@ -98,7 +97,7 @@ def measure_distill_step(context: PlanContext) -> float:
 
 
 def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:
-    """The same teacher in every process: rank 0's CNN is the one that has been trained."""
+    """The same teacher on every rank: only rank 0 has trained the CNN."""
     if teacher is not None and plan.distill.teacher == CNN_TEACHER:
         set_memory_format(teacher.network.to("cpu"), torch.contiguous_format)
         group.broadcast_weights(teacher.network)
@@ -106,7 +105,7 @@ def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, pla
     return teacher
 
 
-def _build_cnn_teacher(network: Network, plan: Plan, dataset: Dataset) -> DistillationTeacher:
+def _build_cnn_teacher(network: SmallCNN, plan: Plan, dataset: Dataset) -> DistillationTeacher:
     return DistillationTeacher(
         network.eval(), plan.image, dataset.source.task, plan.distill.alpha, plan.distill.temperature
     )

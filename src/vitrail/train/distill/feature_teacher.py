@@ -29,10 +29,9 @@ PHASE_NAME, PHASE_TITLE = "teacher", "learning of features"
 
 
 class FeatureStudent(nn.Module):
-    """A model's patch tokens, projected to the width of its teacher's: [B, N, D'].
+    """A model's patch tokens, projected to the width of its teacher's: [B, N, d].
 
-    The parts of `model` that see a picture are trained here themselves, under the names they have there; the projection
-    is thrown away afterwards.
+    It shares the modules of `model` up to the encoder; the projection is discarded afterwards.
     """
 
     def __init__(self, model: ViT, width: int, seed: int):
@@ -132,17 +131,17 @@ def make_feature_phase(
 
 
 def resize_features(dense: Float[Tensor, "B D h w"], grid: Grid) -> Float[Tensor, "B N D"]:
-    """A teacher's patch tokens where the model's patches are: the same, or between them, bilinear and antialiased."""
+    """A teacher's patch tokens on the model's patch grid, resized bilinearly with antialiasing if it differs."""
     if tuple(dense.shape[-2:]) != tuple(grid):
         dense = F.interpolate(dense, size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)
     return dense.flatten(2).transpose(1, 2)
 
 
 def cosine_loss(student_features: Float[Tensor, "B N D"], teacher_features: Float[Tensor, "B N D"]) -> Loss:
-    """(total, weight): 1 - cosine of the two, summed over patches, each of which weighs 1.
+    """(total, weight): 1 - cosine similarity, summed over patches, each of which weighs 1.
 
-    Of the teacher's features the mean over the batch and its patches is taken away first: what all patches share says
-    nothing of any.
+    The teacher's features are centered over the batch and its patches first, because their common part carries no
+    information.
     """
     centered = teacher_features - teacher_features.mean((0, 1), keepdim=True)
     total = (1 - F.cosine_similarity(student_features.float(), centered, dim=-1)).sum()

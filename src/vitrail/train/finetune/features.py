@@ -1,7 +1,7 @@
-"""Features of all pictures of a split, a portion at a time; about once a minute, and at its end, they go to the disk.
+"""Frozen features of all images of a split, computed in portions and saved about once a minute.
 
-Portions hold whole batches and are always the same, so that a run which was stopped here ends with the same bits. A
-batch that does not fit into the memory is halved, for good: bits may depend on it, so a resume goes on with that one.
+Portions hold whole batches and are always the same, so a resumed run ends with the same bits. A batch that does not fit
+into the memory is halved permanently: bits may depend on its size, so a resumed run keeps it.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from .linear_probe import FeatureSet, fit_probes
 from .weights import build_start_model, open_checkpoint
 
 FEATURE_BATCH = 64
-"""Pictures at once, where the memory has room for them; a power of two."""
+"""Images per batch, if the memory allows; a power of two."""
 PORTIONS = 100
 FEATURES_FOLDER = "features"
-"""Of a run, while its features are not all there."""
+"""In a run folder, while its features are computed."""
 SOURCE_KEY = "of"
-"""In a file's header: what its numbers were computed with and from."""
+"""In a file's header: a hash of the plan and rows of its features."""
 BATCH_KEY = "batch"
-"""In a file's header: how many pictures at once gave its last numbers."""
+"""In a file's header: the batch size of its last features."""
 
 
 def extract_features(
@@ -110,17 +110,17 @@ def extract_features(
 
 
 class FeatureFiles:
-    """The features of one split on the disk, in files that are named by where they end."""
+    """The saved features of one split, in files named by their last image."""
 
     def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
         self._folder, self._name = run.path / FEATURES_FOLDER, name
         made_of = config.to_toml(plan, {}).encode() + rows.astype(np.int64).tobytes()
         self._source_hash = hashlib.sha256(made_of).hexdigest()
         self.batch = FEATURE_BATCH
-        """How many pictures at once gave the last numbers that were found or will be kept."""
+        """Batch size of the last loaded features, or of those to save."""
 
     def load(self) -> list[Float32[np.ndarray, "n P"]]:
-        """What is there from the first picture on; nothing of another plan or other pictures, nor what is damaged."""
+        """Load the features from the first image on, up to a damaged file or one of another plan or other images."""
         portions: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
             try:
@@ -137,7 +137,7 @@ class FeatureFiles:
         return portions
 
     def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
-        """Write what came since the last time, up to picture `end`; it in one piece."""
+        """Write new portions, up to image `end`; returns them in one array."""
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
         header = {SOURCE_KEY: self._source_hash, BATCH_KEY: str(self.batch)}
@@ -148,19 +148,14 @@ class FeatureFiles:
         return self._folder / f"{self._name}-{end:012d}.safetensors"
 
 
-def remove_features(run: RunFolder) -> None:
-    """Remove the features of a run whose probes are done."""
-    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
-
-
 def _compute_portions(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, count: int, batch: int
 ) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
-    """Yield features in portions of whole batches, for progress events, with the batch size of each.
+    """Yield features in portions of whole batches, with the batch size of each.
 
     Args:
-        count: pictures of the split, of which `rows` are left to compute.
-        batch: pictures at once, at first.
+        count: images of the split, of which `rows` are left to compute.
+        batch: the initial batch size.
     """
     portion = -(-max(count // PORTIONS, 1) // FEATURE_BATCH) * FEATURE_BATCH
     for start in range(0, len(rows), portion):
@@ -171,7 +166,7 @@ def _compute_portions(
 def _compute_with_fitting_batch(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, batch: int
 ) -> tuple[Float32[np.ndarray, "b P"], int]:
-    """The features of a portion, with the first of batch, batch/2, batch/4, ... for which there is memory."""
+    """The features of a portion, with the first batch size of batch, batch/2, batch/4, ... that fits."""
     while batch:
         try:
             features = run_inference(
@@ -192,7 +187,7 @@ def _compute_with_fitting_batch(
 # -- Initial weights of a run from a checkpoint: all features once, then the best probe as the head
 
 METRICS_PREFIX = "features"
-"""Begins the names of its numbers in metrics.jsonl."""
+"""Of the keys in metrics.jsonl."""
 
 
 def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
@@ -232,24 +227,17 @@ def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
     model = model.cpu()
     linear_probe.write_candidates(run.start_table, result.candidates)
     seconds = time.perf_counter() - start_time
-    run.record(
-        {
-            "step": 0,
-            f"{METRICS_PREFIX}_step": 1,
-            f"{METRICS_PREFIX}_seconds": round(seconds, 4),
-            f"{METRICS_PREFIX}_images": count,
-        }
-    )
+    row = {"step": 1, "seconds": round(seconds, 4), "images": count}
+    run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
     header = {"format": "pt", **plan_metadata(plan)}
-    safetensors_file.save_tensors(
-        run.start_file, model.state_dict(), header, checksum=True
-    )  # last: a resume looks for it
-    remove_features(run)
+    # The start file comes last, because a resume looks for it.
+    safetensors_file.save_tensors(run.start_file, model.state_dict(), header, checksum=True)
+    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
     return model
 
 
 def load_start_model(run: RunFolder, plan: Plan) -> ViT:
-    """The model at step 0 as an earlier beginning of this run has left it.
+    """The model at step 0 from the run folder.
 
     Raises:
         DamagedFileError: the file is damaged or of another shape.
@@ -263,7 +251,7 @@ def load_start_model(run: RunFolder, plan: Plan) -> ViT:
 
 
 def uses_mirror_images(plan: Plan, dataset: Dataset) -> bool:
-    """Whether the probe learns from mirror images too: where they mean the same, and pictures are few."""
+    """Whether the probe learns from mirror images too: with recipe.flip, and few images."""
     return plan.recipe.flip and len(dataset.splits["train"]) < FEW_IMAGES
 
 

@@ -1,7 +1,4 @@
-"""Plan a run that begins from a checkpoint: its shape is given, the rest follows from the images and the budget.
-
-The counterpart of `planner` for a training from scratch; EXPERIMENTS.md has the measurements behind the rules.
-"""
+"""Plan a run from a checkpoint, the counterpart of `planner`; EXPERIMENTS.md has the measurements behind the rules."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ from ..context import PlanContext
 from ..plan import METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
 from ..plan_reasons import make_override_reasons
 from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
-from ..planning import planner as pretraining
-from ..planning import planner as teaching
 from ..planning.augmentation_rules import NO_FLIP_SOURCES
 from ..planning.finalize import NO_THROUGHPUT, is_measured
 from ..planning.planner import check_plan, describe_attention, resolve_minutes, to_compute_settings
@@ -37,19 +32,19 @@ from .linear_probe import MAX_FEATURE_VALUES
 from .weights import RECOMMENDED_CHECKPOINTS, StartCheckpoint, check_checkpoint, find_downloaded, open_checkpoint
 
 GRID_SIDES = (8, 12, 16)
-"""Sides in patches that a checkpoint of a larger grid is tried at; one of a smaller grid keeps its own."""
+"""Candidate grid sides in patches for a checkpoint of a larger grid; one of a smaller grid keeps its own."""
 MAX_HEAD_BLOCKS = 4
-"""That the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
+"""Blocks that the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
 FREEZE_FRACTIONS = (0.0, 0.25, 0.5, 2 / 3)
-"""Of the blocks that may be kept as they are; the first that the minutes allow."""
+"""Candidate fractions of frozen blocks; the first that fits into the minutes."""
 MIN_PASSES = 4
-"""Passes over the training pictures without which tuning is not worth its beginning."""
+"""Epochs below which tuning is not worth it."""
 DEVICE_SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
-"""Products and sums a second that a first guess counts with; the number of steps is measured."""
+"""Operations per second for a first estimate; the number of steps is measured."""
 PRECISION_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
 LR_AT_384, LR_WIDTH_EXPONENT, MAX_LR = 2e-6, 2.66, 1e-4
-"""AdamW's, of a probed head, falls with the width: 2e-6 made DINOv2-S/14 better and 1e-5 worse; 8e-5 suited a model of
-width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384."""
+"""AdamW's learning rate after a probe falls with the width: 2e-6 improved DINOv2-S/14 and 1e-5 did not; 8e-5 suited a
+model of width 96 (EXPERIMENTS.md). Wider models were not measured and get that of 384."""
 
 
 def draft_finetune_plan(
@@ -59,7 +54,7 @@ def draft_finetune_plan(
     checkpoint: StartCheckpoint,
     world_size: int = 1,
 ) -> tuple[Plan, Reasons]:
-    """The plan but for the number of steps.
+    """The plan without the number of steps.
 
     Args:
         world_size: number of ranks; several fine-tune all blocks, unless set otherwise.
@@ -75,8 +70,8 @@ def draft_finetune_plan(
     model, why_model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, world_size)
     start, why_start = _choose_settings(start, explicit, fingerprint, model, runtime, seconds, world_size)
     image, why_image = _choose_image_spec(fingerprint, model, checkpoint)
-    pretrain, why_pretrain = pretraining.draft_pretrain_settings(request.pretrain, request.overrides)
-    distill, why_distill = teaching.draft_distill_settings(request.overrides)
+    pretrain, why_pretrain = planner.draft_pretrain_settings(request.pretrain, request.overrides)
+    distill, why_distill = planner.draft_distill_settings(request.overrides)
     recipe, why_recipe = _draft_recipe(fingerprint, model, request, start)
     reasons |= why_model | why_start | why_image | why_pretrain | why_distill | why_recipe
     plan = Plan(
@@ -192,7 +187,7 @@ def _choose_image_size(
     seconds: float,
     world_size: int,
 ) -> tuple[tuple[int, int], str]:
-    """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
+    """The largest candidate size that the minutes allow, or the checkpoint's own if it is small."""
     if request.image_size is not None:
         return request.image_size, "asked for"
     if min(base.grid) <= GRID_SIDES[0]:
@@ -213,13 +208,9 @@ def _choose_image_size(
 
 
 def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
-    """A guess for features and passes; a block that learns costs three times its forward pass."""
-    return (
-        fingerprint.num_images
-        * forward_operations(model)
-        * (2.2 + MIN_PASSES * (3 - 2 * frozen))
-        / _device_speed(runtime)
-    )
+    """Rough seconds of features and `MIN_PASSES` epochs; a trained block costs three times its forward pass."""
+    forward_passes = 2.2 + MIN_PASSES * (3 - 2 * frozen)
+    return fingerprint.num_images * forward_operations(model) * forward_passes / _device_speed(runtime)
 
 
 def _device_speed(runtime: Runtime) -> float:
@@ -236,7 +227,7 @@ def _choose_settings(
     seconds: float,
     world_size: int,
 ) -> tuple[FinetuneSettings, Reasons]:
-    """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
+    """The fine-tuning settings: all blocks if the minutes allow it, else the upper ones."""
     reasons: Reasons = {
         "finetune.weights": "see --weights",
         "finetune.weights_sha256": "the hash of the tensors that were read, so that no other file is followed",
@@ -249,19 +240,18 @@ def _choose_settings(
     if "finetune.layer_decay" not in start_overrides and chosen.method == "lora":
         reasons["finetune.layer_decay"] = "adapters of all blocks learn at one rate"
     if "finetune.freeze_blocks" not in start_overrides and chosen.method == "full":
-        shares = _freeze_fractions(world_size)
-        fits = [
-            share for share in shares if not seconds or _estimate_seconds(fingerprint, model, runtime, share) <= seconds
+        fractions = _freeze_fractions(world_size)
+        fitting = [
+            each for each in fractions if not seconds or _estimate_seconds(fingerprint, model, runtime, each) <= seconds
         ]
-        share = fits[0] if fits else shares[-1]
-        chosen = replace(chosen, freeze_blocks=int(share * model.depth))
-        why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
-        why = why if seconds else "no minutes to keep to: all are tuned"
-        why = (
-            why
-            if fits or world_size == 1
-            else f"{world_size} processes cannot leave blocks as they are yet: all are tuned"
-        )
+        fraction = fitting[0] if fitting else fractions[-1]
+        chosen = replace(chosen, freeze_blocks=int(fraction * model.depth))
+        if not fitting and world_size > 1:
+            why = f"{world_size} processes cannot leave blocks as they are yet: all are tuned"
+        elif not seconds:
+            why = "no minutes to keep to: all are tuned"
+        else:
+            why = "the more passes over the upper ones" if fraction else "the minutes allow to tune all"
         reasons["finetune.freeze_blocks"] = why
     if "finetune.method" not in start_overrides:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
@@ -270,13 +260,13 @@ def _choose_settings(
 
 
 def explain_unused_fields(method: FinetuneMethod) -> Reasons:
-    """Why the fields of the start that a method makes no use of are as they are."""
+    """Reasons of the [finetune] fields that a method does not use."""
     why = {"probe": "the probe tunes nothing", "full": "no adapters", "lora": "adapters leave all blocks as they are"}
     return {f"finetune.{name}": why[method] for name, methods in METHOD_FIELDS.items() if method not in methods}
 
 
 def _freeze_fractions(world_size: int) -> tuple[float, ...]:
-    """Those of `SHARES` that so many processes can do."""
+    """The candidate fractions; several ranks cannot freeze blocks yet."""
     return FREEZE_FRACTIONS if world_size == 1 else FREEZE_FRACTIONS[:1]
 
 
@@ -361,10 +351,10 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
 
 FINETUNE_EVALUATIONS = 3
 MIN_FINETUNE_STEPS = 10
-"""Fewer are not worth beginning."""
+"""With fewer the probe is the result."""
 MEASURED_IMAGES = 32
 PROBE_SECONDS = 2.0, 1.5e-6
-"""For all probes: at least, and for each number of the features."""
+"""For all probes: a constant, and per value of the features."""
 
 
 def finalize_finetune_plan(
@@ -406,7 +396,7 @@ def estimate_probe_seconds(context: PlanContext) -> float:
 
 
 def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
-    """Seconds that the features of one picture take, after one batch that warms up."""
+    """Seconds per image for its features, after one batch that warms up."""
     compute = plan.compute
     pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
     rows, seconds = images.indices[:MEASURED_IMAGES], 0.0
@@ -420,14 +410,14 @@ def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
 def fix_finetune_steps(
     plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, world_size: int = 1
 ) -> tuple[Plan, Reasons]:
-    """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
+    """The plan with as many steps as its minutes leave; with too few, the probe is the result.
 
     Args:
-        spent: seconds of all features and probes, and of the teacher that is trained before them.
-        world_size: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
+        spent: seconds of all features and probes, and of a teacher that is trained before them.
+        world_size: number of ranks; several cannot end with the probe and make at least `MIN_FINETUNE_STEPS`.
 
     Raises:
-        UsageError: the probe is the end, and something was asked for that only steps make use of.
+        UsageError: the probe is the result, and a requested setting needs steps.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
     steps = round((seconds - spent) / throughput.mean_seconds)
@@ -441,21 +431,15 @@ def fix_finetune_steps(
         if plan.distill.is_enabled:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         tunes = [f"finetune.{name}" for name in ("method", *METHOD_FIELDS)]
-        if useless := [
-            *(name for name in request.overrides if name in tunes),
-            *unused_settings.find_step_settings(request.overrides),
-        ]:
+        useless = [name for name in request.overrides if name in tunes]
+        useless += unused_settings.find_step_settings(request.overrides)
+        if useless:
             raise UsageError(
                 f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
                 "checkpoint: --weights none."
             )
-        asked = plan.finetune
-        start = FinetuneSettings(
-            weights=asked.weights,
-            weights_sha256=asked.weights_sha256,
-            channels_policy=asked.channels_policy,
-            method="probe",
-        )
+        start, kept = plan.finetune, ("weights", "weights_sha256", "channels_policy")
+        start = FinetuneSettings(method="probe", **{name: vars(start)[name] for name in kept})
         recipe, why_probe = drop_steps(recipe)
         reasons = {"finetune.method": reason} | explain_unused_fields("probe") | why_probe
         return dataclasses.replace(plan, finetune=start, recipe=recipe), reasons
@@ -464,7 +448,7 @@ def fix_finetune_steps(
 
 
 def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
-    """Evaluations cost as much as many steps, and the probe has shown what to expect."""
+    """The plan with few evaluations: they cost as much as many steps, and the probe's metrics are known."""
     if plan.recipe.evaluate_every:
         return plan, {}
     every = max(1, -(-plan.recipe.steps // FINETUNE_EVALUATIONS))
@@ -475,12 +459,12 @@ def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
 # -- Choice of the starting checkpoint: the requested one, or a local one that would help
 
 SMALL_SIDE = 64
-"""Pictures with a shorter side than this have no details that a large checkpoint would know."""
+"""Images with a shorter side than this have too few details for a large checkpoint."""
 
 
 @dataclass(frozen=True)
 class CheckpointChoice:
-    """The checkpoint, if there is one, and what to say about it."""
+    """The checkpoint, if there is one, why, and notes about it."""
 
     checkpoint: StartCheckpoint | None
     reason: str
@@ -532,7 +516,6 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
 
 
 def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
-    """One sentence."""
     about = "; ".join(checkpoint.notes)
     return (f"Begins from {checkpoint.name}{': ' if about else ''}{about}.",)
 
@@ -543,15 +526,12 @@ def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
 def draft_from_request(
     fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, world_size: int = 1
 ) -> tuple[Plan, Reasons, tuple[str, ...]]:
-    """The plan but for what is measured, its reasons, and what to tell a person about it.
+    """The plan without what is measured, its reasons, and notes.
 
     A checkpoint that was chosen by default is dropped where it contradicts an explicit setting.
 
-    Args:
-        world_size: processes that train together.
-
     Raises:
-        as `planner.draft` and `weights.open_checkpoint`.
+        as `planner.draft_plan` and `weights.open_checkpoint`.
     """
     selected = choose_checkpoint(fingerprint, request, runtime)
     reason, notes = selected.reason, selected.notes

@@ -93,15 +93,11 @@ def measure_pretraining_step(context: PlanContext) -> float:
 def make_pretraining_phase(
     plan: Plan, autoencoder: MaskedAutoencoder, pretraining_images: PretrainingImages, steps: int = 0
 ) -> TrainingPhase:
-    """The masked autoencoding of a plan; with `steps` of that length."""
+    """Masked autoencoding, for the plan's steps or for `steps`."""
     autoencoder.to(plan.compute.device)
     forward = torch.compile(autoencoder) if plan.compute.compile else autoencoder
-    recipe, seed, settings, model = (
-        make_pretraining_recipe(plan, steps),
-        derive_pretraining_seed(plan),
-        plan.pretrain,
-        plan.model,
-    )
+    recipe, seed = make_pretraining_recipe(plan, steps), derive_pretraining_seed(plan)
+    settings, model = plan.pretrain, plan.model
     patches = model.grid.patches
 
     def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
@@ -131,7 +127,7 @@ def make_pretraining_phase(
 
 
 def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
-    """Rates, batch and crops of the phase: those of the training but for what [pretrain] says."""
+    """The recipe of the phase: that of the training, with the settings of [pretrain]."""
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),
@@ -154,5 +150,5 @@ def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
 
 
 def derive_pretraining_seed(plan: Plan) -> int:
-    """Where the phase's randomness starts."""
+    """The seed of the phase."""
     return derive(plan.seed, PHASE_NAME)
