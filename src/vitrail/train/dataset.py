@@ -68,6 +68,15 @@ class Dataset:
         scaling = self.scaling
         return self.targets(split) if scaling is None else scaling.standardize(self.targets(split))
 
+    def true_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
+        """Class indices of any rows; the source's targets for other tasks."""
+        return class_indices(self.source, rows) if self.source.task == "classes" else self.source.targets[rows]
+
+    def metric_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
+        """`true_targets` on the scale of the model's outputs, for metrics: standardized for regression."""
+        targets, scaling = self.true_targets(rows), self.scaling
+        return targets if scaling is None else scaling.standardize(targets)
+
     def shard_ids(self, split: str) -> Int64[np.ndarray, " n"] | None:
         """The shard of each image of a split, where images lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]

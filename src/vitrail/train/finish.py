@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -62,30 +61,35 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
     run, plan, dataset = context.run, context.plan, context.dataset
     totals = _training_totals(run)
     views = plan.recipe.views.num_views
-    mean = f", by the mean of {views} views of each; figures on the way were of one" if views > 1 else ""
+    mean = f", by the mean of {views} views of each; evaluations during the training used one" if views > 1 else ""
     yield Note(f"Evaluating on the held-out pictures{mean}.")
-    with _keep_model_on_error(context, train_state):
-        outputs = {
-            split: compute_outputs(train_state, plan, dataset, dataset.splits[split]) for split in ("val", "test")
-        }
-        decided, feature_stats = _read_decisions(run, train_state, dataset) or fit_decisions(
-            train_state, plan, dataset, outputs["val"]
-        )
+    try:
+        outputs = {name: compute_outputs(train_state, plan, dataset, dataset.splits[name]) for name in ("val", "test")}
+        stored = _read_decisions(run, train_state, dataset)
+        decided, feature_stats = stored or fit_decisions(train_state, plan, dataset, outputs["val"])
         predictions = {
             split: build_predictions(dataset, split, each, decided, feature_stats)
             for split, each in outputs.items()
             if len(each.rows)
         }
         evaluated = [
-            _evaluate_split(dataset, plan, predictions[split]) for split in predictions if _has_targets(dataset, split)
+            _evaluate_split(dataset, plan, table)
+            for split, table in predictions.items()
+            if dataset.source.task == "classes" or not np.isnan(dataset.targets(split)).all()
         ]
+    except DataError as error:  # the model is kept, without decisions
+        write_bundle(context, train_state, None, None)
+        raise DataError(
+            f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
+            f"follow with: vitrail train --resume {run.path}"
+        ) from error
     card = _model_card_section(plan, dataset, decided, evaluated)
     write_bundle(context, train_state, decided, feature_stats, card)
     yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(outputs["val"].rows)))
     for split, table in predictions.items():
         write_predictions(run, table)
         if split not in [one.metrics.split for one in evaluated]:
-            yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
+            yield Note(f"Nothing is known of the {split} pictures, so they get predictions and no metrics.")
     for one in evaluated:
         atomic.write_json(run.path / f"metrics-{one.metrics.split}.json", one.metrics.to_json())
     yield from _write_results(run, plan, [one.metrics for one in evaluated])
@@ -95,7 +99,8 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         return
     last = evaluated[-1]
     _write_report(context, reasons, train_state, evaluated, outputs[last.predictions.split].images, totals, decided)
-    yield from map(Note, _doubt_notes(last.metrics))
+    if isinstance(last.metrics, ClassificationMetrics) and (doubt := last.metrics.describe_doubt()):
+        yield Note(doubt)
     yield FinishEvent(run.path, run.path / page.REPORT_FILE, last.metrics, totals.seconds)
 
 
@@ -103,23 +108,14 @@ def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_va
     """What too few validation images leave undecided; empty where there are enough."""
     few = f"{format_count(num_validation, 'validation picture')} cannot"
     notes: list[str] = []
-    if (
-        plan.decisions.calibrate
-        and task != "number"
-        and not decisions.temperature
-        and 0 < num_validation < calibration.MIN_IMAGES
-    ):
+    uncalibrated = plan.decisions.calibrate and task != "number" and not decisions.temperature
+    if uncalibrated and 0 < num_validation < calibration.MIN_IMAGES:
         needed = f"which takes {calibration.MIN_IMAGES}"
-        notes.append(f"{few} calibrate probabilities, {needed}: they are an order of sureness and no shares.")
+        notes.append(f"{few} calibrate probabilities, {needed}: treat them as a ranking, not as percentages.")
     if decisions.unlike is None and 0 < num_validation < min_calibration_size(OOD_ALPHA):
         needed = f"which takes {min_calibration_size(OOD_ALPHA)}"
-        notes.append(f"{few} tell what is unlike the training, {needed}: no picture is left unanswered for it.")
+        notes.append(f"{few} tell which pictures are unlike the training, {needed}, so this is off.")
     return notes
-
-
-def _doubt_notes(metrics: TaskMetrics) -> list[str]:
-    """A warning where the held-out metrics do not rule out that nothing was learnt."""
-    return [doubt] if isinstance(metrics, ClassificationMetrics) and (doubt := metrics.describe_doubt()) else []
 
 
 def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -> Iterator[Note]:
@@ -127,8 +123,8 @@ def _write_results(run: RunFolder, plan: Plan, metrics: Sequence[TaskMetrics]) -
     if metrics:
         task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, metrics)
         rows = [row for each in metrics for row in task_metrics.iter_results(each) if not row.scope]
-        whole = {f"final/{row.split}_{row.metric}": row.value for row in rows if row.value is not None}
-        run.trackers.record_final(plan.recipe.steps, whole)
+        values = {f"final/{row.split}_{row.metric}": row.value for row in rows if row.value is not None}
+        run.trackers.record_final(plan.recipe.steps, values)
     yield from map(Note, run.trackers.close(completed=True))
 
 
@@ -156,20 +152,6 @@ def _read_decisions(
     where, width = str(run.bundle), train_state.model.config.width
     decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
     return decided, FeatureStats.from_tensors(bundle.load_feature_stats(run.bundle), width, where)
-
-
-@contextmanager
-def _keep_model_on_error(context: TrainContext, train_state: TrainState) -> Iterator[None]:
-    """If an image of the evaluation cannot be read, keep the model, without decisions."""
-    run = context.run
-    try:
-        yield
-    except DataError as error:
-        write_bundle(context, train_state, None, None)
-        raise DataError(
-            f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
-            f"follow with: vitrail train --resume {run.path}"
-        ) from error
 
 
 def write_bundle(
@@ -349,7 +331,3 @@ def _model_card_section(
     return cards.performance_section(
         metrics, predictions, decisions, source.name, _split_counts(dataset, plan), source.fingerprint()
     )
-
-
-def _has_targets(dataset: Dataset, split: str) -> bool:
-    return dataset.source.task == "classes" or not bool(np.isnan(dataset.targets(split)).all())

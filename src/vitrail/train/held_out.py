@@ -101,7 +101,7 @@ def fit_decisions(
         sample.features, class_indices(source, sample.rows) if source.task == "classes" else None
     )
     outputs = valid_outputs.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid_outputs.outputs)
-    targets = _true_targets(source, valid_outputs.rows)
+    targets = dataset.true_targets(valid_outputs.rows)
     distances = None if feature_stats is None else feature_stats.mahalanobis_distances(valid_outputs.features)
     return decisions_fit_decisions(
         source.task, plan.decisions, source.classes, outputs, targets, distances
@@ -131,14 +131,10 @@ def build_predictions(
         dataset.scaling,
         names,
         split,
-        _true_targets(source, model_outputs.rows),
+        dataset.true_targets(model_outputs.rows),
         decisions=decisions,
         distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
     )
-
-
-def _true_targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
-    return class_indices(source, rows) if source.task == "classes" else source.targets[rows]
 
 
 # -- Explanation maps for a few held-out images, computed once after the training

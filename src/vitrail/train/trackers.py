@@ -263,7 +263,9 @@ class Trackers:
 
     def open(self, names: tuple[str, ...], tracked_run: TrackedRun) -> None:
         """Open or resume these trackers; one that cannot be opened is reported and left out."""
-        run_ids = _read_run_ids(tracked_run.folder)
+        run_ids: dict[str, str] = {}
+        with suppress(OSError, ValueError):
+            run_ids = dict(json.loads((tracked_run.folder / RUN_IDS_FILE).read_text(encoding="utf-8")))
         for name in names:
             with self._drop_on_error(name):
                 self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=run_ids.get(name, "")))
@@ -332,9 +334,3 @@ class Trackers:
             why = " ".join(str(error).split()) or type(error).__name__
             why = why[:300].rstrip(".")
             self._messages.append(f"{name} gets no more rows: {why}. The training goes on; metrics.jsonl has them all.")
-
-
-def _read_run_ids(folder: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
-        return dict(json.loads((folder / RUN_IDS_FILE).read_text(encoding="utf-8")))
-    return {}

@@ -21,7 +21,6 @@ from ..runtime import is_out_of_memory
 from . import checkpoint, events, guards, loop
 from .checkpoint import CheckpointSaver
 from .context import TrainContext
-from .dataset import class_indices
 from .events import Event, Note, StepProgress, ValidationEvent
 from .guards import LEARNING_CHECK_STEP, Guards
 from .loop import StepResult, TrainState, gather_train_state, train_steps
@@ -245,24 +244,20 @@ def _evaluate(
     guards: Guards,
 ) -> Iterator[Event]:
     """A metric and the loss on a fixed sample of the validation images, one view of each, for the curve."""
-    plan, source, scaling = context.plan, context.dataset.source, context.dataset.scaling
+    plan, task, targets = context.plan, context.dataset.source.task, context.dataset.metric_targets(rows)
     with use_ema_weights(train_state.model, train_state.ema):
         outputs = run_inference(
             train_state.model, images, rows, plan.image, 250, plan.compute.device, plan.compute.precision
         )
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    metrics = compute_quick_metrics(source.task, outputs, targets if scaling is None else scaling.standardize(targets))
+    metrics = compute_quick_metrics(task, outputs, targets)
     disk.crash_if_requested("evaluated", "val")
     if metrics is None:
         return
     row = {} if metrics.value is None else {f"val_{metrics.name.lower()}": metrics.value}
     context.run.record({"step": step, **row, "val_loss": metrics.loss})
     yield ValidationEvent(step, metrics.value, metrics.loss, metrics.name)
-    if (
-        step >= LEARNING_CHECK_STEP
-        and source.task == "classes"
-        and len(set(outputs.argmax(1).tolist())) == 1 < len(set(targets))
-    ):
+    may_learn = step >= LEARNING_CHECK_STEP and task == "classes" and len(set(targets)) > 1
+    if may_learn and len(set(outputs.argmax(1).tolist())) == 1:
         yield Note(f"After {step:,} steps every answer is the same class. {guards.advice}")
 
 

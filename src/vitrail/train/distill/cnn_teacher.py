@@ -18,7 +18,7 @@ from ...randomness import derive
 from .. import phase
 from ..batch_augment import augment_batch, mix_batch
 from ..context import PlanContext, TrainContext
-from ..dataset import Dataset, class_indices
+from ..dataset import Dataset
 from ..events import Event, Note
 from ..losses import Loss, build_loss, compute_loss_weights
 from ..phase import CNN_TEACHER_FILE, TrainingPhase, load_module, plan_metadata
@@ -114,9 +114,7 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
         return "The teacher is trained."
     images = dataset.load_images("val", plan.image, plan.compute.num_workers)
     outputs = run_inference(network, images, rows, plan.image, 250, plan.compute.device)
-    source, scaling = dataset.source, dataset.scaling
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    metrics = compute_quick_metrics(source.task, outputs, targets if scaling is None else scaling.standardize(targets))
+    metrics = compute_quick_metrics(dataset.source.task, outputs, dataset.metric_targets(rows))
     if metrics is None or metrics.value is None:
         return "The teacher is trained."
     return f"The teacher is trained: {metrics.name} {metrics.value:.3f} on {len(rows):,} validation pictures."

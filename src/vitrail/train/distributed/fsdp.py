@@ -25,8 +25,6 @@ from ...errors import DamagedFileError, ResourceError
 from ...model.vit import ViT
 from .collectives import RankGroup
 
-SHARD_PATTERN = "shard-*.safetensors"
-
 
 class ShardedSave:
     """One checkpoint of all ranks: rank 0 makes the folder, every rank writes its shards, rank 0 completes it."""

@@ -27,7 +27,7 @@ from ...model.vit import ViT
 from ...runtime import is_out_of_memory
 from ..checkpoint import SECONDS_BETWEEN_SAVES
 from ..context import TrainContext
-from ..dataset import Dataset, class_indices
+from ..dataset import Dataset
 from ..events import Event, Note, TaskProgress
 from ..phase import plan_metadata
 from ..plan import Plan
@@ -64,11 +64,7 @@ def extract_features(
     """
     run, plan, dataset = context.run, context.plan, context.dataset
     rows, width = dataset.splits[split], plan.model.pooled_width
-    targets = (
-        class_indices(dataset.source, rows)
-        if split == "val" and dataset.source.has_soft_labels
-        else dataset.loss_targets(split)
-    )
+    targets = dataset.metric_targets(rows) if split == "val" else dataset.loss_targets(split)
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
     images = dataset.load_images(split, plan.image, plan.compute.num_workers)

@@ -15,7 +15,6 @@ from ...evaluate.inference import run_inference
 from ...model import lora
 from ...model.vit import ViT
 from ..context import TrainContext
-from ..dataset import class_indices
 from ..events import Event, Note, TaskProgress
 from ..loop import TrainState
 from ..optim import use_ema_weights
@@ -86,12 +85,10 @@ def _interpolate_weights(model: ViT, start: Mapping[str, Tensor], tuned: Mapping
 def _evaluate_weights(
     context: TrainContext, model: ViT, images: ImageStore, alpha: float, rows: NDArray[np.int64]
 ) -> Candidate | None:
-    plan, source, scaling = context.plan, context.dataset.source, context.dataset.scaling
+    plan, task = context.plan, context.dataset.source.task
     if not len(rows):
         return None
     device, precision, views = plan.compute.device, plan.compute.precision, plan.recipe.views
-    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, precision, views, source.task)
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    targets = targets if scaling is None else scaling.standardize(targets)
+    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, precision, views, task)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
-    return evaluate_candidate(name, source.task, outputs, targets)
+    return evaluate_candidate(name, task, outputs, context.dataset.metric_targets(rows))
