@@ -71,7 +71,7 @@ def describe_contamination(role: str, path: Path, dataset: Dataset) -> str:
         return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "
-        "known there: figures on those are too good. Name the run folder to have them counted."
+        "known there: metrics on those are too good. Name the run folder to have them counted."
     )
 
 
@@ -88,6 +88,6 @@ def _describe_shared_images(role: str, run: RunFolder, dataset: Dataset) -> str:
         if count
     )
     return (
-        f"The {role} of {run.path} learnt {counted} with their answers, so figures on them are too good. Hold out the "
+        f"The {role} of {run.path} learnt {counted} with their answers, so metrics on them are too good. Hold out the "
         f"same pictures as that run (its seed is {run.read_plan().seed}), or take a model that has not seen them."
     )

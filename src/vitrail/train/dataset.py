@@ -352,7 +352,7 @@ def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
         DataError: another task or other classes.
     """
     if not path.is_file():
-        return ("This run was begun by an older version, so nobody knows whether its data is still the same.",)
+        return ("This run was begun by an older version, so it is not known whether its data is still the same.",)
     recorded = json.loads(path.read_text(encoding="utf-8"))
     if recorded["task"] != source.task:
         raise DataError(

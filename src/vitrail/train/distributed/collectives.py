@@ -318,7 +318,7 @@ class RankGroup:
         cause = str(error).strip().splitlines()[0][:200].rstrip(".")
         hosts = self._watchdog.remote_hosts() if self._watchdog is not None else ""
         return self._death_message(
-            f"A partner{f' on {hosts}' if hosts else ''} did not answer in time or closed its connection ({cause})"
+            f"Another process{f' on {hosts}' if hosts else ''} did not answer in time or closed its connection ({cause})"
         )
 
     def _death_message(self, event: str) -> str:
