@@ -317,9 +317,8 @@ class RankGroup:
             return self._death_message(death)
         cause = str(error).strip().splitlines()[0][:200].rstrip(".")
         hosts = self._watchdog.remote_hosts() if self._watchdog is not None else ""
-        return self._death_message(
-            f"Another process{f' on {hosts}' if hosts else ''} did not answer in time or closed its connection ({cause})"
-        )
+        process = f"Another process on {hosts}" if hosts else "Another process"
+        return self._death_message(f"{process} did not answer in time or closed its connection ({cause})")
 
     def _death_message(self, event: str) -> str:
         return f"{event} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
