@@ -24,7 +24,7 @@ from .distributed.collectives import SINGLE_PROCESS, RankGroup
 from .guards import Guards
 from .loop import TrainState
 from .optim import ModelEma, Muon
-from .plan import Plan
+from .plan import Plan, Recipe
 from .run_folder import RunFolder
 from .signals import SignalRequest, resume_instructions
 
@@ -306,6 +306,17 @@ def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
 SECONDS_BETWEEN_SAVES = 60.0
 
 
+def is_save_due(recipe: Recipe, step: int, saved_at: float, signal_request: SignalRequest) -> bool:
+    """Whether to save after `step` steps: the interval has passed, a signal came, or it was the last step.
+
+    Args:
+        saved_at: time of the last save, by `time.monotonic`.
+    """
+    every = recipe.save_every
+    is_time = step % every == 0 if every else time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES
+    return is_time or signal_request.save or bool(signal_request) or step == recipe.steps
+
+
 class CheckpointSaver:
     """Saves one run: about once a minute, or every so many steps if the recipe says so."""
 
@@ -321,10 +332,8 @@ class CheckpointSaver:
         self._warned = False
 
     def is_due(self, step: int, signal_request: SignalRequest) -> bool:
-        """Whether to save after this many steps: the interval has passed, a signal asked, or it was the last step."""
-        every = self._plan.recipe.save_every
-        timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
-        return timely or signal_request.save or bool(signal_request) or step == self._plan.recipe.steps
+        """Whether to save after this step; see `is_save_due`."""
+        return is_save_due(self._plan.recipe, step, self._saved_at, signal_request)
 
     def save(self, step: int) -> list[str]:
         """Save the run after `step` steps; returns warnings.

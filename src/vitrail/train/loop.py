@@ -168,9 +168,19 @@ def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Te
 
 
 def apply_step(
-    train_state: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
+    train_state: TrainState,
+    recipe: Recipe,
+    guards: Guards,
+    step: int,
+    loss: Tensor,
+    batch: Batch,
+    logits: Tensor | None = None,
 ) -> float:
-    """Apply the optimisers if the guards allow it, and drop the gradients; returns the loss."""
+    """Apply the optimisers if the guards allow it, and drop the gradients; returns the loss.
+
+    Args:
+        logits: to name the images whose output is not finite.
+    """
     model, loss_scale = train_state.model, train_state.loss_scale
     scale = 1.0 if loss_scale is None else loss_scale.factor
     if loss_scale is not None:

@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64, Shaped
-from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch import nn
 
 from .. import config
 from ..checkpoints import bundle
@@ -37,13 +36,13 @@ from . import checkpoint, loop, optim, plan_changes
 from .context import TrainContext
 from .events import Event, Note, StepProgress
 from .guards import Guards, PhaseLabel
+from .loop import StepResult, TrainState
 from .losses import Loss, mean_loss
 from .plan import Plan, Recipe
 from .run_folder import RunFolder
 from .signals import listen_for_signals, resume_instructions
 
 PHASE_RECORDED_ROWS = 200
-SECONDS_BETWEEN_SAVES = 60.0
 MEASURED_STEPS = 12
 IMAGES_HASH_KEY = "prelude_pictures"
 PHASE_NAMES = ("pretrain", "teacher")
@@ -78,17 +77,6 @@ class TrainingPhase:
     """By row, for messages."""
     images_hash: str = ""
     """A hash of the images, where they differ from those of the training."""
-
-
-@dataclass(frozen=True)
-class PhaseStep:
-    """One optimiser step; `step` counts finished steps."""
-
-    step: int
-    epoch: float
-    loss: float
-    num_images: int
-    seconds: float
 
 
 def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
@@ -129,9 +117,7 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
                 run.record(_phase_row(phase.name, done))
             yield _phase_progress(phase, done, statistics.median(step_seconds))
             yield from map(Note, guards.take_messages(done.step))
-            is_due = phase.recipe.save_every and done.step % phase.recipe.save_every == 0
-            is_due = is_due or (not phase.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
-            if is_due or signal_request or signal_request.save or done.step == last:
+            if checkpoint.is_save_due(phase.recipe, done.step, saved_at, signal_request):
                 facts = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
                 checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, facts)
                 if signal_request.save:
@@ -148,7 +134,7 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
 
 def iterate_phase_steps(
     phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
-) -> Generator[PhaseStep]:
+) -> Generator[StepResult]:
     """The optimiser steps after `start`; everything random depends on the seed and the step alone.
 
     Args:
@@ -175,9 +161,9 @@ def make_phase_guards(phase: TrainingPhase, folder: Path | None = None) -> Guard
 
 def _iterate_steps(
     phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
-) -> Generator[PhaseStep]:
+) -> Generator[StepResult]:
     recipe = phase.recipe
-    phase.module.train()
+    train_state = TrainState(phase.module.train(), optimizers, None)
     start_time = time.perf_counter()
     batches = iter_batches(
         phase.images, phase.targets, recipe.batch_size, phase.seed, start, recipe.repeated_augmentation, phase.shard_ids
@@ -189,31 +175,12 @@ def _iterate_steps(
         torch.manual_seed(derive(phase.seed, "dropout", step))
         loss = mean_loss(*phase.compute_loss(batch, step, epoch))
         loss.backward()
-        loss_value = _apply_phase_step(phase, optimizers, guards, step, loss, batch)
+        loss_value = loop.apply_step(train_state, recipe, guards, step, loss, batch)
         distinct = min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets))
         epochs_done = (step + 1) * distinct / len(phase.targets)
-        yield PhaseStep(step + 1, epochs_done, loss_value, len(batch.indices), time.perf_counter() - start_time)
+        seconds = time.perf_counter() - start_time
+        yield StepResult(step + 1, epochs_done, loss_value, recipe.lr_factor(step), len(batch.indices), seconds)
         start_time = time.perf_counter()
-
-
-def _apply_phase_step(
-    phase: TrainingPhase,
-    optimizers: Sequence[torch.optim.Optimizer],
-    guards: Guards,
-    step: int,
-    loss: Tensor,
-    batch: Batch,
-) -> float:
-    """Apply the optimisers if the guards allow it, and drop the gradients; returns the loss."""
-    parameters = [each for each in phase.module.parameters() if each.requires_grad]
-    norm = clip_grad_norm_(parameters, phase.recipe.grad_clip_norm or float("inf"))
-    loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.allow(step, loss_value, norm_value, batch)
-    for optimizer in optimizers:
-        if allowed:
-            optimizer.step()
-        optimizer.zero_grad()
-    return float(loss_value)
 
 
 def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
@@ -298,7 +265,7 @@ def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float
     return seconds, images
 
 
-def _phase_progress(phase: TrainingPhase, done: PhaseStep, step_seconds: float) -> StepProgress:
+def _phase_progress(phase: TrainingPhase, done: StepResult, step_seconds: float) -> StepProgress:
     return StepProgress(
         step=done.step,
         steps=phase.recipe.steps,
@@ -310,7 +277,7 @@ def _phase_progress(phase: TrainingPhase, done: PhaseStep, step_seconds: float) 
     )
 
 
-def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
+def _phase_row(name: str, done: StepResult) -> dict[str, float | int]:
     return {
         "step": 0,
         f"{name}_step": done.step,
