@@ -221,15 +221,6 @@ def _request_for_fold(request: TrainRequest, fold: int) -> TrainRequest:
     return dataclasses.replace(request, data=dataclasses.replace(request.data, fold=fold), minutes=minutes or None)
 
 
-def load_fold_predictions(out: Path, source_object: object | None = None) -> OutOfFoldPredictions:
-    """The out-of-fold predictions of all folds in a folder.
-
-    Raises:
-        as `join_fold_predictions`.
-    """
-    return join_fold_predictions(fold_folders(out), source_object)
-
-
 def finish_folds(out: Path, out_of_fold: OutOfFoldPredictions) -> TaskMetrics:
     """Write predictions, metrics, the ensemble and the report of all folds."""
     predictions, metrics = out_of_fold.predictions, out_of_fold.metrics()
@@ -398,17 +389,16 @@ class OutOfFoldPredictions:
         return np.concatenate(masks)
 
 
-def join_fold_predictions(folds: tuple[Path, ...], source_object: object | None = None) -> OutOfFoldPredictions:
-    """Read the out-of-fold predictions of finished folds.
+def load_fold_predictions(out: Path, source_object: object | None = None) -> OutOfFoldPredictions:
+    """Read the out-of-fold predictions of the finished folds in a folder.
 
     Args:
-        folds: their run folders.
         source_object: the object that they were trained on, if it was one.
 
     Raises:
         DataError: the data has changed since, or a table of predictions is missing or damaged.
     """
-    runs = tuple(RunFolder.open_existing(path) for path in folds)
+    runs = tuple(RunFolder.open_existing(path) for path in fold_folders(out))
     plan = runs[0].read_plan()
     dataset = open_dataset(plan.data, plan.seed, runs[0], source_object)
     split = "val" if "test" in dataset.source.splits else "test"

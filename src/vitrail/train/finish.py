@@ -59,7 +59,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
         DataError: a held-out image cannot be read any more; the model is in the run folder by then.
     """
     run, plan, dataset = context.run, context.plan, context.dataset
-    totals = _training_totals(run)
+    totals, scaling = _training_totals(run), dataset.scaling
     views = plan.recipe.views.num_views
     mean = f", by the mean of {views} views of each; evaluations during the training used one" if views > 1 else ""
     yield Note(f"Evaluating on the held-out pictures{mean}.")
@@ -73,7 +73,9 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
             if len(each.rows)
         }
         evaluated = [
-            _evaluate_split(dataset, plan, table)
+            EvaluatedSplit(
+                table, compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered)
+            )
             for split, table in predictions.items()
             if dataset.source.task == "classes" or not np.isnan(dataset.targets(split)).all()
         ]
@@ -303,15 +305,6 @@ class EvaluatedSplit(NamedTuple):
 
     predictions: TaskPredictions
     metrics: TaskMetrics
-
-
-def _evaluate_split(dataset: Dataset, plan: Plan, predictions: TaskPredictions) -> EvaluatedSplit:
-    return EvaluatedSplit(
-        predictions,
-        compute_metrics(
-            predictions, dataset.scaling, _split_groups(dataset, predictions.split), plan.decisions.ordered
-        ),
-    )
 
 
 def _split_groups(dataset: Dataset, split: str) -> np.ndarray | None:

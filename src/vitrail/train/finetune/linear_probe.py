@@ -60,7 +60,7 @@ def fit_probes(
     """
     candidates: list[Candidate] = []
     probes: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
-    last_block = last_block_columns(parts)
+    last_block = [columns for name, columns in parts.items() if not name.endswith("blocks")][-1]
     train_part = _subsample(_select_columns(train, last_block), seed)
     valid_part = _select_columns(valid, last_block)
     for count in probe.NEIGHBOR_COUNTS if len(valid.features) else ():
@@ -80,11 +80,6 @@ def fit_probes(
     best = min(range(len(probes)), key=lambda index: probes[index][0].loss)
     candidates += [replace(one, chosen=index == best) for index, (one, _, _) in enumerate(probes)]
     return ProbeResult(probes[best][1], probes[best][2], tuple(candidates))
-
-
-def last_block_columns(parts: Mapping[str, FeatureColumns]) -> FeatureColumns:
-    """The last block's features of all poolings."""
-    return [columns for name, columns in parts.items() if not name.endswith("blocks")][-1]
 
 
 def _fit_path(

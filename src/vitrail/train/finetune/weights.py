@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import bundle
 from ...checkpoints.adapt import build_model
-from ...checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
+from ...checkpoints.load import LoadOptions, load_checkpoint
 from ...errors import UsageError
 from ...evaluate.probe import LinearProbe
 from ...files import hub
@@ -141,26 +141,17 @@ def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: F
         UsageError: as `check_checkpoint`.
     """
     check_checkpoint(checkpoint, shape, settings)
-    return build_model(shape, reload_for_shape(checkpoint, shape, settings).model.state_dict())
-
-
-def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> LoadedModel:
-    """Load the checkpoint for image size, channels and pooling of a shape, with a new zero head."""
     own = checkpoint.config
     pool: Pool | None = shape.pool if shape.pool != own.pool else None
     policy = None if settings.channels_policy == "none" else settings.channels_policy
     channels = shape.channels if shape.channels != own.channels else None
     options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
-    loaded = load_checkpoint(checkpoint.path, options)
-    values = loaded.model.state_dict()
-    full_config = replace(
-        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **PROBE_HEAD,
-    )  # fmt: skip
+    values = load_checkpoint(checkpoint.path, options).model.state_dict()
     head = {
-        "head.linear.weight": torch.zeros(full_config.outputs, full_config.pooled_width),
-        "head.linear.bias": torch.zeros(full_config.outputs),
+        "head.linear.weight": torch.zeros(shape.outputs, shape.pooled_width),
+        "head.linear.bias": torch.zeros(shape.outputs),
     }
-    return replace(loaded, model=build_model(full_config, values | head), config=full_config)
+    return build_model(shape, values | head)
 
 
 def _hash_tensors(model: ViT) -> str:
