@@ -117,7 +117,7 @@ def train_steps(
         PeerError: another process of the group died.
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
-    recipe, device = plan.recipe, plan.compute.device
+    recipe, device, teacher = plan.recipe, plan.compute.device, train_state.teacher
     guards = guards or Guards(recipe)
     if custom_functions.loss is not None:
         loss: LossFunction = custom_functions.compute_loss
@@ -128,9 +128,16 @@ def train_steps(
     forward_loss = make_forward_loss(parallel, loss, plan)
     cached = prefetch.cache_on_gpu(images, device)
     batches = iter_batches(
-        cached, targets, recipe.batch_size, plan.seed, start, recipe.repeated_augmentation, shard_ids, group.rank,
+        cached,
+        targets,
+        recipe.batch_size,
+        plan.seed,
+        start,
+        recipe.repeated_augmentation,
+        shard_ids,
+        group.rank,
         group.world_size,
-    )  # fmt: skip
+    )
     start_time = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
         if step == recipe.steps:
@@ -140,14 +147,13 @@ def train_steps(
         torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
         augmented = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
         augmented, mixed_targets = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        teacher_outputs = None if train_state.teacher is None else train_state.teacher.predict(augmented)
+        teacher_outputs = None if teacher is None else teacher.predict(augmented)
         patch_rows = sample_patch_rows(batch, plan, step, epoch)
         step_input = StepInput(resize_for_step(augmented, plan, step), patch_rows, mixed_targets, teacher_outputs)
         scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
         average, logits = accumulate_gradients(
-            parallel, forward_loss, loss, step_input, plan.model.outputs, recipe.grad_accum_steps, scale,
-            train_state.teacher,
-        )  # fmt: skip
+            parallel, forward_loss, loss, step_input, plan.model.outputs, recipe.grad_accum_steps, scale, teacher
+        )
         loss_value = apply_step(train_state, recipe, guards, step, average, batch, logits)
         epochs_done = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
         seconds = time.perf_counter() - start_time

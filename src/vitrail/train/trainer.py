@@ -113,9 +113,17 @@ def _report_lost_images(images: ImageStore) -> Iterator[Note]:
 def _train_steps(context: TrainContext, train_state: TrainState, start: int, guards: Guards) -> Iterator[StepResult]:
     dataset = context.dataset
     return train_steps(
-        train_state, context.images, dataset.loss_targets("train"), context.plan, start, dataset.shard_ids("train"),
-        dataset.source.task, guards, context.group, dataset.custom_functions,
-    )  # fmt: skip
+        train_state,
+        context.images,
+        dataset.loss_targets("train"),
+        context.plan,
+        start,
+        dataset.shard_ids("train"),
+        dataset.source.task,
+        guards,
+        context.group,
+        dataset.custom_functions,
+    )
 
 
 def _steps_saved_on_error(

@@ -138,8 +138,14 @@ def _read_int(env: Mapping[str, str], name: str, default: int | None = None) -> 
 RANK0_WORK_TIMEOUT = datetime.timedelta(days=1)  # that the others wait for rank 0, which may check a million images
 DEATH_CHECK_SECONDS = 3.0  # a connection breaks a moment before the process is gone
 CONNECTION_ERROR_MARKS = (
-    "gloo", "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting", "NCCL", "store",
-)  # fmt: skip
+    "gloo",
+    "Connection closed",
+    "Connection reset",
+    "Broken pipe",
+    "Timed out waiting",
+    "NCCL",
+    "store",
+)
 
 
 class RankGroup:
