@@ -1,9 +1,8 @@
-"""What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
+"""Augmentation of a batch as a function of (seed, epoch, sample, copy).
 
-The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, small
-turns, stretches and moves, the policy's operations, erasing, mixing, reduction to the size of an early step.
-All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
-everything else on the picture alone.
+The order is: crop (by the loader, which then flips too), shift and flip, transpose, affine transform, policy
+operations, erasing, mixing, reduction to the size of an early step. All of it is uint8; all but the crop happens on the
+device. Only the mixing partner of an image depends on its batch.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ import torch
 from jaxtyping import Float, Float64, Int, UInt8
 from torch import Tensor
 
-from ..data.augment import policies
+from ..data.augment import mixing, policies
 from ..data.augment.crops import crop_and_flip, resize_images
 from ..data.augment.geometry import AFFINE_DRAWS, random_affine
-from ..data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, apply_mixup_cutmix, random_erasing
 from ..data.loader import Batch
 from ..data.random_crop import RandomResizedCrop
 from ..randomness import uniform
@@ -24,14 +22,14 @@ from .plan import Plan, Recipe
 
 
 def make_crop(recipe: Recipe, seed: int) -> RandomResizedCrop | None:
-    """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
+    """The random resized crop of the loader; None where the recipe has none."""
     return RandomResizedCrop(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
 
 
 def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
-    """The batch's pictures on the device, as (seed, epoch, sample, copy) say; not mixed yet."""
+    """The batch's images on the device, augmented but not mixed."""
     images = batch.images.to(device)
-    flip = recipe.flip and not recipe.crop_scale  # a cut picture has been mirrored by the threads that cut it
+    flip = recipe.flip and not recipe.crop_scale  # the loader has flipped cropped images
     if recipe.crop_padding or flip or recipe.flip_vertical:
         keys = uniform(seed, "crop and flip", epoch, batch.random_keys, 4 if recipe.flip_vertical else 3)
         images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
@@ -40,35 +38,34 @@ def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: s
     if recipe.rotate or recipe.scale or recipe.translate:
         keys = uniform(seed, "wander", epoch, batch.random_keys, AFFINE_DRAWS)
         images = random_affine(images, keys, recipe.rotate, recipe.scale, recipe.translate)
-    moves = _draw_policy_operations(batch, recipe, seed, epoch)
-    if moves is not None:
-        images = policies.apply_operations(images, moves)
+    operations = _draw_policy_operations(batch, recipe, seed, epoch)
+    if operations is not None:
+        images = policies.apply_operations(images, operations)
     if recipe.random_erasing:
-        images = random_erasing(
-            images, uniform(seed, "erase", epoch, batch.random_keys, ERASING_DRAWS), recipe.random_erasing
-        )
+        keys = uniform(seed, "erase", epoch, batch.random_keys, mixing.ERASING_DRAWS)
+        images = mixing.random_erasing(images, keys, recipe.random_erasing)
     return images
 
 
 def mix_batch(
     images: UInt8[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
 ) -> tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
-    """The augmented pictures mixed with each other, and their targets; both as they are if nothing is mixed."""
+    """Mixup and CutMix of the augmented images and their targets; without either, both are returned unchanged."""
     targets = batch.targets.to(images.device)
     if not recipe.mixup and not recipe.cutmix:
         return images, targets
-    keys = uniform(seed, "mix", epoch, batch.random_keys, MIXING_DRAWS)
-    return apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+    keys = uniform(seed, "mix", epoch, batch.random_keys, mixing.MIXING_DRAWS)
+    return mixing.apply_mixup_cutmix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
 
 
 def transpose_randomly(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
-    """Exchange rows and columns of the pictures whose key lies below 0.5."""
+    """Exchange rows and columns of the images whose key is below 0.5."""
     chosen = torch.from_numpy(keys < 0.5).to(images.device)
     return torch.where(chosen[:, None, None, None], images.mT, images)
 
 
 def resize_for_step(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tensor, "B C h w"]:
-    """The pictures at the size that a step shows them: the model's own, or in early steps fewer whole patches."""
+    """The images at the size of a step: the model's own, or in early steps fewer whole patches."""
     grid = plan.recipe.grid_at(step, plan.model.grid)
     if grid == plan.model.grid:
         return images
@@ -77,7 +74,7 @@ def resize_for_step(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> 
 
 
 def _draw_policy_operations(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.AugmentationOps | None:
-    """What the recipe's policy does to each picture."""
+    """The operations of the recipe's augmentation policy on each image."""
     size = (batch.images.shape[2], batch.images.shape[3])
     if recipe.auto_augment == "rand":
         keys = uniform(seed, "rand augment", epoch, batch.random_keys, policies.RAND_DRAWS * recipe.randaugment_num_ops)
@@ -86,7 +83,6 @@ def _draw_policy_operations(batch: Batch, recipe: Recipe, seed: int, epoch: int)
         keys = uniform(seed, "trivial augment", epoch, batch.random_keys, policies.TRIVIAL_DRAWS)
         return policies.draw_trivial_augment(keys, size)
     if recipe.auto_augment == "three":
-        return policies.draw_three_augment(
-            uniform(seed, "three augment", epoch, batch.random_keys, policies.THREE_DRAWS)
-        )
+        keys = uniform(seed, "three augment", epoch, batch.random_keys, policies.THREE_DRAWS)
+        return policies.draw_three_augment(keys)
     return None

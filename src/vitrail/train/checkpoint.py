@@ -24,7 +24,7 @@ from .distributed.collectives import SINGLE_PROCESS, RankGroup
 from .guards import Guards
 from .loop import TrainState
 from .optim import ModelEma, Muon
-from .plan import Plan
+from .plan import Plan, Recipe
 from .run_folder import RunFolder
 from .signals import SignalRequest, resume_instructions
 
@@ -36,7 +36,7 @@ KEPT_CHECKPOINTS = 2
 STATE_FILE, PLAN_FILE = "state.json", "plan.toml"
 _STEP = "step-"
 _EMPTY_FILE_BYTES = 32
-"""Bytes of the unreadable file that older versions made of no tensors; with one there are more."""
+"""Largest size of the unreadable file that older versions wrote without any tensor."""
 
 
 def save_checkpoint(
@@ -44,35 +44,36 @@ def save_checkpoint(
     step: int,
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
-    average: ModelEma | None,
+    ema: ModelEma | None,
     plan: str | None = None,
     extra_facts: Mapping[str, Any] | None = None,
     sharded_save: ShardedSave | None = None,
 ) -> Path:
-    """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
+    """Write `folder/step-00000123/` for a run that has finished 123 steps, and delete all but the newest two.
 
-    The folder appears whole or not at all, also in the place of a damaged one; `LATEST` then names it, for people and
-    scripts. Old ones that cannot be deleted stay; `left_over` lists them.
+    The folder appears complete or not at all, also in the place of a damaged one; `LATEST` then names it. Old ones that
+    cannot be deleted stay; `list_old_checkpoints` lists them.
 
     Args:
-        plan: what the steps so far followed, as TOML; a resume says what has changed since.
-        extra_facts: further facts that a resume needs, in JSON's kinds, such as the guards' state.
-        sharded_save: writes the tensors instead, in parts, where they are split over processes.
+        plan: the plan of the steps so far, as TOML.
+        extra_facts: further facts for a resume, in JSON types, such as the guards' state.
+        sharded_save: writes the tensors of a sharded train state, in shards.
 
     Raises:
-        ResourceError: no room or no permission; the older checkpoints are untouched.
+        ResourceError: no space or no permission; the older checkpoints are untouched.
     """
     path = folder / f"{_STEP}{step:08d}"
     if path.exists() and not _is_complete(path):
         with resource_errors(path):
-            atomic.remove_folder(path)  # the run goes on from an older one, which stays until this one is written
+            atomic.remove_folder(path)  # the run resumed from an older one, which stays until this one is written
     if not path.exists():
         with atomic.write_folder(path) as new:
             if sharded_save is not None:
                 sharded_save.write(new)
-            for kind, found in {} if sharded_save else _tensors_by_kind(model, optimizers, average).items():
-                if found:  # before the first applied step the optimisers have nothing to keep
-                    safetensors_file.save_tensors(new / f"{kind}.safetensors", found, {})
+            else:
+                for kind, tensors in _tensors_by_kind(model, optimizers, ema).items():
+                    if tensors:  # before the first applied step the optimisers have no state
+                        safetensors_file.save_tensors(new / f"{kind}.safetensors", tensors, {})
             if plan is not None:
                 atomic.write_text(new / PLAN_FILE, plan)
             atomic.write_json(new / STATE_FILE, {"step": step, **describe_machine(), **(extra_facts or {})})
@@ -84,7 +85,7 @@ def save_checkpoint(
 
 
 def describe_machine() -> dict[str, str | int]:
-    """What bit-for-bit reproducibility depends on, beside the plan."""
+    """The facts beside the plan that bit-for-bit reproducibility depends on."""
     return {
         "vitrail": version("vitrail"),
         "torch": torch.__version__,
@@ -99,45 +100,45 @@ def describe_machine() -> dict[str, str | int]:
 def list_old_checkpoints(folder: Path, step: int) -> list[Path]:
     """All but the newest two checkpoints up to a step that has just been saved, the oldest first.
 
-    Later ones too: they were damaged when the run went on from before them, and must not push out a whole one.
+    Later ones too: they are damaged, because the run resumed before them, and must not displace a complete one.
     """
-    found = sorted(folder.glob(f"{_STEP}*"))
-    kept = [path for path in found if path.name <= f"{_STEP}{step:08d}"][-KEPT_CHECKPOINTS:]
-    return [path for path in found if path not in kept]
+    checkpoints = sorted(folder.glob(f"{_STEP}*"))
+    kept = [path for path in checkpoints if path.name <= f"{_STEP}{step:08d}"][-KEPT_CHECKPOINTS:]
+    return [path for path in checkpoints if path not in kept]
 
 
 def find_newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint, and a sentence for every newer one that is damaged. None if there never was one.
+    """The newest complete checkpoint, None if there are none, and a sentence for every newer damaged one.
 
-    Newest by the step in its name, which must be that of the verified state inside; clocks decide nothing. Others may
-    be saving and deleting meanwhile: then it looks again.
+    The step in its name decides, and must be that of the verified state inside. If another process deletes checkpoints
+    meanwhile, the search starts again.
 
     Raises:
         DamagedFileError: there are checkpoints and all of them are damaged.
     """
     while True:
-        found = sorted(folder.glob(f"{_STEP}*"), reverse=True)
+        checkpoints = sorted(folder.glob(f"{_STEP}*"), reverse=True)
         complaints = []
-        for path in found:
+        for path in checkpoints:
             try:
                 _verify_checkpoint(path)
             except (DamagedFileError, FileNotFoundError) as error:
                 complaints.append(str(error))
             else:
                 return path, complaints
-        if not found:
+        if not checkpoints:
             return None, []
-        if all(path.exists() for path in found):
+        if all(path.exists() for path in checkpoints):
             raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
 
 
 def read_checkpoint_facts(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` stored beside the tensors: step, machine, extra facts."""
+    """Read the facts beside the tensors: step, machine, extra facts."""
     return dict(strict_json.read_json(path / STATE_FILE))
 
 
 def read_checkpoint_plan(path: Path) -> Plan | None:
-    """The plan that a checkpoint was saved under; None in those of an older version.
+    """The plan of a checkpoint; None in those of an older version.
 
     Raises:
         UsageError: it was saved by a version with other settings.
@@ -146,27 +147,26 @@ def read_checkpoint_plan(path: Path) -> Plan | None:
 
 
 def check_disk_space(folder: Path, train_state: TrainState) -> None:
-    """Refuse to begin where the checkpoints will not fit, instead of failing when the first hour is over.
+    """Check before the training that the disk has space for the checkpoints.
 
     Raises:
-        ResourceError: with what is needed and what is free.
+        ResourceError: it has not; the message says what is needed and what is free.
     """
     each = checkpoint_bytes(train_state)
     needed = (KEPT_CHECKPOINTS + 1) * each - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ResourceError(
-            f"{KEPT_CHECKPOINTS + 1} checkpoints of {each / 2**20:,.0f} MiB must fit on the disk "
-            f"({KEPT_CHECKPOINTS} are kept while the next "
-            f"is written), and only {free / 2**20:,.0f} MiB are free in {folder}. Free some room, or choose another "
-            "disk with --out."
+            f"{KEPT_CHECKPOINTS + 1} checkpoints of {each / 2**20:,.0f} MiB must fit on the disk ({KEPT_CHECKPOINTS} "
+            f"are kept while the next is written), and only {free / 2**20:,.0f} MiB are free in {folder}. Free some "
+            "room, or choose another disk with --out."
         )
 
 
 def load_checkpoint(
-    path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+    path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ema: ModelEma | None
 ) -> int:
-    """Put a checkpoint back into its parts, strictly, and return the number of finished steps.
+    """Load a checkpoint into model, optimisers and EMA, strictly; return the number of finished steps.
 
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape.
@@ -180,24 +180,37 @@ def load_checkpoint(
     if any(path.glob("shard-*")):  # FSDP2 wrote it
         from .distributed import fsdp  # a second to import, for sharded runs only
 
-        fsdp.read_shards(path, collect_tensors(model, optimizers, average))
+        fsdp.read_shards(path, collect_tensors(model, optimizers, ema))
     else:
-        for kind, ours in _tensors_by_kind(model, optimizers, average).items():
-            if ours:
-                _load_file(path / f"{kind}.safetensors", ours)
+        for kind, tensors in _tensors_by_kind(model, optimizers, ema).items():
+            if tensors:
+                _load_file(path / f"{kind}.safetensors", tensors)
     return int(read_checkpoint_facts(path)["step"])
 
 
+def load_train_state(path: Path, train_state: TrainState, guards: Guards) -> dict[str, Any]:
+    """Load a checkpoint into a train state and its guards; return the facts beside the tensors.
+
+    Raises:
+        DamagedFileError: a tensor is missing, left over, or of another shape.
+    """
+    load_checkpoint(path, train_state.model, train_state.optimizers, train_state.ema)
+    facts = read_checkpoint_facts(path)
+    guards.load_state_dict(facts.get("guards", {}))
+    train_state.load_state_dict(facts)
+    return facts
+
+
 def collect_tensors(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ema: ModelEma | None
 ) -> dict[str, Tensor]:
-    """All tensors of a checkpoint by one name each: model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
-    kinds = _tensors_by_kind(model, optimizers, average)
-    return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
+    """All tensors of a checkpoint by name, such as model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
+    kinds = _tensors_by_kind(model, optimizers, ema)
+    return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
 
 def checkpoint_bytes(train_state: TrainState) -> int:
-    """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
+    """Approximate bytes of a checkpoint; includes optimiser moments that do not exist yet."""
     weights = sum(value.nbytes for value in train_state.model.state_dict().values())
     if train_state.ema is not None:
         weights += sum(value.nbytes for value in train_state.ema.weights.values())
@@ -217,13 +230,13 @@ def _is_complete(path: Path) -> bool:
 
 def _verify_checkpoint(path: Path) -> None:
     checksums.verify_manifest(path)
-    said = read_checkpoint_facts(path).get("step")
-    if path.name != f"{_STEP}{said:08d}":
-        raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
+    step = read_checkpoint_facts(path).get("step")
+    if path.name != f"{_STEP}{step:08d}":
+        raise DamagedFileError(f"{path} holds step {step}: somebody has renamed it.")
 
 
 def _has_moments(path: Path) -> bool:
-    """Whether a step had been applied: before the first, AdamW has counted none, and one that is prepared has."""
+    """Whether the checkpoint has optimiser state, which begins with the first applied step."""
     if shards := list(path.glob("shard-*")):
         return any(name.startswith("optimizer/") for shard in shards for name in read_safetensors_header(shard).entries)
     file = path / "optimizer.safetensors"
@@ -231,37 +244,37 @@ def _has_moments(path: Path) -> bool:
 
 
 @torch.no_grad()
-def _load_file(path: Path, ours: dict[str, Tensor]) -> None:
-    theirs = safetensors_file.load_tensors(path)
-    odd = sorted(theirs.keys() ^ ours.keys())
-    odd += [name for name in theirs.keys() & ours.keys() if theirs[name].shape != ours[name].shape]
-    if odd:
+def _load_file(path: Path, tensors: dict[str, Tensor]) -> None:
+    stored = safetensors_file.load_tensors(path)
+    mismatched = sorted(stored.keys() ^ tensors.keys())
+    mismatched += [name for name in stored.keys() & tensors.keys() if stored[name].shape != tensors[name].shape]
+    if mismatched:
         raise DamagedFileError(
-            f"{path} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
-            f"the first is {odd[0]}. The plan was changed, or the file belongs to another run."
+            f"{path} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
+            f"the first is {mismatched[0]}. The plan was changed, or the file belongs to another run."
         )
-    for name, tensor in ours.items():
+    for name, tensor in tensors.items():
         if type(tensor) is Tensor:
-            tensor.copy_(theirs[name])
-        else:  # a share of one
+            tensor.copy_(stored[name])
+        else:  # a shard
             from .distributed.fsdp import copy_into_shard  # a second to import, for sharded runs only
 
-            copy_into_shard(theirs[name], tensor)
+            copy_into_shard(stored[name], tensor)
 
 
 def make_sharded_save(train_state: TrainState, group: RankGroup) -> ShardedSave:
-    """What `save_checkpoint` needs for a train state that is sharded over ranks; one object on each rank."""
+    """The writer of a train state that is sharded over ranks; one object on each rank."""
     from .distributed.fsdp import ShardedSave  # a second to import, for sharded runs only
 
     return ShardedSave(group, collect_tensors(train_state.model, train_state.optimizers, train_state.ema))
 
 
 def _tensors_by_kind(
-    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], ema: ModelEma | None
 ) -> dict[str, dict[str, Tensor]]:
-    """What each file holds."""
-    found = {"model": dict(model.state_dict()), "optimizer": dict(_optimizer_tensors(model, optimizers))}
-    return found if average is None else found | {"average": average.weights}
+    """The tensors of each file."""
+    tensors = {"model": dict(model.state_dict()), "optimizer": dict(_optimizer_tensors(model, optimizers))}
+    return tensors if ema is None else tensors | {"average": ema.weights}
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
@@ -273,7 +286,7 @@ def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimi
 
 
 def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
-    """Give a fresh optimiser its state by a step that moves nothing: no gradient, no rate."""
+    """Create the state of a fresh optimiser by a step with zero gradients and learning rate 0."""
     if isinstance(optimizer, Muon):
         optimizer.init_state()
         return
@@ -293,6 +306,17 @@ def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
 SECONDS_BETWEEN_SAVES = 60.0
 
 
+def is_save_due(recipe: Recipe, step: int, saved_at: float, signal_request: SignalRequest) -> bool:
+    """Whether to save after `step` steps: the interval has passed, a signal came, or it was the last step.
+
+    Args:
+        saved_at: time of the last save, by `time.monotonic`.
+    """
+    every = recipe.save_every
+    is_time = step % every == 0 if every else time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES
+    return is_time or signal_request.save or bool(signal_request) or step == recipe.steps
+
+
 class CheckpointSaver:
     """Saves one run: about once a minute, or every so many steps if the recipe says so."""
 
@@ -302,49 +326,46 @@ class CheckpointSaver:
         self._run, self._plan, self._train_state, self._guards = run, plan, train_state, guards
         self._group = group
         self.can_save_alone = not train_state.sharded
-        """Whether this process can save by itself, without those that hold other parts of the weights."""
+        """Whether this process holds all weights and can save without the other ranks."""
         self._plan_text = config.to_toml(plan, {})
         self._saved_at = time.monotonic()
         self._warned = False
 
     def is_due(self, step: int, signal_request: SignalRequest) -> bool:
-        """Whether to save after this many steps: the interval has passed, a signal asked, or it was the last step."""
-        every = self._plan.recipe.save_every
-        timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
-        return timely or signal_request.save or bool(signal_request) or step == self._plan.recipe.steps
+        """Whether to save after this step; see `is_save_due`."""
+        return is_save_due(self._plan.recipe, step, self._saved_at, signal_request)
 
     def save(self, step: int) -> list[str]:
-        """Save the run after `step` steps; sentences about what did not quite succeed.
+        """Save the run after `step` steps; returns warnings.
 
         Raises:
-            ResourceError: it cannot be saved; says which older step is safe.
+            ResourceError: it cannot be saved; the message names the older step that is safe.
         """
-        learner, folder = self._train_state, self._run.checkpoints
-        shares = None if not learner.sharded else make_sharded_save(learner, self._group)
-        self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
+        train_state, folder = self._train_state, self._run.checkpoints
+        sharded_save = None if not train_state.sharded else make_sharded_save(train_state, self._group)
+        self._run.flush_metrics()  # a power cut must not lose metrics of steps that the checkpoint keeps
         try:
             with self._group.pause_watchdog() if self.can_save_alone else nullcontext():
                 save_checkpoint(
-                    folder, step, learner.model, learner.optimizers, learner.ema, self._plan_text,
-                    {"guards": self._guards.state_dict(), **learner.state_dict()}, shares,
+                    folder, step, train_state.model, train_state.optimizers, train_state.ema, self._plan_text,
+                    {"guards": self._guards.state_dict(), **train_state.state_dict()}, sharded_save,
                 )  # fmt: skip
         except ResourceError as error:
+            size = checkpoint_bytes(train_state) / 2**20
+            newest, _ = find_newest_checkpoint(folder)
+            kept = f"step {read_checkpoint_facts(newest)['step']:,} is still safe" if newest else ""
             raise ResourceError(
-                f"{error} {self._disk_full_message(step)} {resume_instructions(self._run.path)}"
+                f"{error} The checkpoint of step {step:,} needs {size:,.1f} MiB; "
+                f"{kept or 'nothing was saved before'}. Make room. {resume_instructions(self._run.path)}"
             ) from error
         finally:
-            if shares is not None:
-                shares.close()
+            if sharded_save is not None:
+                sharded_save.close()
         self._saved_at = time.monotonic()
-        left = list_old_checkpoints(folder, step)
-        if not left or self._warned:
+        undeleted = list_old_checkpoints(folder, step)
+        if not undeleted or self._warned:
             return []
         self._warned = True
-        return [f"The old checkpoint {left[0]} cannot be deleted. The training goes on; delete it when it is over."]
-
-    def _disk_full_message(self, step: int) -> str:
-        """What the checkpoint would have needed, and which one there is."""
-        size = checkpoint_bytes(self._train_state) / 2**20
-        newest, _ = find_newest_checkpoint(self._run.checkpoints)
-        safe = f"step {read_checkpoint_facts(newest)['step']:,} is still safe" if newest else "nothing was saved before"
-        return f"The checkpoint of step {step:,} needs {size:,.1f} MiB; {safe}. Make room."
+        return [
+            f"The old checkpoint {undeleted[0]} cannot be deleted. The training goes on; delete it when it is over."
+        ]

@@ -1,9 +1,4 @@
-"""The sheet "what the model sees": some training pictures as prepared, and as the first epochs will show them.
-
-A training calls it once, when its run folder has been made and before the first step:
-
-    write_contact_sheet(path, dataset.source, images, plan, dataset.custom_functions)
-"""
+"""The sheet "what the model sees": some training images after preprocessing, and augmented as in the first epochs."""
 
 from __future__ import annotations
 
@@ -29,9 +24,9 @@ from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .plan import Plan
 
 SHEET_SIDE = 8
-"""Pictures in a row of the sheet, and rows."""
+"""Images per row, and maximum number of rows."""
 MIN_TILE, MAX_TILE = 96, 160
-"""Pixels that a picture's long side takes on the sheet, at least and at most."""
+"""Pixels of the long side of an image on the sheet."""
 CAPTION = 16
 GAP = 4
 INK, PAPER = "#1b1b22", "#ffffff"
@@ -44,14 +39,9 @@ def write_contact_sheet(
     plan: Plan,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> None:
-    """Draw eight training pictures, each with its views of the first seven epochs, into a PNG.
-
-    Args:
-        image_source: those of the training split, as the training will take them.
-        custom_functions: an augmentation of the program's own is shown too.
-    """
-    held = image_source.indices
-    rows = held[permutation(plan.seed, "sheet", 0, len(held))[:SHEET_SIDE]]
+    """Draw eight training images, each with its augmented versions of the first seven epochs, into a PNG."""
+    indices = image_source.indices
+    rows = indices[permutation(plan.seed, "sheet", 0, len(indices))[:SHEET_SIDE]]
     images, captions = render_views(source, image_source, rows, plan, custom_functions=custom_functions)
     draw_image_grid(path, images, captions)
 
@@ -64,30 +54,30 @@ def render_views(
     epochs: int = SHEET_SIDE - 1,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> tuple[UInt8[Tensor, "images C H W"], list[str]]:
-    """For each row: the picture as prediction would prepare it, then as each of the first epochs shows it.
+    """For each row: the image as preprocessed for prediction, then augmented as in each of the first epochs.
 
-    Views are those of the training, bit for bit, but that pictures are mixed with each other here, in the same shares
-    and places, and there with others of their batch; and that an own augmentation may draw otherwise here.
+    These are the images of the training, bit for bit, except that mixing partners come from the sheet and not from the
+    batch, and that a custom augmentation may draw other random numbers.
     """
     prepared = torch.stack([preprocess_image(source.images[row], plan.image) for row in rows.tolist()])
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):
         batch = Batch(images.take(rows, epoch), targets, rows)
-        shown = custom_functions.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
-        columns.append(mix_batch(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
+        augmented = custom_functions.apply_augment(augment_batch(batch, plan.recipe, plan.seed, epoch))
+        columns.append(mix_batch(augmented, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
     names = [describe_label(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]
     return torch.stack(columns, dim=1).flatten(0, 1), captions
 
 
 def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequence[str]) -> None:
-    """Draw pictures row by row, eight in each, with a caption above each one.
+    """Draw images row by row, eight in each, with a caption above each one.
 
-    One channel is grey, three are colour, of any other count the first is drawn.
+    One channel is grey, three are colour; of any other count the first is drawn.
 
     Raises:
-        UsageError: no picture, more than 64, or not one caption each.
+        UsageError: no image, more than 64, or another number of captions.
     """
     if not 1 <= len(images) <= SHEET_SIDE * SHEET_SIDE or len(captions) != len(images):
         raise UsageError(
@@ -97,14 +87,17 @@ def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequ
     tiles = [_make_tile(image) for image in images.numpy()]
     width, height = tiles[0].size
     columns = min(SHEET_SIDE, len(tiles))
-    lines = -(-len(tiles) // columns)
-    size = columns * (width + GAP) + GAP, lines * (height + CAPTION + GAP) + GAP
+    num_rows = -(-len(tiles) // columns)
+    size = columns * (width + GAP) + GAP, num_rows * (height + CAPTION + GAP) + GAP
     sheet = Image.new("RGB", size, PAPER)
     pen = ImageDraw.Draw(sheet)
-    for number, (tile, caption) in enumerate(zip(tiles, captions, strict=True)):
-        line, column = divmod(number, columns)
-        left, top = GAP + column * (width + GAP), GAP + line * (height + CAPTION + GAP)
-        pen.text((left, top), _fit_caption(caption, width, pen), fill=INK)
+    for index, (tile, caption) in enumerate(zip(tiles, captions, strict=True)):
+        row, column = divmod(index, columns)
+        left, top = GAP + column * (width + GAP), GAP + row * (height + CAPTION + GAP)
+        text = " ".join(caption.split()).encode("latin-1", "replace").decode("latin-1")  # the font has no others
+        while text and pen.textlength(text) > width:
+            text = text[:-1]
+        pen.text((left, top), text, fill=INK)
         sheet.paste(tile, (left, top + CAPTION))
     data = io.BytesIO()
     sheet.save(data, "PNG", compress_level=1)  # three times as fast as the usual level, a tenth larger
@@ -113,7 +106,7 @@ def draw_image_grid(path: Path, images: UInt8[Tensor, "n C H W"], captions: Sequ
 
 
 def _make_tile(image: UInt8[np.ndarray, "C H W"]) -> Image.Image:
-    """A picture of at least 96 pixels, small ones by whole multiples so that every pixel can be seen."""
+    """The image at 96 to 160 pixels; small ones are enlarged by an integer factor, so that pixels stay visible."""
     colour = image.transpose(1, 2, 0) if len(image) == 3 else image[:1].repeat(3, 0).transpose(1, 2, 0)
     tile = Image.fromarray(np.ascontiguousarray(colour))
     longest = max(tile.size)
@@ -122,11 +115,3 @@ def _make_tile(image: UInt8[np.ndarray, "C H W"]) -> Image.Image:
         return tile
     zoom = max(1, -(-MIN_TILE // longest))
     return tile.resize((tile.width * zoom, tile.height * zoom), Image.Resampling.NEAREST)
-
-
-def _fit_caption(caption: str, width: int, pen: ImageDraw.ImageDraw) -> str:
-    """The caption on one line and no wider than its picture; letters that the font lacks become question marks."""
-    text = " ".join(caption.split()).encode("latin-1", "replace").decode("latin-1")
-    while text and pen.textlength(text) > width:
-        text = text[:-1]
-    return text

@@ -1,6 +1,6 @@
-"""Whether a model that a training takes over, as its start or its teacher, has learnt pictures that are held out here.
+"""Contamination: held-out images of this run on which its initial weights or its teacher were trained.
 
-Splits follow the seed, so a run of another seed, or of folds, was trained on pictures that this one is judged on.
+Splits depend on the seed, so a run of another seed or fold was trained on images that are held out here.
 """
 
 from __future__ import annotations
@@ -17,60 +17,61 @@ from ..checkpoints.model_card import UNLABELED_KEY
 from ..data import split_files
 from ..files import atomic
 from . import dataset as dataset_module
+from .context import TrainContext
 from .dataset import Dataset
 from .events import Note
-from .plan import CNN_TEACHER, Plan
+from .plan import CNN_TEACHER
 from .run_folder import RunFolder
 
 CONTAMINATION_FILE = "learnt-before.json"
-"""In a run folder: the sentences, for the report; the other run may have gone by then."""
+"""In a run folder: the warnings, for the report; the other run may be deleted by then."""
 HELD_OUT = {"val": "validation", "test": "test"}
 
 
-def report_contamination(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterator[Note]:
-    """Say it once, and keep it."""
+def report_contamination(context: TrainContext) -> Iterator[Note]:
+    """Warn once about held-out images that the start or the teacher was trained on, and keep the warnings."""
+    run, plan, dataset = context.run, context.plan, context.dataset
     if (run.path / CONTAMINATION_FILE).is_file():
         return
     models = {
         "weights": plan.finetune.weights if plan.finetune.from_checkpoint else "",
         "teacher": plan.distill.teacher,
     }
-    given = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
-    if not given:
+    paths = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
+    if not paths:
         return
-    found = [text for role, path in given.items() if (text := describe_contamination(role, path, dataset))]
-    atomic.write_json(
-        run.path / CONTAMINATION_FILE, found
-    )  # also if there is nothing to say: a resume may find another model there
-    yield from map(Note, found)
+    warnings = [text for role, path in paths.items() if (text := describe_contamination(role, path, dataset))]
+    # Written even without warnings: at a resume another model may be at that path.
+    atomic.write_json(run.path / CONTAMINATION_FILE, warnings)
+    yield from map(Note, warnings)
 
 
 def read_contamination(run: RunFolder) -> tuple[str, ...]:
-    """The contamination notes that were written when this run began."""
+    """The warnings that were written when this run began."""
     path = run.path / CONTAMINATION_FILE
     return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
 
 
 def describe_contamination(role: str, path: Path, dataset: Dataset) -> str:
-    """What a person must know of figures on pictures that a model has learnt; nothing where it has learnt none.
+    """A warning about held-out images that a model was trained on; empty if there are none.
 
     Args:
         role: "weights" or "teacher".
-        path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
+        path: a run folder, its bundle, another bundle, or a weights file, whose training data is unknown.
     """
-    folder = find_bundle(place.path) if (place := resolve_model(str(path))) is not None else None
+    folder = find_bundle(resolved.path) if (resolved := resolve_model(str(path))) is not None else None
     if folder is None:
         return ""
     run = RunFolder(folder.parent)
     if folder == run.bundle and run.splits_file.is_file():
         return _describe_shared_images(role, run, dataset)
     info = bundle.read_bundle_info(folder).info
-    data, own = info.get("data"), dataset.source.fingerprint()
-    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+    data, fingerprint = info.get("data"), dataset.source.fingerprint()
+    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != fingerprint:
         return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "
-        "known there: figures on those are too good. Name the run folder to have them counted."
+        "known there: metrics on those are too good. Name the run folder to have them counted."
     )
 
 
@@ -87,6 +88,6 @@ def _describe_shared_images(role: str, run: RunFolder, dataset: Dataset) -> str:
         if count
     )
     return (
-        f"The {role} of {run.path} learnt {counted} with their answers, so figures on them are too good. Hold out the "
+        f"The {role} of {run.path} learnt {counted} with their answers, so metrics on them are too good. Hold out the "
         f"same pictures as that run (its seed is {run.read_plan().seed}), or take a model that has not seen them."
     )

@@ -32,13 +32,12 @@ from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic, checksums, lock
 from ..report import image_selection, page, provenance, thumbnails
-from . import fit as one
 from . import held_out
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
-from .dataset import MEMORY, Dataset, open_dataset, resolve_data_paths
+from .dataset import Dataset, open_dataset
 from .distributed.collectives import group_from_env
 from .events import Event, FinishEvent, Note, RunFolderEvent
-from .finish import MAX_THUMBNAILS
+from .fit import fit, resolve_request_data, resume_run
 from .held_out import MapInput
 from .phases import to_absolute_path
 from .plan import CNN_TEACHER
@@ -50,7 +49,7 @@ from .signals import FOLDS_FILE
 PATH_FIELDS = ("pretrain.extra_images", "distill.teacher", "finetune.weights")
 """Plan fields that may name something on this machine."""
 LABEL_ERRORS_FILE = "suspects.csv"
-"""Labels that models contradict which have not seen them, in the folder of all folds."""
+"""In the folder of all folds: suspected label errors, from out-of-fold predictions."""
 
 
 def fit_folds(
@@ -60,23 +59,21 @@ def fit_folds(
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
-    """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
+    """Train the folds one after another into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join
+    them.
 
-    Folds that are done already are kept, one that was stopped goes on.
+    Finished folds are kept, an interrupted one is resumed.
 
     Args:
         out: the folder of all folds; None makes runs/<date>-<time>-<source>-<model>.
         source_object, custom_functions: as `fit.fit`.
 
     Raises:
-        UsageError: something else is in the folder, another process trains in it, or several train together.
+        UsageError: something else is in the folder, another process trains in it, or several ranks train together.
         as `fit.fit`.
     """
     _check_single_process()
-    data = (
-        resolve_data_paths(request.data) if source_object is None else dataclasses.replace(request.data, source=MEMORY)
-    )
-    request = _resolve_request_paths(dataclasses.replace(request, data=data))
+    request = _resolve_request_paths(resolve_request_data(request, source_object))
     out = _create_folds_folder(out, request, settings)
     yield RunFolderEvent(out)
     with lock.Lock(out):
@@ -95,35 +92,30 @@ def plan_first_fold(
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
-    """The plan that the first of the folds would follow; nothing is trained.
+    """The plan of the first fold; nothing is trained.
 
     Raises:
         as `fit_folds`.
     """
     _check_single_process()
     yield Note(f"The plan of the first of {request.data.folds} folds; the others differ from it by their pictures.")
-    yield from one.fit(
-        _request_for_fold(request, 0),
-        settings,
-        dry_run=True,
-        source_object=source_object,
-        custom_functions=custom_functions,
-    )
+    fold_request = _request_for_fold(request, 0)
+    yield from fit(fold_request, settings, None, True, source_object, custom_functions)
 
 
 def resume_folds(
     out: Path, source_object: object | None = None, custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
 ) -> Iterator[Event]:
-    """Go on with folds that were stopped.
+    """Resume folds that were interrupted.
 
     Raises:
         as `fit_folds`.
     """
     _check_single_process()
-    wishes, settings = _read_request(out)
+    request, settings = _read_request(out)
     yield RunFolderEvent(out)
     with lock.Lock(out):
-        yield from _train_folds(wishes, settings, out, source_object, custom_functions)
+        yield from _train_folds(request, settings, out, source_object, custom_functions)
 
 
 def is_folds_folder(path: Path) -> bool:
@@ -137,15 +129,15 @@ def fold_folder(out: Path, fold: int) -> Path:
 
 
 def fold_folders(out: Path) -> tuple[Path, ...]:
-    """The run folders of all folds; none where a folder holds no folds."""
+    """The run folders of all folds; empty where a folder holds no folds."""
     if not is_folds_folder(out):
         return ()
-    wishes, _ = _read_request(out)
-    return tuple(fold_folder(out, fold) for fold in range(wishes.data.folds))
+    request, _ = _read_request(out)
+    return tuple(fold_folder(out, fold) for fold in range(request.data.folds))
 
 
 def first_run_folder(out: Path) -> Path:
-    """The run folder that stands for a training: that of the first fold, or the folder itself."""
+    """The run folder of the first fold, or the folder itself if it holds no folds."""
     return fold_folder(out, 0) if is_folds_folder(out) else out
 
 
@@ -155,7 +147,7 @@ def _check_single_process() -> None:
 
 
 def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
-    """The wishes with what they name on this machine by its full name: the folds may be continued from anywhere."""
+    """The request with absolute paths, so that the folds can be resumed from anywhere."""
     named = {
         name: to_absolute_path(text)
         for name, text in request.overrides.items()
@@ -166,19 +158,19 @@ def _resolve_request_paths(request: TrainRequest) -> TrainRequest:
 
 
 def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
-    """What was asked for, as `_begin` has kept it."""
-    asked = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
-    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / FOLDS_FILE))
-    size = asked["wishes"].pop("image_size")
-    wishes = TrainRequest(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
-    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / FOLDS_FILE))
+    """The request and settings that `_create_folds_folder` has written."""
+    stored = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, stored["wishes"].pop("data"), str(out / FOLDS_FILE))
+    size = stored["wishes"].pop("image_size")
+    request = TrainRequest(data=data, image_size=None if size is None else tuple(size), **stored["wishes"])
+    return request, config.read(runtime.RuntimeSettings, stored["settings"], str(out / FOLDS_FILE))
 
 
 def _create_folds_folder(out: Path | None, request: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
-    """The folder of all folds, with what was asked for; it may be there already, if the same was asked for."""
-    asked: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
-    asked |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
-    text = {"wishes": asked, "settings": config.write(settings)}
+    """Make the folder of all folds with its request; one with the same request may exist already."""
+    fields: dict[str, Any] = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    fields |= {"data": config.write(request.data), "overrides": dict(request.overrides)}
+    text = {"wishes": fields, "settings": config.write(settings)}
     if out is None:
         out = make_default_folder(request.data.source, request.model or "automatic", datetime.now())
     elif is_folds_folder(out):
@@ -207,15 +199,9 @@ def _train_folds(
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
         events = (
-            one.resume_run(run.path, source_object, custom_functions=custom_functions)
+            resume_run(run.path, source_object, custom_functions=custom_functions)
             if run.plan_file.is_file()
-            else one.fit(
-                _request_for_fold(request, fold),
-                settings,
-                run.path,
-                source_object=source_object,
-                custom_functions=custom_functions,
-            )
+            else fit(_request_for_fold(request, fold), settings, run.path, False, source_object, custom_functions)
         )
         for event in events:
             if isinstance(event, FinishEvent):
@@ -223,41 +209,32 @@ def _train_folds(
                 yield Note(f"{event.metrics.headline()}.")
             elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
                 yield event
-    whole = load_fold_predictions(out, source_object)
-    figures = finish_folds(out, whole)
-    yield Note(_write_label_errors(out, whole))
-    yield FinishEvent(out, out / page.REPORT_FILE, figures, seconds or provenance.read_facts(out).seconds)
+    out_of_fold = load_fold_predictions(out, source_object)
+    metrics = finish_folds(out, out_of_fold)
+    yield Note(_write_label_errors(out, out_of_fold))
+    yield FinishEvent(out, out / page.REPORT_FILE, metrics, seconds or provenance.read_facts(out).seconds)
 
 
 def _request_for_fold(request: TrainRequest, fold: int) -> TrainRequest:
-    """The wishes of one fold: the minutes, asked for or usual, are shared by all; steps and epochs are each fold's."""
+    """The request of one fold: all folds share the minutes, and each has the steps or epochs."""
     minutes = resolve_minutes(request) / request.data.folds
     return dataclasses.replace(request, data=dataclasses.replace(request.data, fold=fold), minutes=minutes or None)
 
 
-def load_fold_predictions(out: Path, source_object: object | None = None) -> OutOfFoldPredictions:
-    """What all folds in a folder have answered.
-
-    Raises:
-        as `together.of_folds`.
-    """
-    return join_fold_predictions(fold_folders(out), source_object)
-
-
 def finish_folds(out: Path, out_of_fold: OutOfFoldPredictions) -> TaskMetrics:
-    """Keep the answers of all folds, their figures and the ensemble, and write the report."""
-    answers, figures = out_of_fold.predictions, out_of_fold.metrics()
+    """Write predictions, metrics, the ensemble and the report of all folds."""
+    predictions, metrics = out_of_fold.predictions, out_of_fold.metrics()
     (out / "predictions").mkdir(exist_ok=True)
-    answers.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
-    atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", figures.to_json())
-    task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, [figures])
+    predictions.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
+    atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", metrics.to_json())
+    task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, [metrics])
     _save_ensemble(out / "model", [run.bundle for run in out_of_fold.folds])
-    _write_folds_report(out, out_of_fold, answers, figures)
-    return figures
+    _write_folds_report(out, out_of_fold, predictions, metrics)
+    return metrics
 
 
 def _save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
-    """Copy the folds' models, unless the very same are there: a fold may have been extended since."""
+    """Copy the folds' models, unless equal copies exist: a fold may have been extended since."""
     if folder.exists():
         copies = [folder / f"member-{number}" for number in range(len(bundles))]
         if [*map(_read_manifest, copies)] == [*map(_read_manifest, bundles)]:
@@ -267,40 +244,45 @@ def _save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
 
 
 def _read_manifest(folder: Path) -> bytes:
-    """The list of a bundle's files with their hashes; nothing where there is none."""
+    """The manifest of a bundle; empty without one."""
     path = folder / checksums.MANIFEST
     return path.read_bytes() if path.is_file() else b""
 
 
 def _write_label_errors(out: Path, out_of_fold: OutOfFoldPredictions) -> str:
-    """Keep the list of suspects, unless there is one that a person may have shortened, and say what is in it."""
+    """Write the list of label errors, unless it exists and may have been edited; returns a sentence about it."""
     path = out / LABEL_ERRORS_FILE
     if path.exists():
         return f"{path} is kept as it is; delete it to have it written again."
-    found = out_of_fold.label_errors()
-    found.write_csv(path)
-    advice = f" {label_error_advice(path)}" if found.suspects else ""
-    return f"{found.summary(path)}{advice}"
+    report = out_of_fold.label_errors()
+    report.write_csv(path)
+    advice = f" {label_error_advice(path)}" if report.suspects else ""
+    return f"{report.summary(path)}{advice}"
 
 
 def _write_folds_report(
     out: Path, out_of_fold: OutOfFoldPredictions, predictions: TaskPredictions, metrics: TaskMetrics
 ) -> None:
-    """One page about all answers, with a line for each fold."""
+    """Write the report of all out-of-fold predictions, with a line for each fold."""
     folds, dataset = out_of_fold.folds, out_of_fold.dataset
     each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
-    chosen = image_selection.select_with_worst(predictions, Decisions(), MAX_THUMBNAILS)
-    shown = out_of_fold.source_rows(predictions)[chosen]
-    pictures = dataset.load_rows(shown, plan.image, plan.compute.num_workers)
-    aspects = dataset.aspect_ratios(shown, plan.image)
-    thumbnails.save_thumbnails(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    chosen = image_selection.select_with_worst(predictions, Decisions(), thumbnails.MAX_THUMBNAILS)
+    shown_rows = out_of_fold.source_rows(predictions)[chosen]
+    images = dataset.load_rows(shown_rows, plan.image, plan.compute.num_workers)
+    aspects = dataset.aspect_ratios(shown_rows, plan.image)
+    thumbnails.save_thumbnails(out, images.take(shown_rows).permute(0, 2, 3, 1).numpy(), chosen, aspects)
     provenance.save_groups(out, out_of_fold.groups(predictions))
-    own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
+    fold_metrics = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
-    places, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
+    source_rows, views = out_of_fold.source_rows(predictions), plan.recipe.views.num_views
     held_out.write_explanations(
-        out, predictions, chosen, lambda row: _map_input_for_row(out_of_fold, row, int(places[row])), seconds, views
+        out,
+        predictions,
+        chosen,
+        lambda row: _map_input_for_row(out_of_fold, row, int(source_rows[row])),
+        seconds,
+        views,
     )
     provenance.write_facts(
         out,
@@ -311,7 +293,7 @@ def _write_folds_report(
                 provenance.SplitCount(
                     split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
                 )
-                for one, run in zip(own, folds, strict=True)
+                for one, run in zip(fold_metrics, folds, strict=True)
             ),
             seconds=seconds,
             steps=sum(one.steps for one in each),
@@ -319,9 +301,9 @@ def _write_folds_report(
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in (*own, metrics) if isinstance(one, ClassificationMetrics)),
-            label_metrics=tuple(one for one in (*own, metrics) if isinstance(one, MultilabelMetrics)),
-            number_metrics=tuple(one for one in (*own, metrics) if isinstance(one, RegressionMetrics)),
+            metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, ClassificationMetrics)),
+            label_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, MultilabelMetrics)),
+            number_metrics=tuple(one for one in (*fold_metrics, metrics) if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
@@ -330,11 +312,11 @@ def _write_folds_report(
 
 
 def _map_input_for_row(out_of_fold: OutOfFoldPredictions, row: int, source_row: int) -> MapInput:
-    """The model that has not seen a picture, and the picture as that model reads it.
+    """The model that was not trained on an image, and the image preprocessed for it.
 
     Args:
-        row: of the table of all answers.
-        source_row: the same picture's row in the source.
+        row: in the table of all predictions.
+        source_row: the same image's row in the source.
     """
     ends = np.cumsum([len(part) for part in out_of_fold.fold_predictions])
     kept = bundle.load_bundle(out_of_fold.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
@@ -342,85 +324,81 @@ def _map_input_for_row(out_of_fold: OutOfFoldPredictions, row: int, source_row: 
 
 
 def _rename_fold_metrics(report_facts: provenance.ReportFacts, fold: int) -> TaskMetrics:
-    """The figures of a fold's held-out pictures under the fold's name."""
-    figures = report_facts.metrics_for_split(report_facts.held_out_split)
-    assert figures is not None
-    return dataclasses.replace(figures, split=f"fold {fold}")
+    """The metrics of a fold's held-out images under the fold's name."""
+    metrics = report_facts.metrics_for_split(report_facts.held_out_split)
+    assert metrics is not None
+    return dataclasses.replace(metrics, split=f"fold {fold}")
 
 
 # -- Out-of-fold predictions: each image by the one model that was not trained on it
 
 OUT_OF_FOLD = "out-of-fold"
-"""What the table of all answers calls its pictures."""
+"""The split name of out-of-fold predictions."""
 
 
 @dataclass(frozen=True)
 class OutOfFoldPredictions:
-    """What all folds have answered."""
+    """The predictions of all folds for their held-out images."""
 
     dataset: Dataset
     folds: tuple[RunFolder, ...]
     fold_predictions: tuple[TaskPredictions, ...]
-    """Of each fold the answers to the pictures that it has held out."""
+    """One table per fold."""
     ordered: bool
-    """Whether the classes stand in an order."""
+    """Whether the classes are ordinal."""
 
     @property
     def predictions(self) -> TaskPredictions:
-        """One table of all parts, in their order."""
+        """One table of all folds, in their order."""
         return concat_predictions([replace(part, split=OUT_OF_FOLD) for part in self.fold_predictions])
 
     def source_rows(self, predictions: TaskPredictions) -> NDArray[np.int64]:
-        """The row of each answered picture in the source."""
-        known = {name: row for row, name in enumerate(self.dataset.source.ids)}
-        return np.array([known[name] for name in predictions.ids], np.int64)
+        """The row of each predicted image in the source."""
+        row_of_id = {name: row for row, name in enumerate(self.dataset.source.ids)}
+        return np.array([row_of_id[name] for name in predictions.ids], np.int64)
 
     def groups(self, predictions: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
-        """The group of each answered picture; None where pictures stand alone."""
+        """The group of each predicted image; None without groups."""
         groups = self.dataset.source.groups
         return None if groups is None else groups[self.source_rows(predictions)]
 
     def metrics(self) -> TaskMetrics:
-        """Every figure of all answers."""
-        answers = self.predictions
-        return compute_metrics(answers, self.dataset.scaling, self.groups(answers), self.ordered)
+        """The metrics of all predictions."""
+        predictions = self.predictions
+        return compute_metrics(predictions, self.dataset.scaling, self.groups(predictions), self.ordered)
 
     def label_errors(self) -> LabelErrorReport:
-        """Labels that the models contradict, each those of the pictures that it has not seen.
-
-        Source: Northcutt et al. 2021, as in `evaluate.suspects`.
-        """
-        answers, source = self.predictions, self.dataset.source
-        assert answers.targets is not None
-        given = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
-        told = np.where(self._teachable_cells(), given, np.float32(np.nan))
-        judges, figure = (len(self.folds), "models"), compute_primary_metric(answers)
+        """Labels that contradict the out-of-fold predictions (Northcutt et al. 2021, `evaluate.label_errors`)."""
+        predictions, source = self.predictions, self.dataset.source
+        assert predictions.targets is not None
+        outputs = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
+        judged = np.where(self._teachable_cells(), outputs, np.float32(np.nan))
+        judges, metric = (len(self.folds), "models"), compute_primary_metric(predictions)
         return list_label_errors(
-            source, self.source_rows(answers), told, answers.targets, judges, figure.name, figure.value
+            source, self.source_rows(predictions), judged, predictions.targets, judges, metric.name, metric.value
         )
 
     def _teachable_cells(self) -> np.ndarray:
-        """Bool [n, K]: which cells the other folds have something to teach about."""
-        source, found = self.dataset.source, []
+        """Bool [n, K]: cells that can be learnt from the targets of the other folds."""
+        source, masks = self.dataset.source, []
         targets = [part.targets for part in self.fold_predictions]
-        for number, asked in enumerate(targets):
-            others = [one for place, one in enumerate(targets) if place != number and one is not None]
-            assert asked is not None
-            found.append(learnable_mask(np.concatenate(others), asked, source.task, len(source.classes)))
-        return np.concatenate(found)
+        for fold, fold_targets in enumerate(targets):
+            others = [one for other, one in enumerate(targets) if other != fold and one is not None]
+            assert fold_targets is not None
+            masks.append(learnable_mask(np.concatenate(others), fold_targets, source.task, len(source.classes)))
+        return np.concatenate(masks)
 
 
-def join_fold_predictions(folds: tuple[Path, ...], source_object: object | None = None) -> OutOfFoldPredictions:
-    """The answers of folds that are done.
+def load_fold_predictions(out: Path, source_object: object | None = None) -> OutOfFoldPredictions:
+    """Read the out-of-fold predictions of the finished folds in a folder.
 
     Args:
-        folds: their run folders.
         source_object: the object that they were trained on, if it was one.
 
     Raises:
-        DataError: the data is not what they were begun with, or a table of answers is missing or damaged.
+        DataError: the data has changed since, or a table of predictions is missing or damaged.
     """
-    runs = tuple(RunFolder.open_existing(path) for path in folds)
+    runs = tuple(RunFolder.open_existing(path) for path in fold_folders(out))
     plan = runs[0].read_plan()
     dataset = open_dataset(plan.data, plan.seed, runs[0], source_object)
     split = "val" if "test" in dataset.source.splits else "test"

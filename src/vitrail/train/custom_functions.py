@@ -1,7 +1,6 @@
-"""What a Python program brings beside its pictures: a loss or an augmentation of its own, named in the plan.
+"""A custom loss or augmentation of the caller's Python program, named in the plan.
 
-A function cannot be written into a plan; its name can. So a plan that has the name of one is followed only where a
-function of that name is given, and a run that was begun with one never goes on without it.
+A plan stores the function's name. It is followed, and its run resumed, only where a function of that name is given.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from .losses import Loss
 from .plan import Plan
 
 CustomLoss = Callable[[Tensor, Tensor], Tensor]
-"""From outputs float32 [B, K] and targets to a number for each picture [B], or one that is their mean."""
+"""From outputs float32 [B, K] and targets to a loss per image [B], or their mean []."""
 CustomAugment = Callable[[Tensor], Tensor]
-"""From pictures uint8 [B, C, H, W] to others of the same shape and kind."""
+"""From images uint8 [B, C, H, W] to images of the same shape and dtype."""
 REPLACED_FIELDS = ("label_smoothing", "class_weights", "mixup", "cutmix")
-"""Fields of a recipe that plans set for our own losses, and that are left at rest under another unless asked for."""
+"""Recipe fields for the built-in losses, which are neutral under a custom loss unless set explicitly."""
 NEUTRAL_VALUES = {"class_weights": "none"}
 
 
 @dataclass(frozen=True)
 class CustomFunctions:
-    """The functions of a program; none unless given."""
+    """The custom functions of a training; none by default."""
 
     loss: CustomLoss | None = None
     augment: CustomAugment | None = None
@@ -45,42 +44,42 @@ class CustomFunctions:
 
     @property
     def plan_overrides(self) -> dict[str, str]:
-        """Fields of the plan by their dotted names: what is brought is called, and what it replaces is at rest."""
-        found = {"recipe.custom_loss": qualified_name(self.loss)} if self.loss is not None else {}
+        """Plan fields by their dotted names: the functions' names, and neutral values of what they replace."""
+        overrides = {"recipe.custom_loss": qualified_name(self.loss)} if self.loss is not None else {}
         if self.loss is not None:
-            found |= {f"recipe.{field}": NEUTRAL_VALUES.get(field, "0.0") for field in REPLACED_FIELDS}
-        return found | ({"recipe.custom_augment": qualified_name(self.augment)} if self.augment is not None else {})
+            overrides |= {f"recipe.{field}": NEUTRAL_VALUES.get(field, "0.0") for field in REPLACED_FIELDS}
+        return overrides | ({"recipe.custom_augment": qualified_name(self.augment)} if self.augment is not None else {})
 
     def check(self, plan: Plan) -> None:
-        """See that the plan was made for these functions.
+        """Check that the plan was made for these functions.
 
         Raises:
             UsageError: one is missing, too much, or another one.
         """
-        for word, planned, given in (
+        for kind, planned, function in (
             ("loss", plan.recipe.custom_loss, self.loss), ("augment", plan.recipe.custom_augment, self.augment),
         ):  # fmt: skip
-            what = "a loss of its own" if word == "loss" else "an augmentation of its own"
-            if planned and given is None:
+            description = "a loss of its own" if kind == "loss" else "an augmentation of its own"
+            if planned and function is None:
                 raise UsageError(
-                    f"This training has {what}, {planned}: a function of the Python program that began it, which no "
-                    f"file can hold. Give it in Python, vitrail.open(RUN).resume({word}=...) or vitrail.fit(..., "
-                    f"{word}=...)."
+                    f"This training has {description}, {planned}: a function of the Python program that began it, "
+                    f"which no file can hold. Give it in Python, vitrail.open(RUN).resume({kind}=...) or "
+                    f"vitrail.fit(..., {kind}=...)."
                 )
-            if given is not None and qualified_name(given) != planned:
+            if function is not None and qualified_name(function) != planned:
                 raise UsageError(
-                    f"This training has {f'{what}, {planned},' if planned else f'no {word} of its own,'} and "
-                    f"{word}={qualified_name(given)} was given. Go on as it was begun, or begin a new run."
+                    f"This training has {f'{description}, {planned},' if planned else f'no {kind} of its own,'} and "
+                    f"{kind}={qualified_name(function)} was given. Go on as it was begun, or begin a new run."
                 )
 
     def try_out(self, plan: Plan, image_source: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
-        """Ask both functions about the first pictures, before anything is learnt with them.
+        """Call both functions with the first batch, before the training.
 
         Args:
-            targets: in the order of `pictures.indices`, as `loop.train` takes them.
+            targets: in the order of `image_source.indices`, as `train_steps` takes them.
 
         Raises:
-            UsageError: a function that fails, or gives what cannot be learnt from; the message says what it should be.
+            UsageError: a function fails, or its result is unusable; the message says what it should be.
         """
         if not self:
             return
@@ -90,101 +89,97 @@ class CustomFunctions:
         if self.loss is None:
             return
         outputs = plan.model.outputs
-        _, aims = mix_batch(images, batch, plan.recipe, plan.seed, 0, outputs)
+        _, mixed_targets = mix_batch(images, batch, plan.recipe, plan.seed, 0, outputs)
         drawn = uniform(plan.seed, "outputs for an own loss", 0, np.arange(len(rows)), outputs) - 0.5
-        self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), aims)
+        self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), mixed_targets)
 
     def apply_augment(self, images: UInt8[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
-        """The pictures after the own augmentation, or as they are.
+        """The images after the custom augmentation, if there is one.
 
         Raises:
-            UsageError: it failed, or gave another shape or kind of numbers.
+            UsageError: it failed, or returned another shape or dtype.
         """
         if self.augment is None:
             return images
         name, shape = qualified_name(self.augment), list(images.shape)
         try:
-            found = self.augment(images)
+            augmented = self.augment(images)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
             raise UsageError(
                 f"The augmentation {name} failed on uint8 pictures {shape}: {type(error).__name__}: {error}."
             ) from error
-        if not isinstance(found, Tensor) or found.dtype != torch.uint8 or found.shape != images.shape:
+        if not isinstance(augmented, Tensor) or augmented.dtype != torch.uint8 or augmented.shape != images.shape:
             raise UsageError(
                 f"The augmentation {name} must give back pictures as it takes them, uint8 {shape}. Got "
-                f"{_describe_value(found)}. "
-                "Bring fractions back by images.round().clamp(0, 255).to(torch.uint8)."
+                f"{_describe_value(augmented)}. Bring fractions back by images.round().clamp(0, 255).to(torch.uint8)."
             )
-        return found.to(images.device)
+        return augmented.to(images.device)
 
     def compute_loss(self, outputs: Tensor, targets: Tensor) -> Loss:
-        """The own loss as the training adds it up: (sum over pictures, how many), float32 scalars.
+        """The custom loss as (sum over images, number of images), float32 scalars.
 
-        Outputs without a gradient ask for the weight alone, and the function is not called.
+        With outputs that need no gradient only the weight counts, and the function is not called.
 
         Raises:
-            UsageError: neither one number nor one for each picture.
+            UsageError: its result is neither a scalar nor one loss per image.
         """
         weight = torch.full((), float(len(outputs)), device=outputs.device)
         if not outputs.requires_grad:
             return torch.zeros_like(weight), weight
         assert self.loss is not None
-        found = self.loss(outputs.float(), targets)
-        self._check_shape(found, len(outputs))
-        return (found.sum() if found.ndim else found * len(outputs)).float(), weight
+        loss = self.loss(outputs.float(), targets)
+        self._check_shape(loss, len(outputs))
+        return (loss.sum() if loss.ndim else loss * len(outputs)).float(), weight
 
     def _check_shape(self, value: object, num_images: int) -> None:
         if not isinstance(value, Tensor) or value.shape not in ((), (num_images,)):
             raise UsageError(
                 f"The loss {qualified_name(self.loss)} must give a number for each picture, a tensor [{num_images}], "
-                f"or one "
-                f"that is their mean, a tensor []. Got {_describe_value(value)}."
+                f"or one that is their mean, a tensor []. Got {_describe_value(value)}."
             )
 
     def _try_loss(self, outputs: Float32[Tensor, "B K"], targets: Tensor) -> None:
         assert self.loss is not None
-        name, asked = (
-            qualified_name(self.loss),
-            (f"outputs {_describe_value(outputs)} and targets {_describe_value(targets)}"),
-        )
+        name = qualified_name(self.loss)
+        inputs = f"outputs {_describe_value(outputs)} and targets {_describe_value(targets)}"
         try:
-            found = self.loss(outputs, targets)
+            loss = self.loss(outputs, targets)
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            raise UsageError(f"The loss {name} failed on {asked}: {type(error).__name__}: {error}.") from error
-        self._check_shape(found, len(outputs))
-        if not found.is_floating_point():
-            raise UsageError(f"The loss {name} must be of fractions, such as float32. Got {_describe_value(found)}.")
-        if not bool(found.isfinite().all()):
+            raise UsageError(f"The loss {name} failed on {inputs}: {type(error).__name__}: {error}.") from error
+        self._check_shape(loss, len(outputs))
+        if not loss.is_floating_point():
+            raise UsageError(f"The loss {name} must be of fractions, such as float32. Got {_describe_value(loss)}.")
+        if not bool(loss.isfinite().all()):
             hint = " Unknown targets are NaN; leave them out." if bool(targets.isnan().any()) else ""
-            raise UsageError(f"The loss {name} is NaN or infinite on the first batch, {asked}.{hint}")
-        slope = None
-        if found.requires_grad:
-            (slope,) = torch.autograd.grad(found.sum(), outputs, allow_unused=True)
-        if slope is None:
+            raise UsageError(f"The loss {name} is NaN or infinite on the first batch, {inputs}.{hint}")
+        gradient = None
+        if loss.requires_grad:
+            (gradient,) = torch.autograd.grad(loss.sum(), outputs, allow_unused=True)
+        if gradient is None:
             raise UsageError(
                 f"The loss {name} has no gradient by the outputs, so nothing can be learnt from it. Compute it by "
                 "torch's operations alone: .item(), .detach(), argmax, comparisons and numpy end the gradient."
             )
-        if not bool(slope.isfinite().all()):
-            raise UsageError(f"The gradient of the loss {name} is NaN or infinite on the first batch, {asked}.")
+        if not bool(gradient.isfinite().all()):
+            raise UsageError(f"The gradient of the loss {name} is NaN or infinite on the first batch, {inputs}.")
 
 
 NO_CUSTOM_FUNCTIONS = CustomFunctions()
 
 
 def qualified_name(function: object) -> str:
-    """A function by its module and name; of an object that can be called, its class."""
-    inner = function.func if isinstance(function, functools.partial) else function
-    known: Any = inner if hasattr(inner, "__qualname__") else type(inner)
-    return f"{known.__module__ or 'builtins'}.{known.__qualname__}"
+    """Module and name of a function, or of the class of a callable object."""
+    wrapped = function.func if isinstance(function, functools.partial) else function
+    named: Any = wrapped if hasattr(wrapped, "__qualname__") else type(wrapped)
+    return f"{named.__module__ or 'builtins'}.{named.__qualname__}"
 
 
 def _describe_value(value: object) -> str:
-    """A tensor by its kind of numbers and shape, anything else by its class."""
+    """Dtype and shape of a tensor, the class of anything else."""
     if not isinstance(value, Tensor):
         return f"a {type(value).__name__}"
     return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"

@@ -13,7 +13,6 @@ from jaxtyping import Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from ..data import split_files
-from ..data import splits as parts
 from ..data.checks import findings
 from ..data.checks.check_dataset import check_dataset
 from ..data.checks.findings import DataCheckReport
@@ -24,6 +23,7 @@ from ..data.preprocess import visible_size
 from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings
 from ..data.source import Source
+from ..data.splits import make_splits, remove_rows
 from ..errors import DataError, UsageError
 from ..evaluate.calibration import TargetScaling, fit_scaling
 from ..files.atomic import write_json
@@ -37,7 +37,7 @@ from .plan import Plan
 from .run_folder import RunFolder
 
 MEMORY = "memory"
-"""What a plan calls a source that was an object of a Python program."""
+"""The plan's name of a source that was a Python object."""
 RESIDENT_BYTES = 2 * 2**30
 MEAN_STD_SAMPLE, MEAN_STD_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]
@@ -50,40 +50,49 @@ class Dataset:
     source: Source
     splits: Splits
     notes: tuple[str, ...] = ()
-    """What a person should know about how it was parted, and about what is not as it was when the run began."""
+    """Messages about the splits, and about changes since the run began."""
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS
-    """What the program that has the pictures wants done with them in training."""
+    """Of the caller's program, for the training."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
-        """What the pictures of a split show, in the split's order, as the source has it."""
+        """The targets of a split, in its order, as in the source."""
         return self.source.targets[self.splits[split]]
 
     @property
     def scaling(self) -> TargetScaling | None:
-        """The scale that numbers are learnt on, from the training targets; None for the other tasks."""
+        """The standardization of regression targets, fitted to the train split; None for the other tasks."""
         return fit_scaling(self.targets("train")) if self.source.task == "number" else None
 
     def loss_targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
-        """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, others as they are."""
+        """The targets of a split for the loss: standardized for regression, unchanged for other tasks."""
         scaling = self.scaling
         return self.targets(split) if scaling is None else scaling.standardize(self.targets(split))
 
+    def true_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
+        """Class indices of any rows; the source's targets for other tasks."""
+        return class_indices(self.source, rows) if self.source.task == "classes" else self.source.targets[rows]
+
+    def metric_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
+        """`true_targets` on the scale of the model's outputs, for metrics: standardized for regression."""
+        targets, scaling = self.true_targets(rows), self.scaling
+        return targets if scaling is None else scaling.standardize(targets)
+
     def shard_ids(self, split: str) -> Int64[np.ndarray, " n"] | None:
-        """The shard that each picture of a split lies in, where pictures lie in shards."""
+        """The shard of each image of a split, where images lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
     def load_images(self, split: str, spec: ImageSpec, num_workers: int) -> ImageStore:
-        """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
+        """The images of a split at the model's size; in memory where they take at most 2 GiB."""
         return self.load_rows(self.splits[split], spec, num_workers)
 
     def load_rows(self, rows: NDArray[np.int64], spec: ImageSpec, num_workers: int) -> ImageStore:
-        """The same of any rows."""
+        """The images of any rows, as `load_images`."""
         return load_images(self.source, rows, spec, RESIDENT_BYTES, num_workers)
 
     def aspect_ratios(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
-        """Width over height of what a model sees of each picture, as the picture itself has it.
+        """Width over height of the part of each image that the model sees, before squashing.
 
-        Pictures that are squashed are read again for it; one that is gone by now has the model's shape.
+        Squashed images are read again for it; an image that cannot be read gets the ratio of the model's input.
         """
         plain = spec.width / spec.height
         if spec.fit != "squash":
@@ -99,7 +108,7 @@ class Dataset:
         return columns / rows
 
     def load_training_images(self, spec: ImageSpec, cut: RandomResizedCrop | None, num_workers: int) -> ImageStore:
-        """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
+        """The images of the train split, cropped by the recipe, with the decoding shortcuts for training."""
         return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, num_workers, cut, training=True)
 
     def sample(self, split: str, most: int, seed: int) -> NDArray[np.int64]:
@@ -115,28 +124,30 @@ def open_dataset(
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Dataset:
-    """Open the source and part it; with `previous_run`, as that run has parted it, if it is still the same data.
+    """Open the source and split it, or take the splits of `previous_run`, if its data is the same.
 
-    What `settings.exclude` lists is removed after splitting, so that all other images keep their split.
+    Images in `settings.exclude` are removed after splitting, so that all other images keep their split.
 
     Args:
         source_object: the object that the settings call "memory".
-        custom_functions: functions of the caller's program; the data set carries them to the training.
 
     Raises:
-        UsageError: the source cannot be had again, or a setting that it cannot follow.
-        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of
+        UsageError: the source cannot be opened again, or a setting does not fit it.
+        DataError: the source cannot be read, or its task, classes, targets or many images are not those of
             `previous_run`.
     """
     source = open_source(_resolve_source(settings, source_object), settings)
     _check_data_settings(source, settings)
     if previous_run is not None:
-        return dataclasses.replace(_reopen_dataset(previous_run, source), custom_functions=custom_functions)
-    splits = parts.make_splits(source, settings, seed)
+        # The check of the classes comes first, because missing images mean little under other classes.
+        changes = check_data_unchanged(previous_run.data_file, source)
+        splits, missing = split_files.read_splits(previous_run.splits_file, source)
+        return Dataset(source, splits, changes + missing, custom_functions)
+    splits = make_splits(source, settings, seed)
     notes = list(_split_notes(source, settings, splits))
     if settings.exclude:
         before, listed = _count_images(splits), findings.read_exclude_list(Path(settings.exclude).expanduser(), source)
-        splits = parts.remove_rows(splits, listed)
+        splits = remove_rows(splits, listed)
         notes.append(
             f"Left out {format_count(before - _count_images(splits), 'picture')} that {settings.exclude} lists."
         )
@@ -147,7 +158,7 @@ def open_dataset(
 
 
 def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
-    """Write into a run folder what `open_dataset` needs to open the same data again.
+    """Write the splits and the data record of a run, for `open_dataset`.
 
     Raises:
         DataError: two pictures have the same id.
@@ -157,12 +168,12 @@ def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
 
 
 def class_indices(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
-    """The class of each row as a number; where labels are soft, the most probable one."""
+    """The class index of each row; the most probable class of soft labels."""
     return source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
 
 
 def resolve_data_paths(settings: DataSettings) -> DataSettings:
-    """The settings with files and folders by their full names, so that a run can be continued from anywhere."""
+    """The settings with absolute paths, so that a run can be resumed from anywhere."""
     return dataclasses.replace(
         settings,
         source=_absolute_source(settings.source),
@@ -172,22 +183,16 @@ def resolve_data_paths(settings: DataSettings) -> DataSettings:
 
 
 def measure_mean_std(spec: ImageSpec, images: ImageStore, seed: int) -> ImageSpec:
-    """The spec with mean and deviation per channel of (a sample of) the training pictures, rounded to 4 digits."""
+    """The spec with mean and standard deviation per channel of (a sample of) the training images, to 4 digits."""
     chosen = images.indices[permutation(seed, "moments", 0, len(images.indices))[:MEAN_STD_SAMPLE]]
     sums = np.zeros((2, spec.channels))
-    for start in range(0, len(chosen), MEAN_STD_BATCH):  # whole numbers, so that the sums are exact
+    for start in range(0, len(chosen), MEAN_STD_BATCH):  # integers, so the sums are exact
         values = images.take(chosen[start : start + MEAN_STD_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
         sums += [values.sum((0, 2, 3)), np.square(values).sum((0, 2, 3))]
     first, second = sums / (len(chosen) * spec.height * spec.width) / [[255], [255**2]]  # [C] each
     mean = tuple(round(float(m), 4) for m in first)
     std = tuple(max(round(float(s), 4), 0.01) for s in np.sqrt(np.maximum(second - first**2, 0)))
     return dataclasses.replace(spec, mean=mean, std=std)
-
-
-def _reopen_dataset(run: RunFolder, source: Source) -> Dataset:
-    changed = check_data_unchanged(run.data_file, source)  # first: who is gone means little under other classes
-    splits, gone = split_files.read_splits(run.splits_file, source)
-    return Dataset(source, splits, changed + gone)
 
 
 def _resolve_source(settings: DataSettings, source_object: object | None) -> object:
@@ -212,7 +217,7 @@ def _absolute_source(source: str) -> str:
 
 
 def _check_data_settings(source: Source, settings: DataSettings) -> None:
-    """Refuse what was asked of the data and is not so; no setting is ignored."""
+    """Check the settings against the source; no setting is ignored."""
     if settings.task not in ("auto", source.task):
         raise UsageError(
             f"--task {settings.task} was asked for, but {source.name} is a source of {source.task}. Leave --task out, "
@@ -224,10 +229,10 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
             "Groups come from a column: write a manifest with one."
         )
     if settings.strata and settings.strata not in source.metadata:
-        there = ", ".join(map(repr, source.metadata)) or "none"
+        columns = ", ".join(map(repr, source.metadata)) or "none"
         raise UsageError(
             f"--data.strata {settings.strata} names a column whose values every split is to show in proportion, beside "
-            f"what is learnt. Such further columns of {source.name}: {there}."
+            f"what is learnt. Such further columns of {source.name}: {columns}."
         )
     if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
@@ -237,20 +242,20 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
 
 
 def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
-    """Refuse to learn one class from another that no training picture shows."""
-    shown = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
-    if len(shown) < 2:
+    """Check that the training images have at least two classes."""
+    present = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
+    if len(present) < 2:
         where = f" of fold {settings.fold}" if settings.folds else ""
         more = "fewer folds, or " if settings.folds else ""
         raise DataError(
             f"All {len(rows):,} training pictures{where} of {source.name} are of one class, "
-            f"{source.classes[shown[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
+            f"{source.classes[present[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
             "groups, of the others."
         )
 
 
 def _split_notes(source: Source, settings: DataSettings, splits: Splits) -> list[str]:
-    """What was not parted as one might think."""
+    """Notes on splits that differ from what one might expect."""
     notes = []
     if settings.folds and "val" in source.splits:
         notes.append(f"The published val split of {source.name} was parted into the {settings.folds} folds too.")
@@ -272,33 +277,33 @@ def _count_images(splits: Splits) -> int:
 
 # -- Image checks before a training: excluded images, notes, and errors
 
-CHECK_TIME_FRACTION = 0.05  # of the minutes, that the check may take
+CHECK_TIME_FRACTION = 0.05  # of the time budget
 
 
 def check_and_filter(dataset: Dataset, plan: Plan, group: RankGroup) -> tuple[Dataset, DataCheckReport | None]:
-    """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
+    """Check the images on rank 0; with skip_bad, remove unreadable ones on all ranks.
+
+    Returns the dataset, and on rank 0 the report.
 
     Raises:
-        DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
+        DataError: unreadable images without skip_bad, all of them named, or findings that would make the training
+            worthless.
     """
-    looked: list[DataCheckReport] = []
+    reports: list[DataCheckReport] = []
 
-    def look_at_them() -> list[int]:
-        looked.append(_check_images(dataset, plan))
-        return looked[0].bad_indices.tolist()
+    def check_images() -> list[int]:
+        reports.append(_check_images(dataset, plan))
+        return reports[0].bad_indices.tolist()
 
-    bad = np.array(group.run_on_rank0(look_at_them), np.int64)
-    left = parts.remove_rows(dataset.splits, bad)
-    if not len(left["train"]):
+    bad = np.array(group.run_on_rank0(check_images), np.int64)
+    kept = remove_rows(dataset.splits, bad)
+    if not len(kept["train"]):
         raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
-    return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
+    return dataclasses.replace(dataset, splits=kept), reports[0] if reports else None
 
 
 def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
-    """Look at the pictures, at all of them where the minutes allow.
-
-    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
-    """
+    """Check as many images as the time allows; with skip_bad all, because the training stops at an unreadable one."""
     seconds = CHECK_TIME_FRACTION * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
     findings = check_dataset(
         dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
@@ -316,7 +321,7 @@ def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
 
 
 def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Iterator[Event]:
-    """What the check noticed, and what was left out because of it; nothing from whom did not look."""
+    """Notes on the findings and the removed images; none on ranks without findings."""
     if findings is None:
         return
     if findings.bad_images:
@@ -335,50 +340,50 @@ MAX_CLASSES_SHOWN = 10
 
 
 def write_data_record(path: Path, source: Source) -> None:
-    """Keep name, task, classes and fingerprint of a source; what each picture shows is kept with the splits."""
+    """Write name, task, classes and fingerprint of a source; splits.csv has the targets."""
     facts = {"source": source.name, "task": source.task, "classes": list(source.classes)}
     write_json(path, facts | {"fingerprint": source.fingerprint()})
 
 
 def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
-    """A sentence if the source is not quite what `write` has seen; nothing if it is.
+    """A sentence if the source differs from its record; empty if not.
 
     Raises:
-        DataError: another task or other classes, so that the model's answers would mean something else.
+        DataError: another task or other classes.
     """
     if not path.is_file():
-        return ("This run was begun by an older version, so nobody knows whether its data is still the same.",)
-    begun = json.loads(path.read_text(encoding="utf-8"))
-    if begun["task"] != source.task:
+        return ("This run was begun by an older version, so it is not known whether its data is still the same.",)
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    if recorded["task"] != source.task:
         raise DataError(
-            f"The run was begun with a source of {begun['task']}, and {source.name} is now one of {source.task}. "
+            f"The run was begun with a source of {recorded['task']}, and {source.name} is now one of {source.task}. "
             "Put the data back as it was, or begin a new run."
         )
-    if begun["classes"] != list(source.classes):
+    if recorded["classes"] != list(source.classes):
         raise DataError(
             f"The classes of {source.name} have changed since the run began. They were "
-            f"{_join_class_names(begun['classes'])}; "
+            f"{_join_class_names(recorded['classes'])}; "
             f"now they are {_join_class_names(source.classes)}. Put the data back as it was, or begin a new run."
         )
-    if begun["fingerprint"] == source.fingerprint():
+    if recorded["fingerprint"] == source.fingerprint():
         return ()
     changed = f"The data of {source.name} has changed since the run began (pictures added, removed or replaced)"
     return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
 
 
 def is_same_data(path: Path, source: Source) -> bool:
-    """Whether a source is exactly what `write` has seen."""
+    """Whether a source has exactly the recorded data."""
     return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["fingerprint"] == source.fingerprint()
 
 
 def is_same_source(path: Path, source: Source) -> bool:
-    """Whether `write` has seen this source, or one of its name whose files were others: ids mean the same there."""
+    """Whether the record is of this source, or of one of its name with other files, where ids mean the same."""
     if not path.is_file():
         return False
-    begun = json.loads(path.read_text(encoding="utf-8"))
+    recorded = json.loads(path.read_text(encoding="utf-8"))
     in_files = not isinstance(source.images, np.ndarray)
-    alike = in_files and (begun["source"], begun["task"]) == (source.name, source.task)
-    return bool(begun["fingerprint"] == source.fingerprint() or alike)
+    same_name = in_files and (recorded["source"], recorded["task"]) == (source.name, source.task)
+    return bool(recorded["fingerprint"] == source.fingerprint() or same_name)
 
 
 def _join_class_names(names: list[str] | tuple[str, ...]) -> str:

@@ -22,24 +22,24 @@ class Note:
 
 @dataclass(frozen=True)
 class PlanEvent:
-    """The plan is settled and its reasons known."""
+    """The plan is final."""
 
     plan: Plan
     reasons: dict[str, str]
     cost: RunCost | None = None
-    """What the run is expected to take; None where that was not worth measuring."""
+    """The predicted cost; None where it was not measured."""
 
 
 @dataclass(frozen=True)
 class RunFolderEvent:
-    """The run folder exists and belongs to this run: everything from here on is kept in it."""
+    """The run folder exists; everything from here on is kept in it."""
 
     run: Path
 
 
 @dataclass(frozen=True)
 class StepProgress:
-    """The state after an optimiser step. `left` is the expected number of seconds until the last one of its phase."""
+    """The state after an optimiser step; `seconds_left` is the expected time to the end of its phase."""
 
     step: int
     steps: int
@@ -48,12 +48,12 @@ class StepProgress:
     images_per_second: float
     seconds_left: float
     phase: str = ""
-    """Empty for the training itself, else what comes before it, such as "pre-training"."""
+    """Empty for the training itself, else a phase before it, such as "pre-training"."""
 
 
 @dataclass(frozen=True)
 class TaskProgress:
-    """How far something other than training steps has come; `left` is the expected number of seconds to its end."""
+    """Progress of work other than training steps; `seconds_left` is the expected time to its end."""
 
     task_name: str
     done: int
@@ -63,19 +63,19 @@ class TaskProgress:
 
 @dataclass(frozen=True)
 class ValidationEvent:
-    """Figures on (a sample of) the validation pictures in the middle of a run."""
+    """Metrics on (a sample of) the validation images during a run."""
 
     step: int
     metric: float | None
-    """None where the sample cannot show it."""
+    """None where the sample does not define it."""
     loss: float
     metric_name: str = "accuracy"
-    """Of the figure: accuracy, AUROC or R2."""
+    """accuracy, AUROC or R2."""
 
 
 @dataclass(frozen=True)
 class FinishEvent:
-    """The run is complete; `metrics` are those of the held-out pictures."""
+    """The run is complete; `metrics` are those of the held-out images."""
 
     run: Path
     report: Path
@@ -96,22 +96,22 @@ class RunCost:
     """Seconds of the parts of a run; bytes are those of the process on a CPU, of torch on a GPU."""
 
     preparation: float
-    """Opening, checking and decoding the data, and measuring the pace."""
+    """Opening, checking and decoding the data, and measuring the throughput."""
     training: float
     """The optimiser steps."""
     evaluation: float
-    """Looks at the validation pictures, answers for all held-out ones, figures and report."""
+    """Evaluations during the training, predictions for all held-out images, metrics and report."""
     memory: int
     step_seconds: tuple[float, ...] = ()
-    """Seconds of a step in each phase of the recipe, as measured before the first; empty in what was taken."""
+    """Seconds of a step in each stage of the recipe, measured before the first; empty in an actual cost."""
 
     @property
     def seconds(self) -> float:
-        """From the command to the report."""
+        """Total, from the command to the report."""
         return self.preparation + self.training + self.evaluation
 
     def to_json(self) -> dict[str, Any]:
-        """All parts, the seconds together, and those of a step in each phase if they are known."""
+        """All parts and the total seconds, and the seconds of a step in each stage if measured."""
         parts = dataclasses.asdict(self)
         steps = [float(f"{seconds:.4g}") for seconds in parts.pop("step_seconds")]
         rounded = {name: round(value, 2) for name, value in parts.items()}
@@ -119,7 +119,7 @@ class RunCost:
 
 
 def write_cost(folder: Path, predicted: RunCost | None, actual: RunCost | None = None) -> None:
-    """Keep both in the run folder; what is not known is null."""
+    """Write both to cost.json; an unknown cost is null."""
     both = {"predicted": predicted, "actual": actual}
     write_json(folder / COST_FILE, {name: None if cost is None else cost.to_json() for name, cost in both.items()})
 
@@ -129,8 +129,7 @@ def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
     path = folder / COST_FILE
     if not path.is_file():
         return {"predicted": None, "actual": None}
-    found: dict[str, dict[str, Any] | None] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def read_step_seconds(folder: Path) -> tuple[float, ...]:

@@ -18,8 +18,8 @@ from ..formatting import format_count
 from ..model.vit import ViT, create_model, parameter_count
 from ..report.page import CONTACT_SHEET_FILE
 from . import contact_sheet, phases
-from . import plan as tracking
 from .batch_augment import make_crop
+from .context import PlanContext, TrainContext
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .dataset import (
     MEMORY,
@@ -40,12 +40,12 @@ from .finetune import features, finetune_planner, weights, wise_ft
 from .finish import finish_run
 from .guards import Guards
 from .loop import build_train_state, gather_train_state
-from .plan import Plan
+from .plan import Plan, read_track_settings
 from .planning import cost_estimate, planner, throughput, unused_settings
 from .planning.cost_estimate import RunTimer
 from .planning.finalize import NO_THROUGHPUT
 from .planning.fingerprint import fingerprint_dataset
-from .request import Reasons, TrainRequest
+from .request import DatasetFingerprint, Reasons, TrainRequest
 from .resume import Extension, read_current_plan, reopen_run_as_json, restore_checkpoint
 from .run_folder import RunFolder, log_events, make_default_folder, track_run
 from .signals import ignore_save_signals, raise_on_signal, resume_instructions
@@ -61,65 +61,36 @@ def fit(
     source_object: object | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
-    """Make a plan for the wishes and follow it into a new run folder; with `dry_run` stop at the plan.
+    """Make a plan for a request and follow it into a new run folder; with `dry_run` stop at the plan.
 
     Args:
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
-        source_object: pictures and labels as an object of this program; the plan then calls its source "memory".
-        custom_functions: a loss or an augmentation of this program's own.
+        source_object: images and labels as a Python object; the plan then calls its source "memory".
+        custom_functions: a loss or an augmentation of the caller's program.
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
-    watch = RunTimer()
-    tracking.read_track_settings(request.overrides).check()
-    with _training_group(settings) as (machine, team):
-        if out is not None:
-            team.run_on_rank0(lambda: RunFolder.check_free(out))
-        data = (
-            resolve_data_paths(request.data)
-            if source_object is None
-            else dataclasses.replace(request.data, source=MEMORY)
-        )
-        request = dataclasses.replace(request, data=data)
+    timer = RunTimer()
+    read_track_settings(request.overrides).check()
+    with _training_group(settings) as (compute, group):
+        _check_run_folder_free(out, group)
+        request = resolve_request_data(request, source_object)
         dataset = open_dataset(request.data, request.seed, None, source_object, custom_functions)
         yield from _describe_dataset(dataset)
-        if busy := runtime.busy_cpu_warning(machine):
+        if busy := runtime.busy_cpu_warning(compute):
             yield Note(busy)
-        found_here = fingerprint_dataset(dataset, request.data, request.overrides, request.seed)
-        plan, reasons, notes = finetune_planner.draft_from_request(found_here, request, machine, team.world_size)
-        plan.decisions.check_task(dataset.source.task, dataset.source.classes)
-        custom_functions.check(plan)
-        for text in notes:
-            yield Note(text)
-        plan, why = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch_size" in request.overrides)
-        reasons |= why
-        dataset, findings = check_and_filter(dataset, plan, team)
-        yield from report_findings(dataset, findings)
-        with watch.time_decoding():
-            pictures = _load_training_images(dataset, plan)
-        if not plan.finetune.from_checkpoint:
-            plan, why = _measure_normalization(plan, pictures, request)
-            reasons |= why
-        plan, why, spent = phases.finalize_phases(plan, dataset, pictures, dry_run)
-        reasons |= why
-        plan, spent = consistency.broadcast_plan(team, plan), team.broadcast_object(spent)
-        plan, why, measured, spent = finetune_planner.finalize_draft(
-            plan, request, reasons, pictures, dataset, spent, dry_run, team
-        )
-        reasons |= why
-        plan = consistency.broadcast_plan(team, plan)
-        consistency.check_plan_for_group(team, plan)
-        cost = None
-        if measured is not None and team.is_rank0:
-            cost = cost_estimate.estimate_cost(plan, measured, spent, watch, pictures, dataset, team)
+        fingerprint = fingerprint_dataset(dataset, request.data, request.overrides, request.seed)
+        draft, draft_reasons = yield from _draft_plan(fingerprint, request, dataset, compute, group)
+        context, findings = yield from _check_and_load_images(draft, dataset, group, timer)
+        plan, reasons, cost = _finalize_plan(context, request, draft_reasons, timer, dry_run)
         yield PlanEvent(plan, reasons, cost)
         if not dry_run:
-            run = _create_run_folder(out, plan, team)
+            run = _create_run_folder(out, plan, group)
             yield RunFolderEvent(run.path)
-            events = _start_run(run, plan, reasons, dataset, findings, pictures, team)
-            yield from watch.record_cost(events, run.path, plan, cost) if team.is_rank0 else events
+            events = _start_run(context.in_run(run, plan), reasons, findings)
+            yield from timer.record_cost(events, run.path, plan, cost) if group.is_rank0 else events
 
 
 def fit_plan(
@@ -130,46 +101,34 @@ def fit_plan(
     dry_run: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Iterator[Event]:
-    """Follow a written plan from its first step into a new run folder; it is taken as it is, but for an extension.
+    """Follow a written plan from its first step into a new run folder, without its extension if it has one.
 
     Args:
-        dry_run: stop before the first step, when it is known what the run would take.
-        changes: fields of the plan by their dotted names that were asked for beside it, and are in it already; one
-            that would have no effect is refused.
+        dry_run: stop before the first step, when the cost of the run is known.
+        changes: explicit changes of the plan by dotted names, which it contains already; one without effect is
+            refused.
 
     Raises:
         as `fit`.
     """
-    watch = RunTimer()
+    timer = RunTimer()
     plan.track.check()
-    with _training_group(_runtime_settings(plan)) as (_, team):
-        if out is not None:
-            team.run_on_rank0(lambda: RunFolder.check_free(out))
+    with _training_group(_runtime_settings(plan)) as (_, group):
+        _check_run_folder_free(out, group)
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
-        plan = phases.resolve_plan_paths(
-            dataclasses.replace(plan, data=resolve_data_paths(plan.data), recipe=plan.recipe.without_extension())
-        )
+        plan = _resolve_written_plan(plan)
         dataset = open_dataset(plan.data, plan.seed, None, source_object, custom_functions)
-        planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
-        unused_settings.check_unused_settings(plan, changes or {})
-        plan.decisions.check_task(dataset.source.task, dataset.source.classes)
-        custom_functions.check(plan)
-        phases.check_written_phases(plan, dataset)
-        if plan.finetune.from_checkpoint:
-            weights.check_checkpoint(weights.open_checkpoint(plan.finetune.weights), plan.model, plan.finetune)
+        _check_written_plan(plan, dataset, changes or {})
         yield from _describe_dataset(dataset)
-        plan, _ = _adapt_plan_to_group(team, dataset, plan, {}, True)
-        dataset, findings = check_and_filter(dataset, plan, team)
-        yield from report_findings(dataset, findings)
-        with watch.time_decoding():
-            pictures = _load_training_images(dataset, plan)
-        phases.check_extra_images(plan, dataset, pictures)
-        yield PlanEvent(plan, {}, _estimate_written_plan(plan, pictures, dataset, watch, team) if dry_run else None)
+        _check_ranks_agree(group, dataset, plan)
+        context, findings = yield from _check_and_load_images(plan, dataset, group, timer)
+        phases.check_extra_images(context)
+        yield PlanEvent(plan, {}, _estimate_written_plan(context, timer) if dry_run else None)
         if not dry_run:
-            run = _create_run_folder(out, plan, team)
+            run = _create_run_folder(out, plan, group)
             yield RunFolderEvent(run.path)
-            yield from _start_run(run, plan, {}, dataset, findings, pictures, team)
+            yield from _start_run(context.in_run(run, plan), {}, findings)
 
 
 def resume_run(
@@ -179,74 +138,205 @@ def resume_run(
     compute: Mapping[str, str] | None = None,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
-    """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
+    """Continue a run from its newest complete checkpoint; without one, from its first step.
 
     Args:
-        source_object: the object that the run was begun with, if it was one.
+        source_object: the object that the run was started with, if it was one.
         extension: more steps than its plan has; also for a run that is complete.
-        compute: fields of [compute] and [track] by their dotted names that are to be others from now on.
+        compute: fields of [compute] and [track] by their dotted names that change from now on.
 
     Raises:
         as `fit`; UsageError: its plan was changed in a way that it cannot follow; DamagedFileError: there are
-        checkpoints and none is whole.
+        checkpoints and none is complete.
     """
     run = RunFolder.open_existing(path)
     yield RunFolderEvent(path)
-    begun = read_current_plan(run)
-    changed = config.override(begun, compute or {})
+    saved_plan = read_current_plan(run)
+    changed = config.override(saved_plan, compute or {})
     changed.track.check()
-    with _training_group(_runtime_settings(changed)) as (_, team):
-        if team.run_on_rank0(run.is_finished) and extension is None:
+    with _training_group(_runtime_settings(changed)) as (_, group):
+        if group.run_on_rank0(run.is_finished) and extension is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
-        custom_functions.check(begun)
-        dataset = open_dataset(
-            begun.data, begun.seed, run, source_object, custom_functions
-        )  # may fail: before the run is changed
-        consistency.check_same_inputs(team, dataset.source, dataset.splits, begun)
-        opened = team.run_on_rank0(lambda: reopen_run_as_json(run, extension, compute))
-        plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
-        for text in (*opened["notes"], *dataset.notes):
+        custom_functions.check(saved_plan)
+        # Opening may fail, so it comes before the run folder is changed.
+        dataset = open_dataset(saved_plan.data, saved_plan.seed, run, source_object, custom_functions)
+        consistency.check_same_inputs(group, dataset.source, dataset.splits, saved_plan)
+        reopened = group.run_on_rank0(lambda: reopen_run_as_json(run, extension, compute))
+        plan, reasons = config.read(Plan, reopened["plan"], str(run.plan_file)), reopened["reasons"]
+        for text in (*reopened["notes"], *dataset.notes):
             yield Note(text)
         yield PlanEvent(plan, reasons)
-        yield from _run_training(run, plan, reasons, dataset, _load_training_images(dataset, plan), team)
+        images = _load_training_images(dataset, plan)
+        yield from _run_training(TrainContext(run=run, plan=plan, dataset=dataset, images=images, group=group), reasons)
+
+
+# -- Steps of the three functions above, in order
 
 
 @contextmanager
 def _training_group(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, RankGroup]]:
-    """The machine as it was chosen, with torch set to it, and the processes that train together."""
-    machine = runtime.choose(settings, group_from_env().local_world_size)
-    runtime.apply(machine)
-    with ignore_save_signals(), join_group(machine.device, machine.timeout) as team:
-        yield machine, team
+    """The resolved runtime, with torch set to it, and the processes that train together."""
+    compute = runtime.choose(settings, group_from_env().local_world_size)
+    runtime.apply(compute)
+    with ignore_save_signals(), join_group(compute.device, compute.timeout) as group:
+        yield compute, group
 
 
 def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
-    """A machine as the plan says, or a refusal: a plan is followed exactly or not at all."""
-    asked = plan.compute
+    """The runtime that the plan names, or an error: a plan is followed exactly or not at all."""
+    compute = plan.compute
     return runtime.RuntimeSettings(
-        device=asked.device, precision=asked.precision, threads=asked.threads, num_workers=asked.num_workers,
-        compile=asked.compile, strategy=asked.strategy, timeout=asked.timeout,
+        device=compute.device, precision=compute.precision, threads=compute.threads, num_workers=compute.num_workers,
+        compile=compute.compile, strategy=compute.strategy, timeout=compute.timeout,
     )  # fmt: skip
 
 
-def _adapt_plan_to_group(
-    group: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool
-) -> tuple[Plan, Reasons]:
-    """The plan for this number of processes, and new reasons; all processes have the same plan or none starts."""
+def _check_run_folder_free(out: Path | None, group: RankGroup) -> None:
+    if out is not None:
+        group.run_on_rank0(lambda: RunFolder.check_free(out))
+
+
+def resolve_request_data(request: TrainRequest, source_object: object | None) -> TrainRequest:
+    """The request with absolute paths of its data, or "memory" as the name of an object."""
+    if source_object is None:
+        return dataclasses.replace(request, data=resolve_data_paths(request.data))
+    return dataclasses.replace(request, data=dataclasses.replace(request.data, source=MEMORY))
+
+
+def _resolve_written_plan(plan: Plan) -> Plan:
+    """The plan with absolute paths and without an extension."""
+    data, recipe = resolve_data_paths(plan.data), plan.recipe.without_extension()
+    return phases.resolve_plan_paths(dataclasses.replace(plan, data=data, recipe=recipe))
+
+
+def _check_written_plan(plan: Plan, dataset: Dataset, changes: Mapping[str, str]) -> None:
+    """Check a written plan against its data, before an image is decoded.
+
+    Raises:
+        UsageError: a part of the plan does not fit the rest, the data or the caller's functions.
+    """
+    planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
+    unused_settings.check_unused_settings(plan, changes)
+    plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+    dataset.custom_functions.check(plan)
+    phases.check_written_phases(plan, dataset)
+    if plan.finetune.from_checkpoint:
+        weights.check_checkpoint(weights.open_checkpoint(plan.finetune.weights), plan.model, plan.finetune)
+
+
+def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
+    """Notes before anything is decoded: the task and why, how the data was read and split."""
+    source = dataset.source
+    if source.reason:
+        yield Note(f"Task {source.task}: {source.reason.rstrip('.')}.")
+    for text in (*source.notes, *dataset.notes):
+        yield Note(text)
+    counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
+    images = format_count(sum(map(len, dataset.splits.values())), "picture")
+    one, more = {
+        "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
+    }[source.task]  # fmt: skip
+    outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
+    yield Note(f"{source.name}: {outputs}, {images} ({counts}).")
+
+
+def _draft_plan(
+    fingerprint: DatasetFingerprint,
+    request: TrainRequest,
+    dataset: Dataset,
+    compute: runtime.Runtime,
+    group: RankGroup,
+) -> Generator[Event, None, tuple[Plan, Reasons]]:
+    """The plan before any image is decoded, the same on all ranks, and its reasons."""
+    plan, reasons, notes = finetune_planner.draft_from_request(fingerprint, request, compute, group.world_size)
+    plan.decisions.check_task(dataset.source.task, dataset.source.classes)
+    dataset.custom_functions.check(plan)
+    for text in notes:
+        yield Note(text)
     new: Reasons = {}
-    if not batch_asked and (shared := consistency.round_up_batch_size(group, plan)) != plan:
-        plan = shared
-        new["recipe.batch_size"] = f"{reasons['recipe.batch_size']}, shared by {group.world_size} processes"
+    if "recipe.batch_size" not in request.overrides:
+        divisible = consistency.round_up_batch_size(group, plan)
+        if divisible != plan:
+            new["recipe.batch_size"] = f"{reasons['recipe.batch_size']}, shared by {group.world_size} processes"
+            plan = divisible
+    new["compute.strategy"] = _check_ranks_agree(group, dataset, plan)
+    return plan, reasons | new
+
+
+def _check_ranks_agree(group: RankGroup, dataset: Dataset, plan: Plan) -> str:
+    """Check that all ranks have the same plan and data; why the parallel strategy is what it is."""
     consistency.check_plan_for_group(group, plan)
     consistency.check_same_inputs(group, dataset.source, dataset.splits, plan)
-    parameters = parameter_count(plan.model)
-    _, new["compute.strategy"] = choose_strategy(plan.compute.strategy, group, parameters, plan.compute.device)
-    return plan, new
+    return choose_strategy(plan.compute.strategy, group, parameter_count(plan.model), plan.compute.device)[1]
+
+
+def _check_and_load_images(
+    plan: Plan, dataset: Dataset, group: RankGroup, timer: RunTimer
+) -> Generator[Event, None, tuple[PlanContext, DataCheckReport | None]]:
+    """Check the images, leave out unreadable ones where the plan allows it, and decode the training images."""
+    checked, findings = check_and_filter(dataset, plan, group)
+    yield from report_findings(checked, findings)
+    with timer.time_decoding():
+        images = _load_training_images(checked, plan)
+    return PlanContext(plan=plan, dataset=checked, images=images, group=group), findings
+
+
+def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
+    images = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.num_workers)
+    dataset.custom_functions.try_out(plan, images, dataset.loss_targets("train"))
+    return images
+
+
+def _finalize_plan(
+    draft: PlanContext, request: TrainRequest, draft_reasons: Reasons, timer: RunTimer, dry_run: bool
+) -> tuple[Plan, Reasons, RunCost | None]:
+    """Resolve what needs images and measured steps; rank 0's result, on all ranks.
+
+    Returns the plan, its reasons, and its cost where steps were measured.
+    """
+    group = draft.group
+    normalized, why_normalized = _measure_normalization(draft, request)
+    phased, why_phased, phase_seconds = phases.finalize_phases(draft.with_plan(normalized), dry_run)
+    reasons = draft_reasons | why_normalized | why_phased
+    shared = draft.with_plan(consistency.broadcast_plan(group, phased))
+    final, why_final, measured, seconds_before_steps = finetune_planner.finalize_draft(
+        shared, request, reasons, group.broadcast_object(phase_seconds), dry_run
+    )
+    plan = consistency.broadcast_plan(group, final)
+    consistency.check_plan_for_group(group, plan)
+    cost = None
+    if measured is not None and group.is_rank0:
+        cost = cost_estimate.estimate_cost(shared.with_plan(plan), measured, seconds_before_steps, timer)
+    return plan, reasons | why_final, cost
+
+
+def _measure_normalization(draft: PlanContext, request: TrainRequest) -> tuple[Plan, Reasons]:
+    """The plan with mean and standard deviation of the training images, except requested ones, and new reasons.
+
+    A run from a checkpoint keeps the checkpoint's.
+    """
+    plan = draft.plan
+    measured = [name for name in ("mean", "std") if f"image.{name}" not in request.overrides]
+    if plan.finetune.from_checkpoint or not measured:
+        return plan, {}
+    spec = measure_mean_std(plan.image, draft.images, plan.seed)
+    image = dataclasses.replace(plan.image, **{name: vars(spec)[name] for name in measured})
+    reasons = {f"image.{name}": "measured on the training pictures" for name in measured}
+    return dataclasses.replace(plan, image=image), reasons
+
+
+def _estimate_written_plan(context: PlanContext, timer: RunTimer) -> RunCost | None:
+    """The cost of a written plan, from some of its phases' and its own steps; None on other ranks than 0."""
+    plan = context.plan
+    seconds = phases.estimate_phase_seconds(context)
+    seconds += finetune_planner.estimate_probe_seconds(context) if plan.finetune.from_checkpoint else 0.0
+    measured = throughput.measure_throughput(context) if plan.recipe.steps else NO_THROUGHPUT
+    return cost_estimate.estimate_cost(context, measured, seconds, timer) if context.group.is_rank0 else None
 
 
 def _create_run_folder(out: Path | None, plan: Plan, group: RankGroup) -> RunFolder:
-    """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
+    """The run folder, which rank 0 makes; each process has its own clock, and all use rank 0's name."""
 
     def create_folder() -> str:
         return str(RunFolder.create(out or make_default_folder(plan.data.source, plan.model_name, datetime.now())).path)
@@ -254,125 +344,73 @@ def _create_run_folder(out: Path | None, plan: Plan, group: RankGroup) -> RunFol
     return RunFolder(Path(group.run_on_rank0(create_folder)))
 
 
-def _estimate_written_plan(
-    plan: Plan, images: ImageStore, dataset: Dataset, timer: RunTimer, group: RankGroup
-) -> RunCost | None:
-    """What a written plan would take, by some of its steps, if it has any, and of what comes before them."""
-    spent = phases.estimate_phase_seconds(plan, dataset, images)
-    spent += finetune_planner.estimate_probe_seconds(plan, images, dataset) if plan.finetune.from_checkpoint else 0.0
-    found = throughput.measure_throughput(plan, images, dataset, group) if plan.recipe.steps else NO_THROUGHPUT
-    return cost_estimate.estimate_cost(plan, found, spent, timer, images, dataset, group) if group.is_rank0 else None
-
-
-def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
-    """What a person should know before anything is decoded: the task and why, and how the data was read and parted."""
-    source = dataset.source
-    if source.reason:
-        yield Note(f"Task {source.task}: {source.reason.rstrip('.')}.")
-    for text in (*source.notes, *dataset.notes):
-        yield Note(text)
-    counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
-    pictures = format_count(sum(map(len, dataset.splits.values())), "picture")
-    one, more = {
-        "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
-    }[source.task]  # fmt: skip
-    outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
-    yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
-
-
-def _measure_normalization(plan: Plan, images: ImageStore, request: TrainRequest) -> tuple[Plan, Reasons]:
-    """The plan with mean and standard deviation of the training images, except requested ones, and new reasons."""
-    open_fields = [name for name in ("mean", "std") if f"image.{name}" not in request.overrides]
-    if not open_fields:
-        return plan, {}
-    spec = measure_mean_std(plan.image, images, plan.seed)
-    image = dataclasses.replace(
-        plan.image,
-        mean=spec.mean if "mean" in open_fields else plan.image.mean,
-        std=spec.std if "std" in open_fields else plan.image.std,
-    )
-    reasons = {f"image.{name}": "measured on the training pictures" for name in open_fields}
-    return dataclasses.replace(plan, image=image), reasons
-
-
-def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
-    pictures = dataset.load_training_images(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.num_workers)
-    dataset.custom_functions.try_out(plan, pictures, dataset.loss_targets("train"))
-    return pictures
-
-
-def _start_run(
-    run: RunFolder,
-    plan: Plan,
-    reasons: Reasons,
-    dataset: Dataset,
-    findings: DataCheckReport | None,
-    images: ImageStore,
-    group: RankGroup,
-) -> Iterator[Event]:
-    if findings is not None:  # rank 0 has looked at the pictures, and writes
+def _start_run(context: TrainContext, reasons: Reasons, findings: DataCheckReport | None) -> Iterator[Event]:
+    """Write the record of a new run, then train."""
+    if findings is not None:  # only rank 0 has checked the images, and writes
+        run, plan, dataset = context.run, context.plan, context.dataset
         with Lock(run.path):
             save_dataset_record(run, dataset)
             write_json(run.path / "check.json", findings.to_json())
             run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
             contact_sheet.write_contact_sheet(
-                run.path / CONTACT_SHEET_FILE, dataset.source, images, plan, dataset.custom_functions
+                run.path / CONTACT_SHEET_FILE, dataset.source, context.images, plan, dataset.custom_functions
             )
-        except DataError as error:  # pictures that the check had no time for; the training decides about them
+        except DataError as error:  # images that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
-    yield from _run_training(run, plan, reasons, dataset, images, group)
+    yield from _run_training(context, reasons)
 
 
-def _run_training(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, images: ImageStore, group: RankGroup
-) -> Iterator[Event]:
-    """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
-    if not group.is_rank0:
-        wait_for_rank0.wait_for_rank0_work(group, resume_instructions(run.path))
-        model = create_model(plan.model, plan.seed)
-        group.broadcast_weights(model)
-        learner = build_train_state(model, plan, group)
-        learner.teacher = broadcast_teacher(group, build_teacher(plan, dataset, run), plan)
-        train_worker_rank(run, plan, learner, dataset, images, group)
-        group.leave()
+def _run_training(context: TrainContext, reasons: Reasons) -> Iterator[Event]:
+    """Train from the newest checkpoint, or from step 0, to the report, which rank 0 makes alone."""
+    if not context.group.is_rank0:
+        _train_other_rank(context)
         return
-    with Lock(run.path), track_run(run, plan):
-        yield from log_events(run, _train_rank0(run, plan, reasons, dataset, images, group))
+    with Lock(context.run.path), track_run(context.run, context.plan):
+        yield from log_events(context.run, _train_rank0(context, reasons))
 
 
-def _train_rank0(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, images: ImageStore, group: RankGroup
-) -> Generator[Event]:
-    """What rank 0 does of it."""
-    begins = plan.finetune.from_checkpoint
-    model, followed = yield from wait_for_rank0.run_while_others_wait(
-        group, _prepare_initial_model(run, plan, dataset, images), resume_instructions(run.path)
+def _train_other_rank(context: TrainContext) -> None:
+    plan, group = context.plan, context.group
+    wait_for_rank0.wait_for_rank0_work(group, resume_instructions(context.run.path))
+    model = create_model(plan.model, plan.seed)
+    group.broadcast_weights(model)
+    train_state = build_train_state(model, plan, group)
+    train_state.teacher = broadcast_teacher(group, build_teacher(plan, context.dataset, context.run), plan)
+    train_worker_rank(context, train_state)
+    group.leave()
+
+
+def _train_rank0(context: TrainContext, reasons: Reasons) -> Generator[Event]:
+    run, plan, group = context.run, context.plan, context.group
+    model, teacher = yield from wait_for_rank0.run_while_others_wait(
+        group, _prepare_initial_model(context), resume_instructions(run.path)
     )
     group.broadcast_weights(model)
-    learner = build_train_state(model, plan, group)
-    learner.teacher = broadcast_teacher(group, followed, plan)
-    guards = Guards(plan.recipe, run.path, dataset.source.ids)
-    start = yield from restore_checkpoint(run, learner, guards)
+    train_state = build_train_state(model, plan, group)
+    train_state.teacher = broadcast_teacher(group, teacher, plan)
+    guards = Guards(plan.recipe, run.path, context.dataset.source.ids)
+    start = yield from restore_checkpoint(run, train_state, guards)
     group.broadcast_object(start)
     if start:
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
-        yield from run_trainer(run, plan, learner, dataset, images, start, guards, group)
+        yield from run_trainer(context, train_state, start, guards)
     with raise_on_signal(f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}"):
-        learner = gather_train_state(learner, plan, group)
+        train_state = gather_train_state(train_state, plan, group)
         group.leave()
-        if plan.recipe.steps and begins:
-            learner = yield from wise_ft.choose_weights(run, plan, learner, dataset)
-        yield from finish_run(run, plan, reasons, learner, dataset)
+        if plan.recipe.steps and plan.finetune.from_checkpoint:
+            train_state = yield from wise_ft.choose_weights(context, train_state)
+        yield from finish_run(context, reasons, train_state)
 
 
 def _prepare_initial_model(
-    run: RunFolder, plan: Plan, dataset: Dataset, images: ImageStore
+    context: TrainContext,
 ) -> Generator[Event, None, tuple[ViT, DistillationTeacher | None]]:
-    """The model that the training begins with, and who teaches it."""
-    begins = plan.finetune.from_checkpoint
-    model = (
-        (yield from features.prepare_start_model(run, plan, dataset)) if begins else create_model(plan.model, plan.seed)
-    )
-    return model, (yield from phases.run_phases(run, plan, model, dataset, images))
+    """The model that the training begins with, and its distillation teacher."""
+    plan = context.plan
+    if plan.finetune.from_checkpoint:
+        model = yield from features.prepare_start_model(context)
+    else:
+        model = create_model(plan.model, plan.seed)
+    return model, (yield from phases.run_phases(context, model))

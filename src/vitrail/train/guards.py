@@ -1,8 +1,8 @@
 """Guards against non-finite and exploding steps: which updates are applied, and the notes on skipped ones.
 
-Every decision depends on the losses and norms so far and on nothing else, and what it depends on is part of a
-checkpoint: a run that is resumed decides as the unbroken one would have. With several processes each has guards of its
-own, all are shown the same global loss and norm, and so all decide alike.
+Every decision depends on the losses and norms so far and on nothing else, and all of that is part of a checkpoint: a
+resumed run decides as an uninterrupted one. Each rank has its own guards; all get the same global loss and norm, so all
+decide alike.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class PhaseLabel(NamedTuple):
     name: str
     """Begins the names of its files, such as pretrain."""
     title: str
-    """For people, such as "pre-training"."""
+    """In messages, such as "pre-training"."""
     advice: str
-    """What to do where it diverges."""
+    """Printed when it diverges."""
 
 
 class Guards:
-    """Decides for every step whether the optimisers may take it, and remembers what it has seen.
+    """Decides for every step whether the optimisers apply it.
 
     Args:
         folder: where `nan-step-000123.json` is written; None writes nothing, as on all ranks but the first.
-        names: of the rows of the source, to name pictures by.
-        before: the phase whose steps these are, `pretrain-nan-step-000123.json` then; None is the training itself.
+        names: image names by row of the source.
+        phase_label: the phase of these steps, for `pretrain-nan-step-000123.json`; None is the training itself.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Guards:
         self.skipped_steps = 0
         """Steps that were not applied because their loss jumped."""
         self.overflow_steps = 0
-        """Steps that were too large for float16 at the scaler's present factor: its business, not a fault."""
+        """Steps whose gradients overflowed float16; the loss scale handles them."""
         self.is_applying = False
-        """Whether the optimisers are at work: an error now leaves half-updated weights."""
+        """Whether the optimisers are running: an error now leaves half-updated weights."""
         self._folder = folder
         self._names = names
         self._phase_label = phase_label
@@ -82,16 +82,16 @@ class Guards:
     def allow(
         self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None = None, scale: float = 1.0
     ) -> bool:
-        """Whether the step may be applied. Call it once a step, with the same numbers in every process.
+        """Whether the step may be applied. Call it once a step, with the same numbers on every rank.
 
         Args:
             step: counted from 0.
-            loss, norm: of the whole batch, of all processes together, without the scaler's factor.
-            logits: the answers, if they are at hand, to name the pictures whose answer is not finite.
-            scale: the loss scaler's factor; above 1 a norm that is not finite is an overflow and no fault.
+            loss, norm: of the whole batch, over all ranks, without the loss scale.
+            logits: the outputs, to name the images whose output is not finite.
+            scale: the loss scale; above 1 a norm that is not finite is an overflow.
 
         Raises:
-            DataError: what was read, and not what was computed, is not finite; names the pictures.
+            DataError: targets are not finite; names the images.
             DivergedError: the third step in a row that is not finite.
         """
         finite = math.isfinite(loss) and math.isfinite(norm)
@@ -112,9 +112,9 @@ class Guards:
         return not jumped
 
     def take_messages(self, step: int) -> list[str]:
-        """What a person should know after `step` finished steps, each thing once.
+        """Messages after `step` finished steps, each given once.
 
-        Whether the loss has fallen is judged in the training alone: what comes before it has losses of other kinds.
+        Only the training itself is checked for a falling loss: earlier phases have other losses.
         """
         news, self._messages = self._messages, []
         if (
@@ -132,7 +132,7 @@ class Guards:
 
     @property
     def advice(self) -> str:
-        """The three likeliest reasons for a model that learns nothing."""
+        """The three most likely reasons why a model learns nothing."""
         recipe = self.recipe
         lower = f"--recipe.muon_lr {recipe.muon_lr / 3:.2g} --recipe.lr {recipe.lr / 3:.2g}"
         return (
@@ -142,7 +142,7 @@ class Guards:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold for the next process to decide alike."""
+        """The state for a checkpoint, in JSON types."""
         return {
             "refused": self.nonfinite_steps,
             "skipped": self.skipped_steps,
@@ -154,7 +154,7 @@ class Guards:
         }
 
     def load_state_dict(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `remembered` gave; an empty mapping (an older checkpoint) changes nothing."""
+        """Restore what `state_dict` gave; an empty mapping (an older checkpoint) changes nothing."""
         if facts:
             self.nonfinite_steps, self.skipped_steps = facts["refused"], facts["skipped"]
             self.overflow_steps, self._in_a_row = facts["overflows"], facts["in_a_row"]
@@ -162,7 +162,7 @@ class Guards:
             self._early, self._advised = list(facts["early"]), facts["advised"]
 
     def _is_spike(self, loss: float) -> bool:
-        """Whether a finite loss lies six deviations above the last ones, and skipping is asked for and has room."""
+        """Whether a finite loss lies six deviations above the recent mean, and another step may be skipped."""
         if not self.recipe.skip_spikes or len(self._finite) < LOSS_WINDOW:
             return False
         if self.skipped_steps + 1 > MAX_SKIPPED_FRACTION * self.recipe.steps:
@@ -173,31 +173,32 @@ class Guards:
         self.nonfinite_steps += 1
         self._in_a_row += 1
         self._write_bad_step(step, loss, norm, batch, logits)
-        if rows := _infinite_rows(batch.targets):  # pictures are whole numbers and cannot be
+        # NaN targets only mean unknown, and uint8 images are always finite.
+        if rows := _rows_with(torch.isinf(batch.targets.view(len(batch.targets), -1))):
             raise DataError(
                 f"{self._step_name(step)} read numbers that are not finite with {self._join_image_names(batch, rows)}. "
                 "Mend or remove them, and begin again."
             )
         if self._in_a_row == MAX_BAD_STEPS:
+            title, advice = (
+                "Training",
+                (
+                    f"Lower the rates, for example --recipe.muon_lr {self.recipe.muon_lr / 3:.2g} "
+                    f"--recipe.lr {self.recipe.lr / 3:.2g}, and begin again."
+                ),
+            )
+            if self._phase_label is not None:
+                title, advice = f"The {self._phase_label.title}", self._phase_label.advice
             raise DivergedError(
-                f"{f'The {self._phase_label.title}' if self._phase_label else 'Training'} diverged: the loss or its "
-                f"gradient was "
-                f"not finite in steps {step - MAX_BAD_STEPS + 2} to {step + 1}. {self._divergence_advice()}"
+                f"{title} diverged: the loss or its gradient was not finite in steps {step - MAX_BAD_STEPS + 2} to "
+                f"{step + 1}. {advice}"
             )
 
-    def _divergence_advice(self) -> str:
-        if self._phase_label is not None:
-            return self._phase_label.advice
-        return (
-            f"Lower the rates, for example --recipe.muon_lr {self.recipe.muon_lr / 3:.2g} "
-            f"--recipe.lr {self.recipe.lr / 3:.2g}, and begin again."
-        )
-
     def _write_bad_step(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
-        """Write down what the step looked like; that this fails is no reason to stop."""
-        said = f"{self._step_name(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
+        """Write a report of the step; a failure to write it does not stop the training."""
+        text = f"{self._step_name(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
         if self._folder is None:
-            self._messages.append(said)
+            self._messages.append(text)
             return
         path = self._folder / f"{f'{self._phase_label.name}-' if self._phase_label else ''}nan-step-{step + 1:06d}.json"
         factor = self.recipe.lr_factor(step)
@@ -209,14 +210,16 @@ class Guards:
             "pictures": [self._image_name(row) for row in batch.indices.tolist()],
         }
         if logits is not None:
-            odd = [self._image_name(int(batch.indices[row])) for row in _nonfinite_rows(logits)]
-            facts["pictures_without_a_finite_answer"] = odd
+            nonfinite = [
+                self._image_name(int(batch.indices[row])) for row in _rows_with(~torch.isfinite(logits).flatten(1))
+            ]
+            facts["pictures_without_a_finite_answer"] = nonfinite
         try:
             write_json(path, facts)
         except (ResourceError, OSError) as error:
-            self._messages.append(f"{said} {error}")
+            self._messages.append(f"{text} {error}")
         else:
-            self._messages.append(f"{said} Its pictures are in {path}.")
+            self._messages.append(f"{text} Its pictures are in {path}.")
 
     def _step_name(self, step: int) -> str:
         return f"Step {step + 1}{f' of the {self._phase_label.title}' if self._phase_label else ''}"
@@ -230,14 +233,9 @@ class Guards:
         return ", ".join(names[:MAX_NAMES_SHOWN]) + more
 
 
-def _nonfinite_rows(values: Tensor) -> list[int]:
-    """Rows in which a number is NaN or infinite."""
-    return torch.nonzero(~torch.isfinite(values).flatten(1).all(1)).flatten().tolist()
-
-
-def _infinite_rows(targets: Tensor) -> list[int]:
-    """Rows of targets with an infinite number; NaN only means unknown."""
-    return torch.nonzero(torch.isinf(targets.view(len(targets), -1)).any(1)).flatten().tolist()
+def _rows_with(mask: Tensor) -> list[int]:
+    """Rows of a 2-D mask in which any value is true."""
+    return torch.nonzero(mask.any(1)).flatten().tolist()
 
 
 # -- Warning before the first step: batches of a single class teach little but its frequency
@@ -254,7 +252,7 @@ def warn_of_single_class_batches(
     seed: int,
     shard_ids: Int64[np.ndarray, " n"] | None,
 ) -> str | None:
-    """A sentence if more than a tenth of the first batches are of one class; targets that are no classes have none."""
+    """A warning if more than a tenth of the first batches are of one class; None for targets that are not classes."""
     if targets.ndim > 1 or min(recipe.batch_size // recipe.repeated_augmentation, len(rows)) < MIN_CHECKED_BATCH:
         return None
     first = islice(
@@ -263,11 +261,8 @@ def warn_of_single_class_batches(
     alike = sum(len(set(targets[share.places].tolist())) == 1 for share in first)
     if alike <= MAX_SINGLE_CLASS_FRACTION * CHECKED_BATCHES:
         return None
-    why = (
-        "the shards are sorted by class: write them in a random order"
-        if shard_ids is not None
-        else "use a larger batch"
-    )
+    sorted_shards = "the shards are sorted by class: write them in a random order"
+    why = "use a larger batch" if shard_ids is None else sorted_shards
     return (
         f"{alike} of the first {CHECKED_BATCHES} batches show one class only, so little can be learnt from each; {why}."
     )

@@ -40,18 +40,18 @@ from .plan import Plan
 
 EVALUATION_BATCH = 250
 FEATURE_STATS_IMAGES = 5000
-"""Training pictures that say what is familiar."""
+"""Training images for the feature statistics of out-of-distribution detection."""
 
 
 class ModelOutputs(NamedTuple):
-    """What the model makes of some pictures."""
+    """Outputs and features of some images."""
 
     rows: NDArray[np.int64]
     images: ImageStore
     outputs: np.ndarray
     """float32 [n, K]"""
     features: np.ndarray
-    """float32 [n, D]: what the head reads of the last block."""
+    """float32 [n, D]: the pooled features of the last block."""
 
 
 def compute_outputs(
@@ -64,30 +64,30 @@ def compute_outputs(
     """The model's outputs for some rows, in their order.
 
     Args:
-        views: of each picture; None takes those of the plan.
+        views: test-time augmentation; None takes the plan's.
 
     Raises:
-        DataError: a picture cannot be read, or the model's outputs are no numbers.
+        DataError: an image cannot be read, or outputs are not finite.
     """
     assert isinstance(train_state.model, ViT)
-    pictures = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
+    images = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
     with use_ema_weights(train_state.model, train_state.ema):
         outputs, features = run_inference_with_features(
-            train_state.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            train_state.model, images, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.precision, views or plan.recipe.views, dataset.source.task,
         )  # fmt: skip
     require_finite(outputs)
     require_finite(features)
-    return ModelOutputs(rows, pictures, outputs, features)
+    return ModelOutputs(rows, images, outputs, features)
 
 
 def fit_decisions(
     train_state: TrainState, plan: Plan, dataset: Dataset, valid_outputs: ModelOutputs
 ) -> tuple[Decisions, FeatureStats | None]:
-    """What turns outputs into answers, from the validation pictures and a sample of those of the training.
+    """Fit decisions on the validation images, and feature statistics on a sample of the training images.
 
     Raises:
-        DataError: the model's outputs are no numbers.
+        DataError: outputs are not finite.
     """
     source = dataset.source
     if not len(valid_outputs.rows):
@@ -95,17 +95,21 @@ def fit_decisions(
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
         sample = compute_outputs(train_state, plan, dataset, rows, views=TtaViews())
-    except DataError:  # a training goes on without a few of its pictures, and has named them
+    except DataError:  # the training continued without unreadable images and has named them
         sample = compute_outputs(train_state, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
-    known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
+    feature_stats = fit_feature_stats(
+        sample.features, class_indices(source, sample.rows) if source.task == "classes" else None
+    )
     outputs = valid_outputs.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid_outputs.outputs)
-    targets = _true_targets(source, valid_outputs.rows)
-    distances = None if known is None else known.mahalanobis_distances(valid_outputs.features)
-    return decisions_fit_decisions(source.task, plan.decisions, source.classes, outputs, targets, distances), known
+    targets = dataset.true_targets(valid_outputs.rows)
+    distances = None if feature_stats is None else feature_stats.mahalanobis_distances(valid_outputs.features)
+    return decisions_fit_decisions(
+        source.task, plan.decisions, source.classes, outputs, targets, distances
+    ), feature_stats
 
 
 def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
-    """The rows whose pictures are still there, looked at one by one."""
+    """The rows whose images can be read, each tried by itself."""
     kept = []
     for row in rows.tolist():
         with suppress(DataError):
@@ -117,7 +121,7 @@ def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> 
 def build_predictions(
     dataset: Dataset, split: str, model_outputs: ModelOutputs, decisions: Decisions, feature_stats: FeatureStats | None
 ) -> TaskPredictions:
-    """The model's answers to a whole split, in the split's order."""
+    """The predictions for a whole split, in its order."""
     source = dataset.source
     names = [(image_path(source.images[row]), source.ids[row]) for row in model_outputs.rows.tolist()]
     return predictions_from_outputs(
@@ -127,35 +131,31 @@ def build_predictions(
         dataset.scaling,
         names,
         split,
-        _true_targets(source, model_outputs.rows),
+        dataset.true_targets(model_outputs.rows),
         decisions=decisions,
         distances=None if feature_stats is None else feature_stats.mahalanobis_distances(model_outputs.features),
     )
 
 
-def _true_targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
-    return class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-
-
 # -- Explanation maps for a few held-out images, computed once after the training
 
 MAP_TIME_FRACTION = 0.03
-"""Of the training's seconds that maps may take: check, evaluation and report have 15 % together."""
+"""Fraction of the training's seconds for maps: check, evaluation and report have 15 % together."""
 MIN_MAP_SECONDS = 10.0
-"""Seconds that they may take in any case."""
+"""Seconds for maps in any case."""
 
 
 class MapInput(NamedTuple):
-    """What a map is made of."""
+    """The inputs of an explanation map."""
 
     model: ViT
     spec: ImageSpec
     image: UInt8[Tensor, "C H W"]
-    """Prepared as the spec says."""
+    """Preprocessed by the spec."""
 
 
 class _ExplainedImage(NamedTuple):
-    """One map, and which of its patches are artefacts."""
+    """A map with the mask of its artefact patches."""
 
     row: int
     target: int
@@ -171,53 +171,53 @@ def write_explanations(
     seconds: float,
     views: int = 1,
 ) -> None:
-    """Write explanations.npz: maps by the model's default method, as many as there is time for; none of no pictures.
+    """Write explanations.npz: maps by the model's default method, as many as the time allows.
 
     Args:
         rows: of the table, those with a thumbnail.
-        get_map_input: from one of these rows to what its map is made of.
+        get_map_input: returns the map input of one of these rows.
         seconds: of the training.
-        views: of a picture that its answer is the mean over.
+        views: number of views that each prediction is the mean of.
     """
     began, limit = time.perf_counter(), max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * seconds)
-    found: list[_ExplainedImage] = []
-    nothing: list[str] = []
-    shape: ViTConfig | None = None
-    for row, of in saliency.select_rows_to_explain(predictions, rows):
-        if found and time.perf_counter() - began > limit:
+    explained: list[_ExplainedImage] = []
+    without_map: list[str] = []
+    config: ViTConfig | None = None
+    for row, target in saliency.select_rows_to_explain(predictions, rows):
+        if explained and time.perf_counter() - began > limit:
             break
-        given = get_map_input(row)
-        shape = given.model.config
+        map_input = get_map_input(row)
+        config = map_input.model.config
         try:
-            found.append(_explain_image(row, of, given))
+            explained.append(_explain_image(row, target, map_input))
         except EmptyMapError as problem:
-            nothing.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
-    if shape is not None:
+            without_map.append(f"{predictions.paths[row] or predictions.ids[row]}: {problem}")
+    if config is not None:
         remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
-        saliency.save_explanations(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
+        saliency.save_explanations(folder, _stack_maps(explained, config, remarks, tuple(without_map)))
 
 
 def _explain_image(row: int, target: int, map_input: MapInput) -> _ExplainedImage:
     images = normalize(map_input.image[None].to(next(map_input.model.parameters()).device), map_input.spec)
-    found = methods.explain_images(map_input.model, images, None, target)
-    hidden = np.zeros(found.values.shape[1:], bool)
-    if found.method in ATTENTION_METHODS:
-        hidden = find_artifact_patches(map_input.model, images)[0]
-    return _ExplainedImage(row, target, found, hidden)
+    attribution = methods.explain_images(map_input.model, images, None, target)
+    artefacts = np.zeros(attribution.values.shape[1:], bool)
+    if attribution.method in ATTENTION_METHODS:
+        artefacts = find_artifact_patches(map_input.model, images)[0]
+    return _ExplainedImage(row, target, attribution, artefacts)
 
 
 def _stack_maps(
     explained_images: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], without_map: tuple[str, ...]
 ) -> StoredExplanations:
-    """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
+    """All maps as arrays, also empty ones, so that the page can say why."""
     size = (len(explained_images), *shape.grid)
-    one = explained_images[0].attribution if explained_images else None
+    first = explained_images[0].attribution if explained_images else None
     return StoredExplanations(
         about=MapInfo(
             method=methods.default_method(shape),
-            layer=one.layer if one else "",
-            line=one.description if one else "",
-            scale=one.scale if one else "positive",
+            layer=first.layer if first else "",
+            line=first.description if first else "",
+            scale=first.scale if first else "positive",
             patch=shape.patch,
             remarks=remarks,
             nothing=without_map,

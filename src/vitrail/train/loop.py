@@ -20,7 +20,7 @@ from ..data.source import Task
 from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
 from ..runtime import is_out_of_memory
-from . import optim as rates
+from . import optim
 from .batch_augment import augment_batch, mix_batch, resize_for_step
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .distributed import prefetch
@@ -35,7 +35,7 @@ from .teacher_targets import DistillationTeacher
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one optimiser step did. `step` counts finished steps, `seconds` is its wall clock."""
+    """One optimiser step. `step` counts finished steps, `seconds` is its wall-clock time."""
 
     step: int
     epoch: float
@@ -47,48 +47,46 @@ class StepResult:
 
 @dataclass
 class TrainState:
-    """The parts that a training moves: all of it is what a checkpoint holds."""
+    """Everything that a training changes; a checkpoint holds all of it but the teacher."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
     ema: ModelEma | None
     sharded: bool = False
-    """Whether the parameters are shares of whole ones, which FSDP2 keeps apart."""
+    """Whether FSDP2 shards the parameters over the ranks."""
     loss_scale: LossScale | None = None
-    """What float16 needs."""
+    """For float16."""
     teacher: DistillationTeacher | None = None
-    """Whom it follows beside the labels; no part of a checkpoint, for it does not move."""
+    """The distillation teacher, whose weights do not change."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold beside the tensors, in JSON's kinds."""
+        """The state for a checkpoint beside the tensors, in JSON types."""
         return {} if self.loss_scale is None else {"loss_scale": self.loss_scale.state_dict()}
 
     def load_state_dict(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `remembered` gave; a checkpoint without it changes nothing."""
+        """Restore what `state_dict` gave; a checkpoint without it changes nothing."""
         if self.loss_scale is not None and "loss_scale" in facts:
             self.loss_scale.load_state_dict(facts["loss_scale"])
 
 
 def build_train_state(model: ViT, plan: Plan, group: RankGroup = SINGLE_PROCESS) -> TrainState:
-    """The model on its device, with the optimisers and the running mean that the recipe asks for."""
+    """The model on its device, with the optimisers and the EMA of the recipe."""
     compute = plan.compute
     if compute.compile:
-        torch.compiler.reset()  # what was compiled before, as for measuring, must not decide what kernels this one gets
+        torch.compiler.reset()  # earlier graphs, as of the throughput measurement, must not affect the kernels
     model.to(compute.device).train()
     set_trainable(model, plan.finetune, plan.seed)
-    fractions = layer_lr_scales(model, plan.finetune.layer_decay)
-    sharded = (
-        choose_strategy(compute.strategy, group, sum(p.numel() for p in model.parameters()), compute.device)[0]
-        == "fsdp"
-    )
+    lr_scales = layer_lr_scales(model, plan.finetune.layer_decay)
+    num_parameters = sum(p.numel() for p in model.parameters())
+    sharded = choose_strategy(compute.strategy, group, num_parameters, compute.device)[0] == "fsdp"
     if sharded:
         from .distributed.fsdp import shard_model  # a second to import, for sharded runs only
 
         shard_model(model, group, compute.device)
-    average = ModelEma(model, plan.recipe.ema_decay) if plan.recipe.ema_decay else None
+    ema = ModelEma(model, plan.recipe.ema_decay) if plan.recipe.ema_decay else None
     compiled = compute.compile and compute.device.startswith("cuda")
-    optimizers = rates.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, fractions)
-    return TrainState(model, optimizers, average, sharded, LossScale() if compute.precision == "float16" else None)
+    optimizers = optim.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, lr_scales)
+    return TrainState(model, optimizers, ema, sharded, LossScale() if compute.precision == "float16" else None)
 
 
 def train_steps(
@@ -103,34 +101,34 @@ def train_steps(
     group: RankGroup = SINGLE_PROCESS,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[StepResult]:
-    """Train from step `start` to the plan's last, one yielded `Step` at a time.
+    """Train from step `start` to the plan's last; yields a result after each step.
 
     The learning rate, the dropped patches, the augmentation and dropout depend on the seed and the step alone, so a
     run that stops after any step and starts again there ends with the same bits.
 
     Args:
-        targets: in the order of `pictures.indices`: class numbers [n] or the probability of each class [n, K]; for
+        targets: in the order of `images.indices`: class numbers [n] or the probability of each class [n, K]; for
             labels and numbers float32 [n, K], in which NaN is unknown and masked.
-        shard_ids: the shard that each picture lies in, where pictures lie in shards.
-        task: decides the loss.
+        shard_ids: the shard of each image, where images lie in shards.
         guards: decide which steps are applied; new ones unless given.
-        group: the processes that train together; each shows its part of the same batches.
-        custom_functions: a loss or an augmentation of the program's own.
+        group: the ranks that train together, each on its part of the same batches.
 
     Raises:
-        PeerError: another process of the team died.
+        PeerError: another process of the group died.
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
-    recipe, device = plan.recipe, plan.compute.device
+    recipe, device, teacher = plan.recipe, plan.compute.device, train_state.teacher
     guards = guards or Guards(recipe)
-    weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-    balanced = None if weights is None else weights.to(device)
-    loss = custom_functions.compute_loss if custom_functions.loss is not None else build_loss(task, recipe, balanced)
-    engine = ParallelModel(train_state.model, group, train_state.sharded)
-    measure = make_forward_loss(engine, loss, plan)
-    held = prefetch.cache_on_gpu(images, device)
+    if custom_functions.loss is not None:
+        loss: LossFunction = custom_functions.compute_loss
+    else:
+        weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
+        loss = build_loss(task, recipe, None if weights is None else weights.to(device))
+    parallel = ParallelModel(train_state.model, group, train_state.sharded)
+    forward_loss = make_forward_loss(parallel, loss, plan)
+    cached = prefetch.cache_on_gpu(images, device)
     batches = iter_batches(
-        held,
+        cached,
         targets,
         recipe.batch_size,
         plan.seed,
@@ -140,33 +138,33 @@ def train_steps(
         group.rank,
         group.world_size,
     )
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
         if step == recipe.steps:
             return
         group.step = step + 1
-        rates.set_learning_rates(train_state.optimizers, recipe, step)
+        optim.set_learning_rates(train_state.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([group.rank] if group.rank else [])))
-        shown = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
-        shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        said = None if train_state.teacher is None else train_state.teacher.predict(shown)
-        piece = StepInput(
-            resize_for_step(shown, plan, step), sample_patch_rows(batch, plan, step, epoch), expected, said
-        )
+        augmented = custom_functions.apply_augment(augment_batch(batch, recipe, plan.seed, epoch, device))
+        augmented, mixed_targets = mix_batch(augmented, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        teacher_outputs = None if teacher is None else teacher.predict(augmented)
+        patch_rows = sample_patch_rows(batch, plan, step, epoch)
+        step_input = StepInput(resize_for_step(augmented, plan, step), patch_rows, mixed_targets, teacher_outputs)
         scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
-        way = (recipe.grad_accum_steps, scale, train_state.teacher)
-        average, logits = accumulate_gradients(engine, measure, loss, piece, plan.model.outputs, *way)
-        answer = apply_step(train_state, recipe, guards, step, average, batch, logits)
-        passed = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
-        seconds = time.perf_counter() - began
-        yield StepResult(
-            step + 1, passed, answer, recipe.lr_factor(step), len(batch.indices) * group.world_size, seconds
+        average, logits = accumulate_gradients(
+            parallel, forward_loss, loss, step_input, plan.model.outputs, recipe.grad_accum_steps, scale, teacher
         )
-        began = time.perf_counter()  # what the caller did in between is not training
+        loss_value = apply_step(train_state, recipe, guards, step, average, batch, logits)
+        epochs_done = (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(targets)) / len(targets)
+        seconds = time.perf_counter() - start_time
+        yield StepResult(
+            step + 1, epochs_done, loss_value, recipe.lr_factor(step), len(batch.indices) * group.world_size, seconds
+        )
+        start_time = time.perf_counter()  # the caller's work in between is not training
 
 
 def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
-    """Which patches each picture shows at this step; None means all of them."""
+    """The patches of each image that this step uses; None means all of them."""
     patches = plan.recipe.grid_at(step, plan.model.grid).patches
     kept = plan.recipe.patches_at(step, patches)
     if kept == patches:
@@ -175,39 +173,44 @@ def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Te
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
-def _clip_gradients(model: nn.Module, max_norm: float) -> Tensor:
-    """The length of all gradients together, after which they are no longer than `max_norm`; 0 leaves them as they
-    are.
-    """
-    if max_norm:
-        return clip_grad_norm_(model.parameters(), max_norm)
-    return get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
-
-
 def apply_step(
-    train_state: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
+    train_state: TrainState,
+    recipe: Recipe,
+    guards: Guards,
+    step: int,
+    loss: Tensor,
+    batch: Batch,
+    logits: Tensor | None = None,
 ) -> float:
-    """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
-    scale = 1.0 if train_state.loss_scale is None else train_state.loss_scale.factor
-    if train_state.loss_scale is not None:
-        train_state.loss_scale.unscale(train_state.model.parameters())
-    norm = _clip_gradients(train_state.model, recipe.grad_clip_norm)
+    """Apply the optimisers if the guards allow it, and drop the gradients; returns the loss.
+
+    Args:
+        logits: to name the images whose output is not finite.
+    """
+    model, loss_scale = train_state.model, train_state.loss_scale
+    scale = 1.0 if loss_scale is None else loss_scale.factor
+    if loss_scale is not None:
+        loss_scale.unscale(model.parameters())
+    if recipe.grad_clip_norm:
+        norm = clip_grad_norm_(model.parameters(), recipe.grad_clip_norm)
+    else:
+        norm = get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
     if train_state.sharded:
         from .distributed.fsdp import to_full_tensor  # a second to import, for sharded runs only
 
         norm = to_full_tensor(norm)
-    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.is_applying = guards.allow(step, answer, size, batch, logits, scale)
-    if train_state.loss_scale is not None:
-        train_state.loss_scale.update(math.isfinite(answer) and not math.isfinite(size))
+    loss_value, norm_value = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.is_applying = guards.allow(step, loss_value, norm_value, batch, logits, scale)
+    if loss_scale is not None:
+        loss_scale.update(math.isfinite(loss_value) and not math.isfinite(norm_value))
     for optimizer in train_state.optimizers:
         if allowed:
             optimizer.step()
         optimizer.zero_grad()
     if allowed and train_state.ema is not None:
-        train_state.ema.update(train_state.model, step)
+        train_state.ema.update(model, step)
     guards.is_applying = False
-    return float(answer)
+    return float(loss_value)
 
 
 # -- Gradients of one step: forward and backward in micro-batches, summed over ranks
@@ -216,36 +219,35 @@ TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16":
 LossFunction = Callable[[Tensor, Tensor], Loss]
 """From outputs and targets to (total, weight)."""
 ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor], tuple[Tensor, Tensor]]
-"""From pictures, the patches that they show, and targets to the loss's total and the outputs [B, K]."""
+"""From images, the used patches, and targets to the loss's total and the outputs [B, K]."""
 
 
 class StepInput(NamedTuple):
-    """What a process shows the model at a step."""
+    """One rank's part of a batch, after augmentation and mixing."""
 
     images: UInt8[Tensor, "B C H W"]
     patch_rows: Int[Tensor, "B n"] | None
-    """The patches that each picture shows; None is all."""
+    """The used patches of each image; None is all."""
     targets: Tensor
     teacher_outputs: Float[Tensor, "B K"] | None = None
-    """What a teacher answers."""
 
 
-def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
-    """The function that is differentiated, from bytes to the loss; one graph where the plan asks to compile."""
+def make_forward_loss(parallel: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
+    """The function that is differentiated, from uint8 images to the loss; compiled as one graph if the plan says so."""
     dtype = TORCH_DTYPES[plan.compute.precision]
 
-    def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def forward_loss(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         x = normalize(images, plan.image)
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-            outputs = engine.forward(x, rows)
+            outputs = parallel.forward(x, rows)
         return loss(outputs, targets)[0], outputs
 
-    # Each size by itself: kernels for any size would depend on what was met before, and so would a resumed run's bits.
-    return torch.compile(measure, dynamic=False) if plan.compute.compile else measure
+    # One graph per size: dynamic kernels depend on the sizes seen before, and a resumed run would differ.
+    return torch.compile(forward_loss, dynamic=False) if plan.compute.compile else forward_loss
 
 
 def accumulate_gradients(
-    engine: ParallelModel,
+    parallel: ParallelModel,
     forward_loss: ForwardLoss,
     loss: LossFunction,
     step_input: StepInput,
@@ -254,45 +256,42 @@ def accumulate_gradients(
     scale: float = 1.0,
     teacher: DistillationTeacher | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "B K"]]:
-    """Leave d(total) / (weight) of all processes and parts in the parameters' gradients.
+    """Leave d(total / weight) over all ranks and micro-batches in the parameters' gradients.
 
-    Returns that loss, and this process's outputs.
-
-    The weight of all parts is known before the first one, because it depends on the targets alone: every part is
-    divided by it, and the sum of their gradients is that of the whole.
+    Returns that loss, and this rank's outputs. The weight depends on the targets alone, so it is known before the first
+    micro-batch: each is divided by it, and the sum of their gradients is that of the whole.
 
     Args:
-        num_outputs: how many the model has.
-        num_parts: in how many the pictures go through the model, one after another.
-        scale: what the gradients are multiplied with, for float16.
-        teacher: the distillation teacher; its loss term is divided by the images of all ranks.
+        num_parts: number of micro-batches.
+        scale: factor of the gradients, for float16.
+        teacher: its loss term is divided by the images of all ranks.
     """
     targets = step_input.targets
-    nothing = torch.zeros(len(targets), num_outputs, device=targets.device)
-    weight = engine.group.all_reduce_sum(loss(nothing, targets)[1])
-    factor = engine.group.world_size * scale
-    heads = engine.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight
-    said: list[Tensor] = []
-    total, unlike = torch.zeros(2, device=targets.device)
-    pieces = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
-    for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
-        with engine.gradient_sync(is_last=number == num_parts):
-            part, answers = forward_loss(images, rows, aims)
-            value = mean_loss(part, weight)
+    zeros = torch.zeros(len(targets), num_outputs, device=targets.device)
+    weight = parallel.group.all_reduce_sum(loss(zeros, targets)[1])
+    factor = parallel.group.world_size * scale
+    num_images = parallel.group.all_reduce_sum(torch.full_like(weight, len(targets))) if teacher else weight
+    outputs: list[Tensor] = []
+    total, teacher_total = torch.zeros(2, device=targets.device)
+    micro_batches = [[None] * num_parts if each is None else each.tensor_split(num_parts) for each in step_input]
+    for index, (images, rows, part_targets, part_teacher) in enumerate(zip(*micro_batches, strict=True), 1):
+        with parallel.gradient_sync(is_last=index == num_parts):
+            part_total, part_outputs = forward_loss(images, rows, part_targets)
+            value = mean_loss(part_total, weight)
             if teacher is not None:
-                apart = teacher.compute_loss(answers, answered)[0]
-                value = teacher.blend_losses(value, mean_loss(apart, heads))
-                unlike += apart.detach()
+                part_teacher_total = teacher.compute_loss(part_outputs, part_teacher)[0]
+                value = teacher.blend_losses(value, mean_loss(part_teacher_total, num_images))
+                teacher_total += part_teacher_total.detach()
             (value * factor).backward()
-        total += part.detach()
-        said.append(answers.detach())
-    average = mean_loss(engine.group.all_reduce_sum(total), weight)
+        total += part_total.detach()
+        outputs.append(part_outputs.detach())
+    average = mean_loss(parallel.group.all_reduce_sum(total), weight)
     if teacher is not None:
-        average = teacher.blend_losses(average, mean_loss(engine.group.all_reduce_sum(unlike), heads))
-    return average, said[0] if num_parts == 1 else torch.cat(said)
+        average = teacher.blend_losses(average, mean_loss(parallel.group.all_reduce_sum(teacher_total), num_images))
+    return average, outputs[0] if num_parts == 1 else torch.cat(outputs)
 
 
-# -- Out of memory: find by trial the batch size that would have fitted
+# -- Out of memory: find by trial the batch size that fits
 
 
 def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
@@ -311,31 +310,28 @@ def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
 
 
 def try_step(train_state: TrainState, plan: Plan, batch: int) -> None:
-    """The part of a training step that takes the memory: answers and gradients of a batch of black pictures.
-
-    Leaves the learner as it was, but for gradients, which are dropped.
-    """
+    """Forward and backward pass of a batch of black images, which take most memory of a step; drops the gradients."""
     device, dtype = plan.compute.device, TORCH_DTYPES[plan.compute.precision]
     images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
     try:
         with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):
-            answers = train_state.model(images)
-        answers.float().sum().backward()
+            outputs = train_state.model(images)
+        outputs.float().sum().backward()
     finally:
         train_state.model.zero_grad()
 
 
 def images_per_forward(plan: Plan, world_size: int = 1) -> int:
-    """Pictures that go through the model of one process together."""
+    """Images of one micro-batch on one rank."""
     return -(-plan.recipe.batch_size // (world_size * plan.recipe.grad_accum_steps))
 
 
 def advise_smaller_batch(train_state: TrainState, plan: Plan, command: str, world_size: int = 1) -> str:
-    """What to type after the memory was full.
+    """A sentence with the command that fits into the memory.
 
     Args:
-        command: what goes on, or begins anew, and takes a flag more.
-        world_size: of several processes none can try alone what would fit.
+        command: the start of the command; a flag is appended.
+        world_size: with several ranks nothing is tried, because one cannot try alone.
     """
     if world_size > 1:
         parts = 2 * plan.recipe.grad_accum_steps
@@ -357,23 +353,23 @@ GROWTH_INTERVAL = 2000
 
 
 class LossScale:
-    """What the loss is multiplied with: half as much after gradients that overflowed, twice after 2,000 that did not.
+    """The factor of the loss: halved after gradients that overflowed, doubled after 2,000 steps without overflow.
 
-    All optimisers step or none does; torch's GradScaler asks each by itself.
+    All optimisers step or none does; torch's GradScaler decides for each optimiser.
     Source: Micikevicius et al. 2018, section 3.2.
     """
 
     def __init__(self) -> None:
         self.factor = INITIAL_SCALE
-        """A power of two, so that to multiply by it and to divide again changes no digit."""
+        """A power of two, so scaling and unscaling are exact."""
         self._good = 0
 
     def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Take the factor out of the gradients again."""
+        """Divide the gradients by the factor."""
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1 / self.factor)
 
     def update(self, overflowed: bool) -> None:
-        """Learn from a step whether its gradients overflowed."""
+        """Adjust the factor after a step."""
         self._good = 0 if overflowed else self._good + 1
         if overflowed:
             self.factor = max(1.0, self.factor / 2)
@@ -381,11 +377,11 @@ class LossScale:
             self.factor, self._good = min(MAX_SCALE, self.factor * 2), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The state for a checkpoint, in JSON types."""
         return {"factor": self.factor, "good": self._good}
 
     def load_state_dict(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `remembered` gave."""
+        """Restore what `state_dict` gave."""
         self.factor, self._good = float(facts["factor"]), int(facts["good"])
 
 
@@ -401,14 +397,14 @@ def gather_train_state(train_state: TrainState, plan: Plan, group: RankGroup) ->
 
     with group.translate_errors():
         model = create_model(plan.model, plan.seed).to(plan.compute.device).train()
-        for plain, share in zip(_all_tensors(model), _all_tensors(train_state.model), strict=True):
-            plain.copy_(to_full_tensor(share))
-        average = None
+        for plain, shard in zip(_all_tensors(model), _all_tensors(train_state.model), strict=True):
+            plain.copy_(to_full_tensor(shard))
+        ema = None
         if train_state.ema is not None:
-            average = ModelEma(model, train_state.ema.decay)
-            for name, share in train_state.ema.weights.items():
-                average.weights[name].copy_(to_full_tensor(share))
-    return TrainState(model, [], average)
+            ema = ModelEma(model, train_state.ema.decay)
+            for name, shard in train_state.ema.weights.items():
+                ema.weights[name].copy_(to_full_tensor(shard))
+    return TrainState(model, [], ema)
 
 
 def _all_tensors(model: nn.Module) -> list[Tensor]:

@@ -1,13 +1,12 @@
-"""What training minimises, per task. Losses are computed in float32, whatever the products were.
+"""Training losses by task, computed in float32.
 
 Each loss is a pair (total, weight): the sum of weighted losses and the sum of their weights, both float32 scalars. So
 the parts of a batch, in micro-batches or on ranks, are added before the division, and the gradient is that of
-sum(total) / sum(weight), however the batch was cut.
+sum(total) / sum(weight), however the batch is split.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -21,15 +20,15 @@ from ..errors import UsageError
 from .plan import ClassWeights, Recipe
 
 # fmt: off
-# of each field of a recipe: the tasks it is for, what it does
+# Recipe field: the tasks it is for, and its effect, for messages.
 LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {
-    "label_smoothing":       (("classes", "labels"), "softens classes and labels"),
+    "label_smoothing": (("classes", "labels"), "softens classes and labels"),
     "class_weights":   (("classes",), "weighs pictures by their class, of which each has one"),
-    "max_pos_weight": (("labels",), "weighs the positives of labels"),
-    "asl_gamma_neg":  (("labels",), "is for the asymmetric loss of labels"),
-    "asl_gamma_pos":  (("labels",), "is for the asymmetric loss of labels"),
-    "asl_margin":          (("labels",), "is for the asymmetric loss of labels"),
-    "huber_delta":           (("number",), "bounds the errors of numbers"),
+    "max_pos_weight":  (("labels",), "weighs the positives of labels"),
+    "asl_gamma_neg":   (("labels",), "is for the asymmetric loss of labels"),
+    "asl_gamma_pos":   (("labels",), "is for the asymmetric loss of labels"),
+    "asl_margin":      (("labels",), "is for the asymmetric loss of labels"),
+    "huber_delta":     (("number",), "bounds the errors of numbers"),
 }
 # fmt: on
 Loss = tuple[Tensor, Tensor]
@@ -41,7 +40,7 @@ def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Cal
 
     Args:
         balance: the weight of each class, or of each label's positives, float32 [K] on the outputs' device, from
-            `imbalance.balance`; None weighs all alike.
+            `compute_loss_weights`; None is 1 for all.
     """
     if task == "classes":
         return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
@@ -56,32 +55,24 @@ def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Cal
 
 
 def check_loss_settings(task: Task, recipe: Recipe) -> None:
-    """Refuse what a recipe says of a loss and its task, or the loss of a program, has no use for.
+    """Check that the recipe's loss fields have an effect for this task or custom loss.
 
     Raises:
-        UsageError: such a field differs from its default.
+        UsageError: a field without effect differs from its default.
     """
-    usual = dataclasses.asdict(Recipe())
-    for name, value in dataclasses.asdict(recipe).items():
-        if (
-            name not in LOSS_FIELD_TASKS
-            or value == usual[name]
-            or (task in LOSS_FIELD_TASKS[name][0] and not recipe.custom_loss)
-        ):
+    defaults = Recipe()
+    for name, (tasks, effect) in LOSS_FIELD_TASKS.items():
+        value, default = vars(recipe)[name], vars(defaults)[name]
+        if value == default or (task in tasks and not recipe.custom_loss):
             continue
-        why = (
-            f"this training has a loss of its own, {recipe.custom_loss}"
-            if recipe.custom_loss
-            else f"this task is {task}"
-        )
-        raise UsageError(
-            f"recipe.{name} {LOSS_FIELD_TASKS[name][1]}, and {why}. Leave it out or set it to {usual[name]}. Got "
-            f"{value}."
-        )
+        why = f"this task is {task}"
+        if recipe.custom_loss:
+            why = f"this training has a loss of its own, {recipe.custom_loss}"
+        raise UsageError(f"recipe.{name} {effect}, and {why}. Leave it out or set it to {default}. Got {value}.")
 
 
 def mean_loss(total: Float[Tensor, ""], weight: Float[Tensor, ""]) -> Float[Tensor, ""]:
-    """total / weight; where nothing was known, and both are 0, it is 0 and has no gradient."""
+    """total / weight; 0 without gradient where no target is known and both are 0."""
     return total / torch.where(weight > 0, weight, 1.0)
 
 
@@ -91,13 +82,13 @@ def cross_entropy_loss(
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
 ) -> Loss:
-    """Cross-entropy of one-of-K answers: sum over pictures of -sum_k w_k s_k log softmax(logits)_k.
+    """Cross-entropy of one-of-K outputs: sum over images of -sum_k w_k s_k log softmax(logits)_k.
 
-    s is the smoothed target, (1 - smoothing) t + smoothing / K (Szegedy et al. 2016), and a picture weighs
-    sum_k w_k t_k: its class's weight, or 1 without any. So the mean of class numbers is torch's own.
+    s is the smoothed target, (1 - smoothing) t + smoothing / K (Szegedy et al. 2016), and an image weighs
+    sum_k w_k t_k: the weight of its class, or 1 without weights. For class numbers this is torch's mean.
 
     Args:
-        targets: class numbers, or the probability of each class (soft labels, mixed pictures).
+        targets: class numbers, or the probability of each class (soft labels, mixed images).
         balance: w, the weight of each class.
     """
     if targets.ndim == 2:
@@ -115,13 +106,13 @@ def binary_cross_entropy_loss(
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
 ) -> Loss:
-    """Binary cross-entropy of any-of-K answers: sum over known cells of -w t log p - (1 - t) log(1 - p), p = sigmoid.
+    """Binary cross-entropy of any-of-K outputs: sum over known cells of -w t log p - (1 - t) log(1 - p), p = sigmoid.
 
-    A known cell weighs 1, or w t + 1 - t: a picture of which much is known teaches more.
+    A known cell weighs 1, or w t + 1 - t.
 
     Args:
         targets: 0..1, NaN where unknown.
-        smoothing: targets move this much of the way to one half: the two-class form of `classes_loss`'s.
+        smoothing: targets become (1 - smoothing) t + smoothing / 2.
         balance: w, the weight of each label's positives; 1 without it.
     """
     known, aims = _smooth_targets(targets, smoothing)
@@ -139,11 +130,11 @@ def asymmetric_loss(
     smoothing: float = 0.0,
     balance: Float[Tensor, " K"] | None = None,
 ) -> Loss:
-    """Binary cross-entropy in which easy cells count for little and the easiest negatives for nothing.
+    """Asymmetric binary cross-entropy: easy cells have small weight, the easiest negatives none.
 
     Sum over known cells of -w t (1 - p)^gamma_positive log p - (1 - t) q^gamma_negative log(1 - q), p = sigmoid and
-    q = max(p - margin, 0). Cells weigh as in `labels_loss`, which this is where all three are 0; the gradient flows
-    through the powers too.
+    q = max(p - margin, 0). Cells weigh as in `binary_cross_entropy_loss`, which is the case of all three 0; the
+    gradient flows through the powers too.
 
     Source: Ridnik et al. 2021, "Asymmetric Loss For Multi-Label Classification", equations 4 to 7.
     """
@@ -160,35 +151,35 @@ def asymmetric_loss(
 
 
 def regression_loss(outputs: Float[Tensor, "B K"], targets: Float[Tensor, "B K"], huber: float = 0.0) -> Loss:
-    """Squared error: sum over known cells of e^2, e = output - target; each of them weighs 1.
+    """Squared error: sum over known cells of e^2, e = output - target; each cell weighs 1.
 
-    Squared unless asked: its minimum is the mean of what is possible, in which the answers are then unbiased, while a
-    bend moves those of a skewed column towards its median. Where some targets are wildly wrong, that is what one wants.
+    Its minimum is the conditional mean. The Huber loss moves predictions of a skewed column towards the median, which
+    is wanted where some targets are wildly wrong.
 
     Args:
-        targets: on the scale of `evaluate.scaling`, NaN where unknown.
-        huber: beyond this |e| the loss goes on as a line, huber (2 |e| - huber): twice Huber's (1964); 0 for never.
+        targets: standardized, NaN where unknown.
+        huber: beyond this |e| the loss is linear, huber (2 |e| - huber), twice Huber's (1964); 0 is squared everywhere.
     """
     known = ~targets.isnan()
-    away = outputs.float() - torch.where(known, targets.float(), 0.0)
+    errors = outputs.float() - torch.where(known, targets.float(), 0.0)
     if not huber:
-        return _sum_known(away.square(), known)
-    return _sum_known(2 * F.huber_loss(away, torch.zeros_like(away), reduction="none", delta=huber), known)
+        return _sum_known(errors.square(), known)
+    return _sum_known(2 * F.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=huber), known)
 
 
 def _smooth_targets(targets: Float[Tensor, "B K"], smoothing: float) -> tuple[Tensor, Tensor]:
-    """Which cells are known, and what they aim at; unknown ones at one half, which no loss turns into NaN."""
+    """Mask of known cells, and smoothed targets; unknown cells get one half, so that no loss is NaN."""
     known = ~targets.isnan()
     return known, torch.where(known, targets.float(), 0.5) * (1 - smoothing) + smoothing / 2
 
 
 def _cell_weights(aims: Float[Tensor, "B K"], balance: Float[Tensor, " K"] | None) -> Float[Tensor, "B K"] | None:
-    """What each cell weighs."""
+    """Weights of the cells for weights `balance` of the positives."""
     return None if balance is None else aims * balance + 1 - aims
 
 
 def _sum_known(losses: Float[Tensor, "B K"], known: Tensor, weights: Float[Tensor, "B K"] | None = None) -> Loss:
-    """Known cells and their weights summed; unknown ones are taken out first, so that no gradient comes from them."""
+    """Sums of known losses and of their weights; unknown cells are masked before, so that they have no gradient."""
     total = torch.where(known, losses, 0.0).sum()
     return total, known.sum().float() if weights is None else torch.where(known, weights, 0.0).sum()
 
@@ -196,23 +187,22 @@ def _sum_known(losses: Float[Tensor, "B K"], known: Tensor, weights: Float[Tenso
 # -- Class weights: larger loss weights for rare classes and labels
 
 IMBALANCE_THRESHOLD = 10.0
-"""So many pictures of the commonest class for one of the rarest, and weights are worth their price."""
+"""Ratio of the most common to the rarest class from which class weights pay."""
 
 
 def imbalance_ratio(task: Task, targets: Shaped[np.ndarray, " n *K"], outputs: int) -> float:
-    """Pictures of the commonest class for each of the rarest that occurs; 1 where a picture has no one class."""
+    """Images of the most common class per image of the rarest one present; 1 for other tasks."""
     counts = class_counts(targets, outputs) if task == "classes" else np.ones(1)
-    there = counts[counts > 0]
-    return float(there.max() / there.min()) if len(there) else 1.0
+    present = counts[counts > 0]
+    return float(present.max() / present.min()) if len(present) else 1.0
 
 
 def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[str, str]]:
-    """How the plan weighs classes, and the reasons by the names of the plan's fields.
+    """The class weights of a plan, and their reasons.
 
-    Measured on Fashion-MNIST made imbalanced (EXPERIMENTS.md): where the commonest class has ten times the pictures of
-    the rarest, the root of the balanced weights found seven of a hundred pictures more of the average class, at no cost
-    to overall accuracy that could be measured; fully balanced weights found two more and cost four of all (eleven at a
-    hundred times). Labels are ranked, which needs no weights.
+    Measured on imbalanced Fashion-MNIST (EXPERIMENTS.md): at a ratio of ten, the root of the balanced weights raised
+    the mean recall by seven points without a measurable loss of accuracy; fully balanced weights raised it by two more
+    and cost four points of accuracy (eleven at a ratio of a hundred). Labels are ranked, which needs no weights.
     """
     if task == "labels":
         return "none", {"recipe.max_pos_weight": "labels are ranked by their own scores, which needs no weights"}
@@ -231,10 +221,10 @@ def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[s
 def compute_loss_weights(
     task: Task, recipe: Recipe, targets: Shaped[np.ndarray, " n *K"], outputs: int
 ) -> Tensor | None:
-    """What `objective.loss_for` weighs with, float32 [K]; None where the recipe weighs all alike.
+    """The weights for `build_loss`, float32 [K]; None where the recipe has none.
 
     Args:
-        targets: all training targets, as the loss is given them.
+        targets: all training targets, as the loss gets them.
         outputs: K.
     """
     if task == "classes" and recipe.class_weights != "none":
@@ -245,24 +235,24 @@ def compute_loss_weights(
 
 
 def class_counts(targets: Shaped[np.ndarray, " n *K"], outputs: int) -> Float64[np.ndarray, " K"]:
-    """Pictures of each class; soft labels add their probabilities."""
+    """Number of images of each class; soft labels add their probabilities."""
     if targets.ndim == 2:
         return targets.astype(np.float64).sum(0)
     return np.bincount(targets, minlength=outputs).astype(np.float64)
 
 
 def _compute_class_weights(counts: Float64[np.ndarray, " K"], kind: str) -> Float[np.ndarray, " K"]:
-    """Weights of classes, whose mean over the training pictures is 1; a class without any counts as one of a picture.
+    """Class weights with mean 1 over the training images: 1 / count (balanced), or 1 / sqrt(count) (root).
 
-    balanced: 1 / pictures of the class, so that all classes weigh the same; root: its square root, half of the way.
+    A class without images counts as one image.
     """
-    there = np.maximum(counts, 1.0)
-    weights = 1 / there if kind == "balanced" else 1 / np.sqrt(there)
+    present = np.maximum(counts, 1.0)
+    weights = 1 / present if kind == "balanced" else 1 / np.sqrt(present)
     return (weights * counts.sum() / (weights * counts).sum()).astype(np.float32)
 
 
 def _compute_positive_weights(targets: Float[np.ndarray, "n K"], bound: float) -> Float[np.ndarray, " K"]:
-    """Known negatives for each known positive of every label, at most `bound`; none of a kind counts as one."""
+    """Known negatives per known positive of each label, at most `bound`; zero of either counts as one."""
     known = ~np.isnan(targets)
     positives = np.where(known, targets, 0.0).astype(np.float64).sum(0)
     negatives = known.sum(0) - positives

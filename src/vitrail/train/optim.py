@@ -28,12 +28,12 @@ def build_optimizers(
     compiled: bool = False,
     lr_scales: Mapping[str, float] | None = None,
 ) -> list[torch.optim.Optimizer]:
-    """The optimisers of a recipe, of what is free to learn. Biases, norms, tokens and tables are not decayed.
+    """The optimisers of a recipe for all trainable parameters. Biases, norms, tokens and tables are not decayed.
 
     Args:
-        sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
-        compiled: whether torch.compile may make fewer kernels of Muon.
-        lr_scales: by the names of the parameters, the fraction of the rate at which each learns; None is 1 for all.
+        sharded: whether FSDP2 shards the parameters.
+        compiled: whether Muon uses torch.compile.
+        lr_scales: factor of the learning rate by parameter name; None is 1 for all.
     """
     blocks, matrices, rest = _split_parameters(model)
     fused = device.startswith("cuda") or (device == "cpu" and not sharded)  # one kernel: 2 to 7 times as fast
@@ -59,11 +59,11 @@ UNDECAYED_TABLES = {
     "cls", "distillation", "registers", "mask_token", "probe", "table", "key_rows", "key_columns", "value_rows",
     "value_columns",
 }  # fmt: skip
-"""Parameters of two and more dimensions that multiply nothing: tokens, queries and positions, a row each."""
+"""Parameters of two and more dimensions that are no matrices: tokens, queries and positions, a row each."""
 
 
 def _split_parameters(model: nn.Module) -> tuple[NamedParameters, NamedParameters, NamedParameters]:
-    """By name: matrices of the blocks, other matrices, and what is never decayed; nothing of what is held still."""
+    """Trainable parameters by name: matrices of the blocks, other matrices, and the undecayed rest."""
     blocks: NamedParameters = {}
     matrices: NamedParameters = {}
     rest: NamedParameters = {}
@@ -80,7 +80,7 @@ def _split_parameters(model: nn.Module) -> tuple[NamedParameters, NamedParameter
 
 
 def _make_param_groups(parameters: NamedParameters, lr_scales: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One group for each fraction of the rate."""
+    """One parameter group for each learning-rate scale."""
     by_scale: dict[float, list[nn.Parameter]] = {}
     for name, parameter in parameters.items():
         by_scale.setdefault(lr_scales.get(name, 1.0), []).append(parameter)
@@ -96,7 +96,7 @@ def _adamw(
 
 
 def set_learning_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:
-    """Give every group the learning rate of a step."""
+    """Set the learning rate of every group for a step."""
     for optimizer in optimizers:
         peak = recipe.muon_lr if isinstance(optimizer, Muon) else recipe.lr
         for group in optimizer.param_groups:
@@ -104,9 +104,9 @@ def set_learning_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Reci
 
 
 class ModelEma:
-    """The running mean of a model's weights: mean <- decay * mean + (1 - decay) * weights after every step.
+    """Exponential moving average (EMA) of a model's weights: mean <- decay * mean + (1 - decay) * weights.
 
-    Early on the decay is held at (1 + step) / (10 + step), so that the first random weights are soon forgotten.
+    The decay is at most (1 + step) / (10 + step), so that the random initial weights are soon forgotten.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -115,24 +115,24 @@ class ModelEma:
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
-        """Take the weights after `step` (from 0) into the mean."""
+        """Add the weights after `step` (from 0) to the mean."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        now = [parameter.detach() for parameter in model.parameters()]
-        torch._foreach_lerp_(list(self.weights.values()), now, 1 - decay)
+        current = [parameter.detach() for parameter in model.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), current, 1 - decay)
 
 
 @contextmanager
 def use_ema_weights(model: nn.Module, ema: ModelEma | None) -> Iterator[None]:
-    """Within this block the model has the running mean of its weights, where one is kept."""
+    """Within this block the model has its EMA weights, if there are any."""
     if ema is None:
         yield
         return
-    own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
     _copy_weights(model, ema.weights)
     try:
         yield
     finally:
-        _copy_weights(model, own)
+        _copy_weights(model, weights)
 
 
 @torch.no_grad()
@@ -144,26 +144,25 @@ def _copy_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 # -- Muon (Jordan 2024) for the matrices of the blocks: momentum, then the nearest orthogonal matrix
 #
 # torch.optim.Muon works one matrix at a time and in bfloat16, which is ten times slower than float32 on a CPU without
-# bfloat16 instructions (EXPERIMENTS.md has the measurements). This one uses the precision that the machine is fast in,
+# bfloat16 instructions (EXPERIMENTS.md has the measurements). This one uses the faster precision of the machine,
 # batches all matrices of one shape, and treats queries, keys and values as three matrices.
 
 # The quintic polynomial of Keller Jordan's Muon: steep at 0, so that five rounds bring all singular values near 1.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 MAX_NUMBERS_AT_ONCE = 2**23
-"""Numbers that are orthogonalised at once: of more, a product is no faster, and its copies would be what a step holds
-most of."""
+"""Values that are orthogonalised in one batch: a larger one is no faster, and its copies would dominate the memory."""
 
 
 class Muon(torch.optim.Optimizer):
     """Momentum orthogonalised by Newton and Schulz's iteration (Jordan et al. 2024), with decoupled weight decay.
 
     Args:
-        matrices: groups of parameters [rows, columns]; `parts=3` says that the rows of a group's matrices are three
-            matrices in one, as those of a joint qkv projection.
+        matrices: groups of parameters [rows, columns]; `parts=3` splits the rows of each into three matrices, as for a
+            joint qkv projection.
         lr: learning rate; each update has singular values near lr * max(1, rows / columns) ** 0.5.
-        compute: number format of the iteration.
-        sharded: whether the matrices are shares of whole ones, which every process then orthogonalises whole.
-        compiled: whether torch.compile makes the iteration fewer kernels.
+        compute: dtype of the iteration.
+        sharded: whether FSDP2 shards the matrices; every rank then orthogonalises the gathered ones.
+        compiled: whether the iteration uses torch.compile.
     """
 
     def __init__(
@@ -184,36 +183,36 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         assert closure is None
         if self.sharded:
             from .distributed.fsdp import shard_like, to_full_tensor  # a second to import, for sharded runs only
         stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
-        shares: list[tuple[Tensor, Tensor]] = []
+        sharded_updates: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is None:
                     continue
                 update = self._update_momentum(matrix, matrix.grad, group["momentum"])
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                place: Tensor = matrix
+                target: Tensor = matrix
                 if self.sharded:
                     update = to_full_tensor(update)
-                    place = torch.zeros_like(update)
-                    shares.append((matrix, place))
-                for part, piece in zip(place.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
-                    tall = piece.shape[0] > piece.shape[1]
-                    piece = piece.T if tall else piece
-                    stacks[tuple(piece.shape)].append((part, piece, group["lr"], tall))
+                    target = torch.zeros_like(update)
+                    sharded_updates.append((matrix, target))
+                for part, part_update in zip(target.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
+                    tall = part_update.shape[0] > part_update.shape[1]
+                    part_update = part_update.T if tall else part_update
+                    stacks[tuple(part_update.shape)].append((part, part_update, group["lr"], tall))
         for shape, stack in stacks.items():
             count = max(1, MAX_NUMBERS_AT_ONCE // math.prod(shape))
             for start in range(0, len(stack), count):
                 self._apply_updates(stack[start : start + count])
-        for matrix, place in shares:
-            matrix.add_(shard_like(place, matrix))
+        for matrix, target in sharded_updates:
+            matrix.add_(shard_like(target, matrix))
 
     def init_state(self) -> None:
-        """The momentum of every matrix, still 0, for a checkpoint to be read into."""
+        """Zero momentum for every matrix, to load a checkpoint into."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 self.state[matrix] = {"momentum": torch.zeros_like(matrix)}
@@ -226,7 +225,7 @@ class Muon(torch.optim.Optimizer):
         return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
 
     def _apply_updates(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
-        updates = self.orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
+        updates = self.orthogonalise(torch.stack([part_update for _, part_update, _, _ in stack]).to(self.compute))
         for (part, _, lr, tall), update in zip(stack, updates, strict=True):
             update = update.T if tall else update
             size = max(1.0, part.shape[0] / part.shape[1]) ** 0.5
@@ -234,7 +233,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Tensor, "n r c"]:
-    """The matrices with all singular values brought near 1 (0.7 to 1.2), directions kept. For r <= c."""
+    """Newton-Schulz iteration: all singular values near 1 (0.7 to 1.2), singular vectors kept. For r <= c."""
     x = matrices / matrices.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
     for _ in range(rounds):
         gram = x @ x.mT  # [n, r, r]
@@ -247,7 +246,7 @@ def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Te
 
 
 def set_trainable(model: ViT, settings: FinetuneSettings, seed: int) -> None:
-    """Let learn what the settings say, and nothing else: adapters and head, or the upper blocks and all above them."""
+    """Make only the parameters trainable that the settings name: LoRA adapters and head, or upper blocks and head."""
     if not settings.from_checkpoint or settings.method == "probe":
         return
     if settings.method == "lora":
@@ -260,19 +259,14 @@ def set_trainable(model: ViT, settings: FinetuneSettings, seed: int) -> None:
         )
 
 
-def merge_lora(model: ViT) -> None:
-    """Make adapters part of their matrices, where there are any, and everything free to learn again."""
-    lora.merge_adapters(model)
-
-
 def layer_index(name: str, depth: int) -> int:
-    """How high a parameter lies: 0 for the embeddings, 1 for the first block, depth + 1 for all above the last."""
-    if found := re.match(r"encoder\.blocks\.(\d+)\.", name):
-        return int(found[1]) + 1
+    """Layer of a parameter: 0 for the embeddings, 1 for the first block, depth + 1 for all above the last."""
+    if match := re.match(r"encoder\.blocks\.(\d+)\.", name):
+        return int(match[1]) + 1
     return 0 if name.startswith(("tokens.", "positions.", "rotary.", "encoder.pre_norm.")) else depth + 1
 
 
 def layer_lr_scales(model: ViT, layer_decay: float) -> dict[str, float]:
-    """The fraction of the rate at which each parameter learns: decay ** (depth + 1 - layer) (Clark et al. 2020)."""
+    """Learning-rate factor of each parameter: layer_decay ** (depth + 1 - layer) (Clark et al. 2020)."""
     depth = model.config.depth
     return {name: layer_decay ** (depth + 1 - layer_index(name, depth)) for name, _ in model.named_parameters()}

@@ -1,8 +1,7 @@
-"""Run a resumable phase before the training: a module learns for a fixed number of steps.
+"""Run a resumable phase before the training, such as pre-training, for a fixed number of steps.
 
-Pre-training and a teacher that is trained first are such phases. Each has its own checkpoints, which are gone when
-its outcome lies in the run folder, and its own rows in metrics.jsonl: they stand at step 0 of the training, and their
-figures bear the phase's name.
+Each phase has its own checkpoints, which are removed when its result is in the run folder, and its own rows in
+metrics.jsonl, at step 0 of the training and with the phase's name in their keys.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Int64, Shaped
-from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch import nn
 
 from .. import config
 from ..checkpoints import bundle
@@ -34,76 +32,64 @@ from ..files import atomic, safetensors_file
 from ..model.vit import ViT
 from ..randomness import derive
 from ..runtime import is_out_of_memory
-from . import checkpoint, loop, plan_changes
-from . import optim as rates
-from .dataset import Dataset
+from . import checkpoint, loop, optim, plan_changes
+from .context import TrainContext
 from .events import Event, Note, StepProgress
 from .guards import Guards, PhaseLabel
+from .loop import StepResult, TrainState
 from .losses import Loss, mean_loss
 from .plan import Plan, Recipe
 from .run_folder import RunFolder
 from .signals import listen_for_signals, resume_instructions
 
 PHASE_RECORDED_ROWS = 200
-SECONDS_BETWEEN_SAVES = 60.0
 MEASURED_STEPS = 12
 IMAGES_HASH_KEY = "prelude_pictures"
 PHASE_NAMES = ("pretrain", "teacher")
-"""Their names, in the order of a run."""
+"""In their order in a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPhase:
-    """What is trained, on what, and how long."""
+    """A module, its loss, its data and its recipe."""
 
     name: str
     """In file names and metrics: pretrain or teacher."""
     title: str
-    """For people, such as "pre-training"."""
+    """In messages, such as "pre-training"."""
     plan: Plan
     """Of the run."""
     module: nn.Module
-    """On its device already; its parameters are what the phase moves."""
+    """On its device; all its trainable parameters are optimised."""
     recipe: Recipe
-    """Of which steps, batch, optimiser and rates count here."""
+    """Steps, batch, optimiser and learning rates of the phase."""
     seed: int
-    """Another than that of the training, so that the two do not see the pictures in one order."""
+    """Differs from that of the training, so that the two have other orders of the images."""
     compute_loss: Callable[[Batch, int, int], Loss]
     """From (batch, step, epoch) to (total, weight)."""
     images: ImageStore
     targets: Shaped[np.ndarray, " n *K"]
-    """One per picture, whether the loss reads them or not."""
+    """One per image, even if the loss does not read them."""
     shard_ids: Int64[np.ndarray, " n"] | None = None
     advice: str
-    """What to do where it diverges."""
+    """Printed when it diverges."""
     image_names: Sequence[str] = ()
-    """Of the rows in `pictures.indices`, to name pictures by."""
+    """By row, for messages."""
     images_hash: str = ""
-    """A hash of the pictures, where they are others than those of the training."""
-
-
-@dataclass(frozen=True)
-class PhaseStep:
-    """What one step did; `step` counts finished ones."""
-
-    step: int
-    epoch: float
-    loss: float
-    num_images: int
-    seconds: float
+    """A hash of the images, where they differ from those of the training."""
 
 
 def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
     """Train the phase's module from its newest checkpoint, or from its first step, to its last.
 
-    The caller keeps the outcome and then calls `forget`.
+    The caller saves the result and then calls `remove_phase_checkpoints`.
 
     Raises:
-        InterruptedRun: Ctrl-C or SIGTERM came; it is saved and the message says how to go on.
-        DataError, DivergedError, ResourceError: see `stepped`.
+        InterruptedRun: a stop signal came; the phase is saved and the message says how to resume.
+        DataError, DivergedError, ResourceError: see `iterate_phase_steps`.
     """
     folder, last = phase_checkpoint_folder(run, phase.name), phase.recipe.steps
-    optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
+    optimizers = optim.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
     guards, start = make_phase_guards(phase, run.path), 0
     newest, complaints = checkpoint.find_newest_checkpoint(folder)
     for complaint in complaints:
@@ -111,10 +97,8 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
     if newest is not None:
         saved = checkpoint.read_checkpoint_plan(newest)
         changed = plan_changes.diff_plans(saved, phase.plan) if saved else []
-        for text in plan_changes.check_plan_changes(
-            plan_changes.drop_extension_changes(changed)
-        ):  # no step has followed the plan's number yet
-            yield Note(text)
+        # An extension concerns the training alone, which has not begun.
+        yield from map(Note, plan_changes.check_plan_changes(plan_changes.drop_extension_changes(changed)))
         if phase.images_hash != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, phase.images_hash):
             yield Note(
                 f"The pictures of the {phase.title} are not those that it began with. {plan_changes.NOT_BIT_IDENTICAL}"
@@ -123,44 +107,42 @@ def run_phase(run: RunFolder, phase: TrainingPhase) -> Iterator[Event]:
         guards.load_state_dict(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
         yield Note(f"Going on after step {start} of {last} of the {phase.title}.")
     drop_phase_rows(run, phase.name, start)
-    pace: deque[float] = deque(maxlen=50)
+    step_seconds: deque[float] = deque(maxlen=50)
     plan_text = config.to_toml(phase.plan, {})
     saved_at, record_every = time.monotonic(), max(1, last // PHASE_RECORDED_ROWS)
-    with listen_for_signals() as wish:
+    with listen_for_signals() as signal_request:
         for done in iterate_phase_steps(phase, optimizers, start, guards):
-            pace.append(done.seconds)
+            step_seconds.append(done.seconds)
             if done.step % record_every == 0 or done.step == last:
                 run.record(_phase_row(phase.name, done))
-            yield _phase_progress(phase, done, statistics.median(pace))
+            yield _phase_progress(phase, done, statistics.median(step_seconds))
             yield from map(Note, guards.take_messages(done.step))
-            due = phase.recipe.save_every and done.step % phase.recipe.save_every == 0
-            due = due or (not phase.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
-            if due or wish or wish.save or done.step == last:
-                more = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
-                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, more)
-                if wish.save:
+            if checkpoint.is_save_due(phase.recipe, done.step, saved_at, signal_request):
+                facts = {IMAGES_HASH_KEY: phase.images_hash, "guards": guards.state_dict()}
+                checkpoint.save_checkpoint(folder, done.step, phase.module, optimizers, None, plan_text, facts)
+                if signal_request.save:
                     where = f"step {done.step:,} of {last:,} of the {phase.title}"
                     yield Note(f"Saved after {where}, as a signal asked; it goes on.")
-                saved_at, wish.save = time.monotonic(), False
-            if wish:
+                saved_at, signal_request.save = time.monotonic(), False
+            if signal_request:
                 message = (
                     f"Interrupted at step {done.step} of {last} of the {phase.title}, saved. "
                     f"{resume_instructions(run.path)}"
                 )
-                raise InterruptedRun(message, wish.exit_code)
+                raise InterruptedRun(message, signal_request.exit_code)
 
 
 def iterate_phase_steps(
     phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
-) -> Generator[PhaseStep]:
-    """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone.
+) -> Generator[StepResult]:
+    """The optimiser steps after `start`; everything random depends on the seed and the step alone.
 
     Args:
-        guards: decide which steps are applied; new ones, which write nothing down, unless given.
+        guards: decide which steps are applied; new ones, which write no files, unless given.
 
     Raises:
         DataError, DivergedError: see `Guards.allow`.
-        ResourceError: the memory is full; the message says which batch fits.
+        ResourceError: the memory is full; the message names a batch size that fits.
     """
     try:
         yield from _iterate_steps(phase, optimizers, start, guards or make_phase_guards(phase))
@@ -173,67 +155,46 @@ def iterate_phase_steps(
 
 
 def make_phase_guards(phase: TrainingPhase, folder: Path | None = None) -> Guards:
-    """The guards of its steps, which have seen none yet."""
+    """New guards for the steps of a phase."""
     return Guards(phase.recipe, folder, phase.image_names, PhaseLabel(phase.name, phase.title, phase.advice))
 
 
 def _iterate_steps(
     phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
-) -> Generator[PhaseStep]:
+) -> Generator[StepResult]:
     recipe = phase.recipe
-    phase.module.train()
-    began = time.perf_counter()
+    train_state = TrainState(phase.module.train(), optimizers, None)
+    start_time = time.perf_counter()
     batches = iter_batches(
         phase.images, phase.targets, recipe.batch_size, phase.seed, start, recipe.repeated_augmentation, phase.shard_ids
     )
     for step, epoch, batch in batches:
         if step >= recipe.steps:
             return
-        rates.set_learning_rates(optimizers, recipe, step)
+        optim.set_learning_rates(optimizers, recipe, step)
         torch.manual_seed(derive(phase.seed, "dropout", step))
         loss = mean_loss(*phase.compute_loss(batch, step, epoch))
         loss.backward()
-        answer = _apply_phase_step(phase, optimizers, guards, step, loss, batch)
-        passed = (
-            (step + 1) * min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets)) / len(phase.targets)
-        )
-        yield PhaseStep(step + 1, passed, answer, len(batch.indices), time.perf_counter() - began)
-        began = time.perf_counter()
-
-
-def _apply_phase_step(
-    phase: TrainingPhase,
-    optimizers: Sequence[torch.optim.Optimizer],
-    guards: Guards,
-    step: int,
-    loss: Tensor,
-    batch: Batch,
-) -> float:
-    """Move the parameters by their gradients, or leave them if the guards do not allow it. Gives the loss."""
-    parameters = [each for each in phase.module.parameters() if each.requires_grad]
-    norm = clip_grad_norm_(parameters, phase.recipe.grad_clip_norm or float("inf"))
-    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.allow(step, answer, size, batch)
-    for optimizer in optimizers:
-        if allowed:
-            optimizer.step()
-        optimizer.zero_grad()
-    return float(answer)
+        loss_value = loop.apply_step(train_state, recipe, guards, step, loss, batch)
+        distinct = min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets))
+        epochs_done = (step + 1) * distinct / len(phase.targets)
+        seconds = time.perf_counter() - start_time
+        yield StepResult(step + 1, epochs_done, loss_value, recipe.lr_factor(step), len(batch.indices), seconds)
+        start_time = time.perf_counter()
 
 
 def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
-    """Try what would have fitted, and say what to type. The steps move the module, which is not saved any more."""
+    """Find by trial a batch size that fits. The trial changes the module, which is not saved any more."""
     recipe, flag = phase.recipe, "pretrain" if phase.name == "pretrain" else "recipe"
     distinct = min(recipe.batch_size // recipe.repeated_augmentation, len(phase.targets))
 
-    def fits(few: int) -> None:
+    def fits(count: int) -> None:
         for optimizer in optimizers:
             optimizer.zero_grad()
-        smaller = dataclasses.replace(
-            phase, recipe=dataclasses.replace(recipe, batch_size=few * recipe.repeated_augmentation)
-        )
-        with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as walk:
-            next(walk)
+        smaller_recipe = dataclasses.replace(recipe, batch_size=count * recipe.repeated_augmentation)
+        smaller = dataclasses.replace(phase, recipe=smaller_recipe)
+        with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as steps:
+            next(steps)
 
     size = loop.find_largest_batch(fits, distinct) * recipe.repeated_augmentation
     if size:
@@ -247,46 +208,46 @@ def _out_of_memory_message(phase: TrainingPhase, optimizers: Sequence[torch.opti
 
 
 def measure_phase_step(phase: TrainingPhase) -> float:
-    """Mean wall clock of a few real steps, after two that warm up. They move the phase's module: give a copy."""
-    optimizers = rates.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
-    walk = iterate_phase_steps(phase, optimizers)
-    times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
-    walk.close()
+    """Mean seconds of a few real steps, after two that warm up. They change the phase's module."""
+    optimizers = optim.build_optimizers(phase.module, phase.recipe, str(next(phase.module.parameters()).device))
+    steps = iterate_phase_steps(phase, optimizers)
+    times = [done.seconds for done, _ in zip(steps, range(2 + MEASURED_STEPS), strict=False)]
+    steps.close()
     counted = times[2:] or times
     return sum(counted) / len(counted)
 
 
 def has_phase_checkpoint(run: RunFolder) -> bool:
-    """Whether a phase of this run has checkpoints to go on from."""
+    """Whether a phase of this run has checkpoints to resume from."""
     return any((phase_checkpoint_folder(run, name) / "LATEST").is_file() for name in PHASE_NAMES)
 
 
 def phase_checkpoint_folder(run: RunFolder, name: str) -> Path:
-    """Where the checkpoints of a phase lie while it is not over."""
+    """The folder of a phase's checkpoints until it is finished."""
     return run.checkpoints / name
 
 
 @torch.no_grad()
 def load_module(path: Path, module: nn.Module) -> None:
-    """Put the outcome of a phase back into a module.
+    """Load the result of a phase into a module.
 
     Raises:
-        DamagedFileError: the file is damaged, or not of a module of this shape.
+        DamagedFileError: the file is damaged, or from a module of another shape.
     """
-    theirs, ours = safetensors_file.load_tensors(path), module.state_dict()
-    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
+    stored, tensors = safetensors_file.load_tensors(path), module.state_dict()
+    if stored.keys() != tensors.keys() or any(stored[name].shape != tensors[name].shape for name in tensors):
         raise DamagedFileError(f"{path} does not fit the plan of this run. One of the two was changed.")
-    for name, tensor in ours.items():
-        tensor.copy_(theirs[name])
+    for name, tensor in tensors.items():
+        tensor.copy_(stored[name])
 
 
 def remove_phase_checkpoints(run: RunFolder, name: str) -> None:
-    """Remove the checkpoints of a phase whose outcome is kept."""
+    """Remove the checkpoints of a phase whose result is saved."""
     shutil.rmtree(phase_checkpoint_folder(run, name), ignore_errors=True)
 
 
 def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
-    """Drop the rows of steps of a phase that will be done again."""
+    """Drop the metrics of steps that a resumed phase will repeat."""
     rows = run.read_rows()
     kept = [row for row in rows if row.get(f"{name}_step", 0) <= step]
     if len(kept) < len(rows):
@@ -294,7 +255,7 @@ def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
 
 
 def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
-    """Seconds and pictures of a phase from the rows of metrics.jsonl, each of which stands for several steps."""
+    """Seconds and images of a phase from the rows of metrics.jsonl, each of which stands for several steps."""
     seconds, images, before = 0.0, 0.0, 0.0
     for row in rows:
         if f"{name}_step" in row:
@@ -304,7 +265,7 @@ def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float
     return seconds, images
 
 
-def _phase_progress(phase: TrainingPhase, done: PhaseStep, step_seconds: float) -> StepProgress:
+def _phase_progress(phase: TrainingPhase, done: StepResult, step_seconds: float) -> StepProgress:
     return StepProgress(
         step=done.step,
         steps=phase.recipe.steps,
@@ -316,7 +277,7 @@ def _phase_progress(phase: TrainingPhase, done: PhaseStep, step_seconds: float) 
     )
 
 
-def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
+def _phase_row(name: str, done: StepResult) -> dict[str, float | int]:
     return {
         "step": 0,
         f"{name}_step": done.step,
@@ -327,26 +288,26 @@ def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
     }
 
 
-# -- Initial weights of the training, kept in the run folder when all phases before it are done
+# -- Initial weights of the training, in the run folder when all phases before it are done
 
 START_WEIGHTS_FILE = "start.safetensors"
 PRETRAINED_FOLDER = "pretrained"
-"""The same weights as a bundle, which can be probed, embedded with, and begun from by --weights."""
+"""The same weights as a bundle, for probes, embeddings and --weights."""
 CNN_TEACHER_FILE = "teacher.safetensors"
-"""A CNN that was trained first."""
 AFTER_KEY, PLAN_KEY = "vitrail_after", "vitrail_plan"
 
 
 def is_phase_done(run: RunFolder, name: str) -> bool:
-    """Whether the weights in the run folder are those after a phase, or after one that follows it."""
+    """Whether the weights in the run folder are from after this phase or a later one."""
     path = run.path / START_WEIGHTS_FILE
     after = safetensors_file.read_metadata(path).get(AFTER_KEY, "") if path.is_file() else ""
     return after in PHASE_NAMES and PHASE_NAMES.index(after) >= PHASE_NAMES.index(name)
 
 
-def save_start_weights(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) -> None:
-    """Write a model's weights after a phase, in one step; the bundle comes first, for a resume asks for the other."""
-    folder, source = run.path / PRETRAINED_FOLDER, dataset.source
+def save_start_weights(context: TrainContext, name: str, model: ViT) -> None:
+    """Write a model's weights after a phase; the bundle comes first, because a resume looks for the other file."""
+    run, plan, source = context.run, context.plan, context.dataset.source
+    folder = run.path / PRETRAINED_FOLDER
     if folder.exists():  # of the phase before this one, or of this one before a kill
         atomic.remove_folder(folder)
     info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
@@ -357,12 +318,12 @@ def save_start_weights(run: RunFolder, name: str, model: ViT, plan: Plan, datase
 
 
 def plan_metadata(plan: Plan) -> dict[str, str]:
-    """What to note in the header of the weights that a training begins with: the plan that was followed until there."""
+    """Header of initial weights: the plan that led to them."""
     return {PLAN_KEY: config.to_toml(plan, {})}
 
 
 def read_phase_plan(run: RunFolder) -> Plan | None:
-    """The plan that was followed before the first step; None where nothing came before it, or by an older version.
+    """The plan of the phases before the first step; None without phases, or in a run of an older version.
 
     Raises:
         UsageError: it was saved by a version with other settings.

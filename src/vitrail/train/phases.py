@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ..data.loader import ImageStore
 from ..errors import UsageError
 from ..model.vit import ViT
 from . import contamination
+from .context import PlanContext, TrainContext
 from .dataset import Dataset
 from .distill import distillation
 from .events import Event
@@ -18,52 +18,47 @@ from .plan import CNN_TEACHER, DistillSettings, Plan, PretrainSettings
 from .planning.finalize import is_measured
 from .pretrain import pretraining
 from .request import Reasons
-from .run_folder import RunFolder
 from .teacher_targets import DistillationTeacher
 
 PhaseName = Literal["pretrain", "distill"]  # sections of the plan
 
 
-def run_phases(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
-) -> Generator[Event, None, DistillationTeacher | None]:
-    """Do what the plan asks for before the training, or what is left of it; the teacher to be asked in it, or None.
+def run_phases(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
+    """Run the phases before the training, or what is left of them; return the teacher for its steps, or None.
 
-    Afterwards `model` has the weights that the training begins with.
+    Afterwards `model` has the initial weights of the training.
 
     Raises:
-        UsageError: the plan's teacher cannot teach this.
+        UsageError: the plan's teacher does not fit the task.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
-    yield from contamination.report_contamination(run, plan, dataset)
-    yield from pretraining.pretrain(run, plan, model, dataset, images)
-    return (yield from distillation.prepare_teacher(run, plan, model, dataset, images))
+    yield from contamination.report_contamination(context)
+    yield from pretraining.pretrain(context, model)
+    return (yield from distillation.prepare_teacher(context, model))
 
 
-def finalize_phases(
-    plan: Plan, dataset: Dataset, images: ImageStore, dry_run: bool = False
-) -> tuple[Plan, Reasons, float]:
-    """The plan with the steps of its phases, new reasons, and the seconds of these; 0 where `is_measured` says no.
+def finalize_phases(draft: PlanContext, dry_run: bool = False) -> tuple[Plan, Reasons, float]:
+    """The plan with the steps of its phases, new reasons, and their seconds; 0 where `is_measured` says no.
 
     Raises:
-        UsageError: they leave no time for the training; a teacher that cannot teach this.
+        UsageError: they leave no time for the training; a teacher that does not fit the task.
     """
-    plan = resolve_plan_paths(plan)
-    distillation.check_teacher(plan, dataset)
-    spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
+    plan = resolve_plan_paths(draft.plan)
+    distillation.check_teacher(plan, draft.dataset)
+    spent, step_seconds, measured = 0.0, 0.0, is_measured(plan, dry_run)
     reasons: Reasons = {}
     steps = 0.0 if plan.minutes else count_total_steps(plan)
     if plan.pretrain.is_enabled:
-        check_extra_images(plan, dataset, images)
-        plan, why = pretraining.set_pretrain_batch_size(plan, dataset)
+        check_extra_images(draft.with_plan(plan))
+        plan, why = pretraining.set_pretrain_batch_size(plan, draft.dataset)
         reasons |= why
-        pace = pretraining.measure_pretraining_step(plan, dataset, images) if measured else 0.0
-        plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, pace)
+        step_seconds = pretraining.measure_pretraining_step(draft.with_plan(plan)) if measured else 0.0
+        plan, why, seconds = resolve_phase_steps(plan, "pretrain", steps, step_seconds)
         reasons |= why
         spent += seconds
     if plan.distill.has_first_stage:
-        pace = distillation.measure_distill_step(plan, dataset, images) if measured else 0.0
-        plan, why, seconds = resolve_phase_steps(plan, "distill", steps, pace)
+        step_seconds = distillation.measure_distill_step(draft.with_plan(plan)) if measured else 0.0
+        plan, why, seconds = resolve_phase_steps(plan, "distill", steps, step_seconds)
         reasons |= why
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
@@ -76,20 +71,21 @@ def finalize_phases(
 
 
 def count_total_steps(plan: Plan) -> float:
-    """Steps of the training and of what comes before it, of which shares are shares where the budget is steps.
+    """Steps of the phases and the training together, where the budget is steps and phases have fractions of it.
 
     Raises:
-        UsageError: the shares leave nothing.
+        UsageError: the fractions leave no steps for the training.
     """
-    first = [section for section, there in _phase_sections(plan) if there]
-    left = 1 - sum(section.budget_fraction for section in first)
+    sections: list[PretrainSettings | DistillSettings] = []
+    sections += [plan.pretrain] if plan.pretrain.is_enabled else []
+    sections += [plan.distill] if plan.distill.has_first_stage else []
+    left = 1 - sum(section.budget_fraction for section in sections)
     if left <= 0:
         raise UsageError(
             "pretrain.budget_fraction and distill.budget_fraction together must be below 1, so that the training "
-            "has steps too. Got "
-            f"{plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
+            f"has steps too. Got {plan.pretrain.budget_fraction:g} and {plan.distill.budget_fraction:g}."
         )
-    return (plan.recipe.steps + sum(section.steps for section in first)) / left
+    return (plan.recipe.steps + sum(section.steps for section in sections)) / left
 
 
 def resolve_phase_steps(
@@ -101,7 +97,8 @@ def resolve_phase_steps(
         total_steps: from `count_total_steps`, before any fraction was replaced; unused with a budget of minutes.
         seconds_per_step: as measured; 0 if not measured, which a budget of steps allows.
     """
-    share, steps = (plan.pretrain if name == "pretrain" else plan.distill).budget_fraction, _phase_steps(plan, name)
+    section = plan.pretrain if name == "pretrain" else plan.distill
+    share, steps = section.budget_fraction, section.steps
     reasons: Reasons = {}
     if not steps and not plan.minutes:
         steps = max(1, round(share * total_steps))
@@ -112,39 +109,25 @@ def resolve_phase_steps(
         reasons[f"{name}.steps"] = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
     if share:
         reasons[f"{name}.budget_fraction"] = f"{share:g}, which are the steps below"
-    changed = (
-        dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, budget_fraction=0.0))
-        if name == "pretrain"
-        else dataclasses.replace(plan, distill=dataclasses.replace(plan.distill, steps=steps, budget_fraction=0.0))
-    )
-    return changed, reasons, steps * seconds_per_step
+    fixed: dict[str, Any] = {name: dataclasses.replace(section, steps=steps, budget_fraction=0.0)}
+    return dataclasses.replace(plan, **fixed), reasons, steps * seconds_per_step
 
 
-def estimate_phase_seconds(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
-    """What comes first in a written plan takes, by a few of its steps here."""
-    first = (
-        plan.pretrain.steps * pretraining.measure_pretraining_step(plan, dataset, images)
-        if plan.pretrain.is_enabled
-        else 0.0
-    )
-    then = (
-        plan.distill.steps * distillation.measure_distill_step(plan, dataset, images)
-        if plan.distill.has_first_stage
-        else 0.0
-    )
-    return first + then
-
-
-def _phase_sections(plan: Plan) -> tuple[tuple[PretrainSettings | DistillSettings, bool], ...]:
-    """What may come first, and whether it does."""
-    return (plan.pretrain, plan.pretrain.is_enabled), (plan.distill, plan.distill.has_first_stage)
+def estimate_phase_seconds(context: PlanContext) -> float:
+    """Seconds of the phases of a written plan, from a few of their steps here."""
+    plan, seconds = context.plan, 0.0
+    if plan.pretrain.is_enabled:
+        seconds += plan.pretrain.steps * pretraining.measure_pretraining_step(context)
+    if plan.distill.has_first_stage:
+        seconds += plan.distill.steps * distillation.measure_distill_step(context)
+    return seconds
 
 
 def check_written_phases(plan: Plan, dataset: Dataset) -> None:
-    """Refuse a written plan that leaves open how many steps there are, or whose teacher cannot teach this.
+    """Check the phases of a written plan.
 
     Raises:
-        UsageError: there is a share of minutes, and none of steps; see `teaching.check`.
+        UsageError: a phase has a fraction of the budget instead of steps; see also `distillation.check_teacher`.
     """
     distillation.check_teacher(plan, dataset)
     for name, share in (("pretrain", plan.pretrain.budget_fraction), ("distill", plan.distill.budget_fraction)):
@@ -156,52 +139,42 @@ def check_written_phases(plan: Plan, dataset: Dataset) -> None:
 
 
 def resolve_plan_paths(plan: Plan) -> Plan:
-    """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    pictures, model, weights = map(
-        to_absolute_path, (plan.pretrain.extra_images, plan.distill.teacher, plan.finetune.weights)
-    )
-    return dataclasses.replace(
-        plan,
-        finetune=dataclasses.replace(plan.finetune, weights=weights)
-        if plan.finetune.from_checkpoint
-        else plan.finetune,
-        pretrain=dataclasses.replace(plan.pretrain, extra_images=pictures),
-        distill=dataclasses.replace(
-            plan.distill, teacher=model if plan.distill.teacher != CNN_TEACHER else CNN_TEACHER
-        ),
-    )
+    """The plan with absolute paths, so that a run can be resumed from anywhere."""
+    pretrain, distill, finetune = plan.pretrain, plan.distill, plan.finetune
+    pretrain = dataclasses.replace(pretrain, extra_images=to_absolute_path(pretrain.extra_images))
+    if distill.teacher != CNN_TEACHER:
+        distill = dataclasses.replace(distill, teacher=to_absolute_path(distill.teacher))
+    if finetune.from_checkpoint:
+        finetune = dataclasses.replace(finetune, weights=to_absolute_path(finetune.weights))
+    return dataclasses.replace(plan, pretrain=pretrain, distill=distill, finetune=finetune)
 
 
-def check_extra_images(plan: Plan, dataset: Dataset, images: ImageStore) -> None:
-    """Refuse further pictures for pre-training that cannot be had, before a run folder is made.
+def check_extra_images(context: PlanContext) -> None:
+    """Check the further images of pre-training, before a run folder is made.
 
     Raises:
-        DataError: see `unlabelled.shown`.
+        DataError: see `gather_pretraining_images`.
     """
-    if plan.pretrain.extra_images:
-        pretraining.load_pretraining_images(plan, dataset, images)
+    if context.plan.pretrain.extra_images:
+        pretraining.load_pretraining_images(context)
 
 
 def describe_phases(plan: Plan) -> tuple[str, ...]:
-    """What came before the training and what beside its labels, for the report."""
-    said, learnt, teacher = [], plan.pretrain, plan.distill
-    if learnt.steps:
-        further = f" and of {Path(learnt.extra_images).name}" if learnt.extra_images else ""
-        steps = f"{learnt.steps:,} steps of masked autoencoding"
-        said.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
-    if teacher.is_enabled and teacher.kind == "features":
-        said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.teacher}.")
-    elif teacher.is_enabled:
-        own = f"a small CNN, trained first for {teacher.steps:,} steps"
-        whose = own if teacher.teacher == CNN_TEACHER else teacher.teacher
-        said.append(f"The answers of {whose} are {teacher.alpha:.0%} of the loss.")
-    return tuple(said)
+    """Sentences about pre-training and distillation, for the report."""
+    sentences, pretrain, distill = [], plan.pretrain, plan.distill
+    if pretrain.steps:
+        further = f" and of {Path(pretrain.extra_images).name}" if pretrain.extra_images else ""
+        steps = f"{pretrain.steps:,} steps of masked autoencoding"
+        sentences.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
+    if distill.is_enabled and distill.kind == "features":
+        sentences.append(f"Before the training, {distill.steps:,} steps of learning the features of {distill.teacher}.")
+    elif distill.is_enabled:
+        own = f"a small CNN, trained first for {distill.steps:,} steps"
+        whose = own if distill.teacher == CNN_TEACHER else distill.teacher
+        sentences.append(f"The answers of {whose} are {distill.alpha:.0%} of the loss.")
+    return tuple(sentences)
 
 
 def to_absolute_path(name: str) -> str:
-    """A path that is there by its full name; anything else as it is."""
+    """The absolute path of an existing file or folder; any other name unchanged."""
     return str(Path(name).expanduser().absolute()) if name and Path(name).expanduser().exists() else name
-
-
-def _phase_steps(plan: Plan, name: PhaseName) -> int:
-    return (plan.pretrain if name == "pretrain" else plan.distill).steps

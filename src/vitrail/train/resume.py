@@ -1,12 +1,11 @@
-"""More time for a run: `vitrail train --resume RUN --extend --minutes 10`, for a finished run or one on its way.
+"""Resume a run, and extend it: `vitrail train --resume RUN --extend --minutes 10`, whether it is finished or not.
 
-From the present step on, everything that depends on the step is as in a run that was planned so long from the start;
-only the rate, which has fallen below that, rises to it first over the recipe's warm-up. So the plan alone still says
-what every coming step does, and an extended run can be stopped and resumed like any other.
+After an extension, everything that depends on the step is as in a run that was planned so long from the start; only the
+learning rate, which has fallen, rises first over the recipe's warm-up. So the plan alone determines every coming step,
+and an extended run can be stopped and resumed like any other.
 
-The old end, if there was one, is moved to `earlier/step-00000060/` with its plan; what is done is written down in
-`extension.toml` first, so that a crash in between is made good by the next resume. The same
---extend given again then adds no further steps.
+The old report and model, if any, move to `earlier/step-00000060/` with their plan. The extension is written to
+`extension.toml` first, so that the next resume completes it after a crash. The same --extend again adds no steps.
 """
 
 from __future__ import annotations
@@ -33,23 +32,25 @@ from .run_folder import RunFolder
 
 REPORT_FILES = ("report.html", "report.json", "thumbnails.npz", "explanations.npz", "groups.npy")
 RESULT_FILES = (*REPORT_FILES, "results.csv", "model", "predictions", "exports")
-ROUNDS = 8  # in which the number of steps settles
+SOLVER_ROUNDS = 8  # fixed-point iterations for the number of steps
 SAMPLED_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """How much longer; one of the three."""
+    """The additional budget: one of the three."""
 
     minutes: float | None = None
     epochs: float | None = None
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        if len(given) != 1:
-            raise UsageError(f"--extend takes one budget, --minutes, --epochs or --steps. Got {len(given) or 'none'}.")
-        for name, value in given.items():
+        budgets = {name: value for name, value in vars(self).items() if value is not None}
+        if len(budgets) != 1:
+            raise UsageError(
+                f"--extend takes one budget, --minutes, --epochs or --steps. Got {len(budgets) or 'none'}."
+            )
+        for name, value in budgets.items():
             if not 0 < value < math.inf:
                 raise UsageError(f"--{name} must be above 0. Got {value}.")
 
@@ -58,18 +59,18 @@ class Extension:
 
 
 def read_current_plan(run: RunFolder) -> Plan:
-    """The plan that a run goes on with: the longer one, if a crash came while it was extended."""
+    """The plan that a run continues with: the longer one after a crash during its extension."""
     return config.read_toml(run.extension_file, Plan) if run.extension_file.is_file() else run.read_plan()
 
 
 def extend_run(run: RunFolder, extension: Extension) -> str:
-    """Give a run more steps, and move its old end aside; what was done, in a sentence.
+    """Give a run more steps and move its old report and model aside; return a sentence about it.
 
-    Nothing, if it was given these after the same step already and has not come to its end since.
+    The same extension after the same step, of a run that has not finished since, changes nothing.
 
     Raises:
-        UsageError: minutes for a run that has not recorded how long its steps take, or one without any steps.
-        DamagedFileError: there are checkpoints and none is whole.
+        UsageError: minutes for a run without recorded step times, or a run without steps.
+        DamagedFileError: there are checkpoints and none is complete.
     """
     plan, reasons = run.read_plan(), run.read_reasons()
     if not plan.recipe.steps:
@@ -77,201 +78,180 @@ def extend_run(run: RunFolder, extension: Extension) -> str:
     newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     done = 0 if newest is None else int(checkpoint.read_checkpoint_facts(newest)["step"])
     recipe = plan.recipe
-    how = f"by --extend after step {done:,} ({extension})"
-    if reasons.get("recipe.steps", "").endswith(how) and not run.is_finished():
+    origin = f"by --extend after step {done:,} ({extension})"
+    if reasons.get("recipe.steps", "").endswith(origin) and not run.is_finished():
         return (
-            f"Extended {how} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in all. "
-            "For yet more, extend it again when a later step is saved."
+            f"Extended {origin} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in "
+            "all. For yet more, extend it again when a later step is saved."
         )
-    then = (
-        recipe if newest is None else (checkpoint.read_checkpoint_plan(newest) or plan).recipe
-    )  # what the last step followed
-    before = then.lr_factor(done - 1) if done else 0.0
-    if done == then.steps and then.lr_schedule != "constant":
-        before = 0.0  # where the last step was heading
-    more = _additional_steps(run, plan, done, extension)
-    steps = recipe.steps + more
-    longer_recipe = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_lr_factor=before)
+    # The learning rate continues from the recipe that the last step followed.
+    last_recipe = recipe if newest is None else (checkpoint.read_checkpoint_plan(newest) or plan).recipe
+    factor_before = last_recipe.lr_factor(done - 1) if done else 0.0
+    if done == last_recipe.steps and last_recipe.lr_schedule != "constant":
+        factor_before = 0.0  # where the last step was heading
+    added = _additional_steps(run, plan, done, extension)
+    steps = recipe.steps + added
+    longer = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_lr_factor=factor_before)
     minutes = plan.minutes + extension.minutes if plan.minutes and extension.minutes else 0.0
-    reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_lr_factor"), how)
-    reasons["recipe.steps"] = f"{recipe.steps:,}, and {more:,} more {how}"
-    changed = dataclasses.replace(plan, minutes=minutes, recipe=longer_recipe)
+    reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_lr_factor"), origin)
+    reasons["recipe.steps"] = f"{recipe.steps:,}, and {added:,} more {origin}"
+    changed = dataclasses.replace(plan, minutes=minutes, recipe=longer)
     atomic.write_text(run.extension_file, config.to_toml(changed, reasons))
-    aside = finish_extension(run)
-    where = f" The old end is kept in {aside}." if aside and (aside / "model").is_dir() else ""
+    old_end = finish_extension(run)
+    kept = f" The old end is kept in {old_end}." if old_end and (old_end / "model").is_dir() else ""
+    warm = min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))
     return (
         f"Extended after step {done:,}: {recipe.steps:,} steps become {steps:,}, and the rate rises again to "
-        f"{100 * longer_recipe.lr_factor(min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))):.0f} % of "
-        f"its peak.{where}"
+        f"{100 * longer.lr_factor(warm):.0f} % of its peak.{kept}"
     )
 
 
 def finish_extension(run: RunFolder) -> Path | None:
-    """Carry out what `extension.toml` says, whatever of it was done before; where the plan before and its end then are.
-
-    None if there is nothing to do, or only to forget the file.
-    """
+    """Complete the extension of `extension.toml`; return the folder of the old results, None if nothing moved."""
     if not run.extension_file.is_file():
         return None
-    plan, aside = read_current_plan(run), None
+    plan, old_end = read_current_plan(run), None
     if run.read_plan() != plan:
-        end = [path for name in (*RESULT_FILES, "metrics-*.json") for path in sorted(run.path.glob(name))]
-        aside = _earlier_folder(run, plan.recipe.extended_at, end)
-        atomic.write_bytes(aside / "plan.toml", run.plan_file.read_bytes())
-        for path in end:
-            path.rename(aside / path.name)
+        files = [path for name in (*RESULT_FILES, "metrics-*.json") for path in sorted(run.path.glob(name))]
+        old_end = _earlier_folder(run, plan.recipe.extended_at, files)
+        atomic.write_bytes(old_end / "plan.toml", run.plan_file.read_bytes())
+        for path in files:
+            path.rename(old_end / path.name)
         atomic.write_bytes(run.plan_file, run.extension_file.read_bytes())
     run.extension_file.unlink()
-    return aside
+    return old_end
 
 
 def _earlier_folder(run: RunFolder, step: int, end: Sequence[Path]) -> Path:
-    """The first `earlier/step-00000060`, `-2`, ... that is free, or that a crash has left with a part of this very end.
+    """The first of `earlier/step-00000060`, `-2`, ... that is free, or holds a part of these files after a crash.
 
-    A run is extended twice after one step where the later checkpoints were damaged, or never came.
+    A run is extended twice after one step where the later checkpoints were damaged or never written.
     """
-    first = aside = run.path / "earlier" / f"step-{step:08d}"
-    number, plan = 1, run.plan_file.read_bytes()
-    while _holds_another_plan(aside / "plan.toml", plan) or any((aside / path.name).exists() for path in end):
+    folder, number = run.path / "earlier" / f"step-{step:08d}", 1
+    base, plan = folder.name, run.plan_file.read_bytes()
+    while True:
+        saved_plan = folder / "plan.toml"
+        other_plan = saved_plan.exists() and saved_plan.read_bytes() != plan
+        if not other_plan and not any((folder / path.name).exists() for path in end):
+            return folder
         number += 1
-        aside = first.with_name(f"{first.name}-{number}")
-    return aside
-
-
-def _holds_another_plan(file: Path, plan: bytes) -> bool:
-    return file.exists() and file.read_bytes() != plan
+        folder = folder.with_name(f"{base}-{number}")
 
 
 def _additional_steps(run: RunFolder, plan: Plan, done: int, extension: Extension) -> int:
-    """How many steps the budget adds to the plan's."""
+    """The number of steps that the budget adds to the plan's."""
     recipe = plan.recipe
     if extension.steps is not None:
         return extension.steps
     if extension.epochs is not None:
-        pictures = _count_training_images(run.splits_file)
-        return max(
-            1, math.ceil(extension.epochs * pictures / min(recipe.batch_size // recipe.repeated_augmentation, pictures))
-        )
+        with run.splits_file.open(newline="", encoding="utf-8") as file:
+            num_images = sum(row["split"] == "train" for row in csv.DictReader(file))
+        distinct = min(recipe.batch_size // recipe.repeated_augmentation, num_images)
+        return max(1, math.ceil(extension.epochs * num_images / distinct))
     assert extension.minutes is not None
-    pace = _measured_step_seconds(run, plan)
-    wanted = _estimate_seconds(plan, pace, done, recipe.steps) + 60 * extension.minutes
+    step_seconds = _measured_step_seconds(run, plan)
+    target_seconds = _estimate_seconds(plan, step_seconds, done, recipe.steps) + 60 * extension.minutes
     steps = recipe.steps
-    for _ in range(ROUNDS):
-        taken = _estimate_seconds(plan, pace, done, steps)
-        steps = max(recipe.steps + 1, done + round((steps - done) * wanted / taken) if taken else steps + 1)
+    for _ in range(SOLVER_ROUNDS):
+        seconds = _estimate_seconds(plan, step_seconds, done, steps)
+        steps = max(recipe.steps + 1, done + round((steps - done) * target_seconds / seconds) if seconds else steps + 1)
     return steps - recipe.steps
 
 
 def _estimate_seconds(plan: Plan, step_seconds: Mapping[int, float], done: int, steps: int) -> float:
-    """What the steps after `done` take if there are to be `steps` in all, from as many of them as are worth asking."""
+    """Seconds of the steps after `done` in a run of `steps`, from a sample of them."""
     recipe = dataclasses.replace(plan.recipe, steps=steps)
-    asked = [done + (steps - done) * (2 * number + 1) // (2 * SAMPLED_STEPS) for number in range(SAMPLED_STEPS)]
+    sampled = [done + (steps - done) * (2 * index + 1) // (2 * SAMPLED_STEPS) for index in range(SAMPLED_STEPS)]
     return (steps - done) * fmean(
-        _step_seconds_at(step_seconds, recipe.tokens_at(step, plan.model.grid)) for step in asked
+        _step_seconds_at(step_seconds, recipe.tokens_at(step, plan.model.grid)) for step in sampled
     )
 
 
 def _step_seconds_at(step_seconds: Mapping[int, float], tokens: int) -> float:
-    """Seconds of a step that sees so many patches: measured, or in proportion to the nearest that was."""
+    """Seconds of a step of so many patches: measured, or in proportion to the nearest measured count."""
     nearest = min(step_seconds, key=lambda other: abs(other - tokens))
     return step_seconds[nearest] * tokens / nearest
 
 
 def _measured_step_seconds(run: RunFolder, plan: Plan) -> dict[int, float]:
-    """Mean seconds of a step by the patches that it sees of a picture, from the run's own record."""
-    found: dict[int, list[float]] = {}
+    """Mean seconds of a step by its patches per image, from metrics.jsonl."""
+    seconds_by_tokens: dict[int, list[float]] = {}
     for row in run.read_rows():
         if "seconds" in row:
             tokens = plan.recipe.tokens_at(int(row["step"]) - 1, plan.model.grid)
-            found.setdefault(tokens, []).append(row["seconds"])
-    if not found:
+            seconds_by_tokens.setdefault(tokens, []).append(row["seconds"])
+    if not seconds_by_tokens:
         raise UsageError(f"{run.path} has not recorded how long its steps take. Extend it by --steps or --epochs.")
-    return {tokens: max(fmean(seconds), 1e-6) for tokens, seconds in found.items()}
-
-
-def _count_training_images(splits_file: Path) -> int:
-    with splits_file.open(newline="", encoding="utf-8") as file:
-        return sum(row["split"] == "train" for row in csv.DictReader(file))
+    return {tokens: max(fmean(seconds), 1e-6) for tokens, seconds in seconds_by_tokens.items()}
 
 
 # -- Resuming a stopped run: leftover files, plan changes, newest complete checkpoint
 
 
-def reopen_run(
-    run: RunFolder, extension: Extension | None = None, compute: Mapping[str, str] | None = None
-) -> Generator[Note, None, Plan]:
-    """The plan to go on with, after everything that a crash left has been put in order.
+def reopen_run_as_json(
+    run: RunFolder, extension: Extension | None, compute: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Repair what a crash left, extend or change the run, and return its plan, reasons and notes as JSON values.
+
+    JSON, because rank 0 calls it and sends the result to the other ranks.
 
     Args:
         extension: more steps than the plan has.
-        compute: plan fields by their dotted names, of those that change how and not what is computed.
+        compute: plan fields by their dotted names, of those that do not change what is computed.
 
     Raises:
         UsageError: another process has the run, or its plan was changed in a way that it cannot follow.
-        DamagedFileError: there are checkpoints and none is whole.
+        DamagedFileError: there are checkpoints and none is complete.
     """
+    notes = []
     with Lock(run.path) as lock:
         atomic.remove_leftovers(run.path, before=lock.since)
         if run.extension_file.is_file():
             finish_extension(run)
-            yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
+            notes.append(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
         newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
         plan = config.override(run.read_plan(), compute or {})
-        told = plan_changes.check_plan_changes(
-            _changes_since_checkpoint(run, plan, newest)
-        )  # may refuse, so it comes before the run is changed
+        # May refuse, so it comes before the run is changed.
+        change_notes = plan_changes.check_plan_changes(_changes_since_checkpoint(run, plan, newest))
         if extension is not None:
-            yield Note(extend_run(run, extension))
+            notes.append(extend_run(run, extension))
             plan = config.override(run.read_plan(), compute or {})
         if compute:
             run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
         if newest is None and not phase.has_phase_checkpoint(run):
-            yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
-        yield from map(Note, told)
-        return plan
-
-
-def reopen_run_as_json(
-    run: RunFolder, extension: Extension | None, compute: Mapping[str, str] | None
-) -> dict[str, Any]:
-    """What `reopen` has to say, as JSON has words for it: only rank 0 may touch the run folder."""
-    notes, work = [], reopen_run(run, extension, compute)
-    while True:
-        try:
-            notes.append(next(work).text)
-        except StopIteration as done:
-            return {"notes": notes, "plan": config.write(done.value), "reasons": run.read_reasons()}
+            notes.append("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
+        return {"notes": [*notes, *change_notes], "plan": config.write(plan), "reasons": run.read_reasons()}
 
 
 def _changes_since_checkpoint(run: RunFolder, plan: Plan, newest: Path | None) -> list[plan_changes.PlanChange]:
-    """What has changed since a checkpoint was saved, or what comes before the training was done; no extension."""
+    """Changes of the plan since the newest checkpoint or the last phase, without those of an extension."""
     if newest is None:
-        before = phase.read_phase_plan(run)
-        return [] if before is None else plan_changes.drop_extension_changes(plan_changes.diff_plans(before, plan))
+        phase_plan = phase.read_phase_plan(run)
+        return (
+            [] if phase_plan is None else plan_changes.drop_extension_changes(plan_changes.diff_plans(phase_plan, plan))
+        )
     saved = checkpoint.read_checkpoint_plan(newest)
     if saved is None:
         return []
-    found, at = plan_changes.diff_plans(saved, plan), plan.recipe.extended_at
+    changes, at = plan_changes.diff_plans(saved, plan), plan.recipe.extended_at
     extended = at > saved.recipe.extended_at or at == checkpoint.read_checkpoint_facts(newest)["step"]
-    return plan_changes.drop_extension_changes(found) if extended else found
+    return plan_changes.drop_extension_changes(changes) if extended else changes
 
 
 def restore_checkpoint(run: RunFolder, train_state: TrainState, guards: Guards) -> Generator[Note, None, int]:
-    """Put the newest whole checkpoint into a learner and its guards; how many steps it has done.
+    """Put the newest complete checkpoint into a train state and its guards; return its number of finished steps.
 
     Raises:
-        DamagedFileError: there are checkpoints and none is whole, or one does not fit.
-        ResourceError: the disk has no room for those to come.
+        DamagedFileError: there are checkpoints and none is complete, or one does not fit.
+        ResourceError: the disk has no room for the next ones.
     """
     newest, complaints = checkpoint.find_newest_checkpoint(run.checkpoints)
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     start = 0
     if newest is not None:
-        start = checkpoint.load_checkpoint(newest, train_state.model, train_state.optimizers, train_state.ema)
-        facts = checkpoint.read_checkpoint_facts(newest)
-        guards.load_state_dict(facts.get("guards", {}))
-        train_state.load_state_dict(facts)
+        facts = checkpoint.load_train_state(newest, train_state, guards)
+        start = int(facts["step"])
         for text in plan_changes.check_machine(facts, checkpoint.describe_machine()):
             yield Note(text)
     run.drop_rows_after(start)

@@ -1,4 +1,4 @@
-"""The run folder: where everything that a training decides, measures and makes is kept."""
+"""The run folder: plan, metrics, logs, checkpoints, model and report of one training."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from importlib.metadata import version
 from math import isfinite
 from pathlib import Path
 
+import torch
+
 from .. import config
 from ..data.open import ARRAY_EXTENSIONS, SHARD_EXTENSION
 from ..data.source import MANIFEST_EXTENSIONS
@@ -20,6 +22,7 @@ from ..errors import ResourceError, UsageError, VitrailError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
 from ..files.lock import Lock
+from ..runtime import cpu_name
 from .events import Event, FinishEvent, Note, ValidationEvent
 from .plan import Plan
 from .plan_reasons import complete_reasons, drop_default_reasons
@@ -28,7 +31,7 @@ from .trackers import TrackedRun, Trackers
 PRE_PLAN_FILES = frozenset(
     {Lock.FILE, "checkpoints", "splits.csv", "data.json", "check.json", "environment.json", "cost.json"}
 )
-"""What may lie in a run folder before its plan does, and so what a kill in that moment leaves."""
+"""Files that may exist in a run folder before its plan, and so what a kill in that moment leaves."""
 
 
 class RunFolder:
@@ -45,27 +48,29 @@ class RunFolder:
         self.splits_file = path / "splits.csv"
         self.data_file = path / "data.json"
         self.trackers = Trackers()
-        """Where the numbers go beside this folder; nowhere until somebody opens them."""
+        """Experiment trackers; none until opened."""
         self.write_error = ""
-        """Why the last line of a log or of the metrics could not be written; empty if all were."""
+        """Why a line of a log or of the metrics could not be written; empty if all were."""
         self.write_error_reported = False
         self.extension_file = path / "extension.toml"
         self.start_file = path / "start.safetensors"
-        """The weights at step 0, where they are not drawn from the seed."""
+        """The weights at step 0 of a run from a checkpoint."""
         self.start_table = path / "start.json"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """A new, empty run folder; what a beginning that was killed has left there is taken away.
+        """Make an empty run folder; leftovers of a start that was killed are removed.
 
         Raises:
-            UsageError: something else is there already, or somebody is beginning there; nothing of it is touched.
+            UsageError: the folder holds something else, or another process starts there; nothing is touched.
         """
         cls.check_free(path)
         run = cls(path)
         with resource_errors(path):
             if cls._is_leftover(path):
-                with Lock(path):  # checkpoints, which is empty, stays: by it the folder is known as left at any moment
+                with Lock(
+                    path
+                ):  # the empty folder `checkpoints` stays: it marks the folder as a leftover at any moment
                     for file in [file for file in path.iterdir() if file.name not in (Lock.FILE, "checkpoints")]:
                         file.unlink()
             else:
@@ -74,18 +79,18 @@ class RunFolder:
 
     @staticmethod
     def _is_leftover(path: Path) -> bool:
-        """Whether all that lies there is what a training writes before its plan, and no checkpoint."""
-        there = path.iterdir() if path.is_dir() else ()
-        names = {file.name for file in there if not file.name.startswith(atomic.TEMPORARY)}
+        """Whether the folder holds only files that precede the plan, and no checkpoint."""
+        files = path.iterdir() if path.is_dir() else ()
+        names = {file.name for file in files if not file.name.startswith(atomic.TEMPORARY)}
         checkpoints = path / "checkpoints"
         return checkpoints.is_dir() and names <= PRE_PLAN_FILES and not any(checkpoints.iterdir())
 
     @classmethod
     def check_free(cls, path: Path) -> None:
-        """Refuse a folder that holds something, before anything is done for it.
+        """Check that a run folder can be made here; changes nothing.
 
         Raises:
-            UsageError: something is there already; nothing of it is touched.
+            UsageError: the folder holds something already.
         """
         if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._is_leftover(path):
             go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
@@ -93,7 +98,7 @@ class RunFolder:
 
     @classmethod
     def open_existing(cls, path: Path) -> RunFolder:
-        """A run folder that a training has made.
+        """The run folder of an earlier training.
 
         Raises:
             UsageError: there is no plan in it.
@@ -104,19 +109,19 @@ class RunFolder:
         return run
 
     def write_plan(self, plan: Plan, reasons: Mapping[str, str]) -> None:
-        """Keep the resolved plan with its reasons, and what it ran on; the plan last, for a folder with it is a run."""
+        """Write environment.json, then the plan with its reasons, which makes the folder a run."""
         atomic.write_json(self.path / "environment.json", describe_environment())
         atomic.write_text(self.plan_file, config.to_toml(plan, complete_reasons(plan, reasons)))
 
     def read_plan(self) -> Plan:
-        """The plan of this run."""
+        """Read plan.toml."""
         return config.read_toml(self.plan_file, Plan)
 
     def read_reasons(self) -> dict[str, str]:
-        """Why the plan's fields are what they are, as written beside them."""
-        known = {field.name for field in config.describe(Plan)}
+        """Read the reasons of the plan's fields from the comments of plan.toml."""
+        fields = {field.name for field in config.describe(Plan)}
         written = config.read_reasons(self.plan_file.read_text(encoding="utf-8"))
-        return drop_default_reasons(self.read_plan(), {name: why for name, why in written.items() if name in known})
+        return drop_default_reasons(self.read_plan(), {name: why for name, why in written.items() if name in fields})
 
     def log(self, text: str) -> None:
         """Add a line, with the time, to log.txt, if that is possible."""
@@ -124,24 +129,24 @@ class RunFolder:
 
     def record(self, row: Mapping[str, float | int]) -> None:
         """Add a row of numbers to metrics.jsonl, if that is possible; those that are not finite are left out."""
-        finite = {name: number for name, number in row.items() if isfinite(number)}
+        finite = {name: value for name, value in row.items() if isfinite(value)}
         self._append(self.metrics_file, json.dumps(finite))
         self.trackers.record(finite)
 
     def _append(self, path: Path, line: str) -> None:
-        """A log is no reason to stop a training."""
+        """A log that cannot be written does not stop the training."""
         try:
             atomic.append_line(path, line)
         except (ResourceError, OSError) as error:
             self.write_error = str(error)
 
     def flush_metrics(self) -> None:
-        """Wait until the metrics so far are on the disk, if that is possible."""
+        """Flush the metrics to the disk, if that is possible."""
         with suppress(OSError):
             flush(self.metrics_file)
 
     def drop_rows_after(self, step: int) -> None:
-        """Drop the metrics of steps that a resumed run will do again."""
+        """Drop the metrics of steps that a resumed run will repeat."""
         if not self.metrics_file.exists():
             return
         kept = [json.dumps(row) for row in self.read_rows() if row["step"] <= step]
@@ -149,52 +154,44 @@ class RunFolder:
             atomic.write_text(self.metrics_file, "".join(line + "\n" for line in kept))
 
     def read_rows(self) -> list[dict[str, float]]:
-        """The rows of metrics.jsonl, but for one that a crash has cut short."""
-        found = []
+        """The rows of metrics.jsonl, without one that a crash has truncated."""
+        rows = []
         for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.is_file() else []:
             with suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                rows.append(json.loads(line))
+        return rows
 
     def is_finished(self) -> bool:
-        """Whether this run has gone all the way to its report."""
-        return (self.path / "report.html").is_file() and not self.extension_file.is_file()  # the report is written last
+        """Whether this run has its report, which is written last, and no unfinished extension."""
+        return (self.path / "report.html").is_file() and not self.extension_file.is_file()
 
 
 def make_default_folder(source: str, model_name: str, now: datetime) -> Path:
-    """Make the empty folder runs/<date>-<time>-<source>-<model>; if there is one, the same name with -2 behind it, ...
+    """Make the empty folder runs/<date>-<time>-<source>-<model>, or the same with -2, -3, ... if it exists.
 
-    Whoever makes a folder has it, so that runs that begin in the same second never share one.
+    The source is its last name, without endings and characters with a meaning in shells. A folder belongs to the
+    process that makes it, so runs that begin in the same second never share one.
     """
-    first = path = default_folder(source, model_name, now)
+    name = Path(source).name
+    for ending in (*MANIFEST_EXTENSIONS, *ARRAY_EXTENSIONS, SHARD_EXTENSION):
+        name = name.removesuffix(ending)
+    name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
+    base = path = Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
     number = 1
-    with resource_errors(first):
-        first.parent.mkdir(parents=True, exist_ok=True)
+    with resource_errors(base):
+        base.parent.mkdir(parents=True, exist_ok=True)
         while True:
             try:
                 path.mkdir()
             except FileExistsError:
                 number += 1
-                path = first.with_name(f"{first.name}-{number}")
+                path = base.with_name(f"{base.name}-{number}")
             else:
                 return path
 
 
-def default_folder(source: str, model_name: str, now: datetime) -> Path:
-    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read."""
-    name = Path(source).name
-    for ending in (*MANIFEST_EXTENSIONS, *ARRAY_EXTENSIONS, SHARD_EXTENSION):
-        name = name.removesuffix(ending)
-    name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
-    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
-
-
 def describe_environment() -> dict[str, object]:
     """Versions and machine, for environment.json and the report."""
-    import torch
-
-    from ..runtime import cpu_name
-
     packages = ("vitrail", "torch", "numpy", "pillow", "safetensors", "scikit-learn")
     return {
         "python": platform.python_version(),
@@ -208,11 +205,11 @@ def describe_environment() -> dict[str, object]:
     }
 
 
-# `log.txt` of a run: what was said while it trained, with the time, and why it ended.
+# -- log.txt: messages of the training with their time, and why it ended
 
 
 def log_events(run: RunFolder, events: Generator[Event]) -> Iterator[Event]:
-    """Pass events on, and write down on the way what somebody may want to read later; steps are in metrics.jsonl."""
+    """Pass events on, and log their texts; steps are in metrics.jsonl."""
     run.log(" ".join([f"vitrail {version('vitrail')}:", "vitrail", *sys.argv[1:]]))
     with closing(events):
         try:
@@ -229,31 +226,27 @@ def _event_text(event: Event) -> str:
     if isinstance(event, Note):
         return event.text
     if isinstance(event, ValidationEvent):
-        figure = "unknown" if event.metric is None else f"{event.metric:.4f}"
-        return f"Step {event.step:,}: validation {event.metric_name} {figure}, loss {event.loss:.4f}."
+        value = "unknown" if event.metric is None else f"{event.metric:.4f}"
+        return f"Step {event.step:,}: validation {event.metric_name} {value}, loss {event.loss:.4f}."
     return f"{event.metrics.headline()}." if isinstance(event, FinishEvent) else ""
 
 
-# A run with its trackers open, from its first row to its last.
+# -- Experiment trackers of a run
 
 
 @contextmanager
 def track_run(run: RunFolder, plan: Plan) -> Iterator[None]:
-    """Whatever is recorded inside goes to the trackers of the plan too; left by an error, the run counts as stopped."""
-    asked = plan.track
-    if not asked.report_to:
+    """Within this block recorded rows go to the plan's trackers too; after an error the run counts as stopped."""
+    track = plan.track
+    if not track.report_to:
         yield
         return
-    filed = TrackedRun(folder=run.path, name=_run_name(run.path), project=asked.project, settings=config.flatten(plan))
-    run.trackers.open(asked.report_to, filed)
+    path = run.path.resolve()
+    name = f"{path.parent.name}-{path.name}" if path.name.startswith("fold-") else path.name
+    tracked = TrackedRun(folder=run.path, name=name, project=track.project, settings=config.flatten(plan))
+    run.trackers.open(track.report_to, tracked)
     try:
         yield
     finally:
         for text in run.trackers.close():
             run.log(text)
-
-
-def _run_name(folder: Path) -> str:
-    """The run folder's own name; that of a fold says of which training."""
-    path = folder.resolve()
-    return f"{path.parent.name}-{path.name}" if path.name.startswith("fold-") else path.name

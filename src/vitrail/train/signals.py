@@ -1,8 +1,8 @@
-"""What other programs ask of a training by signals: to stop, which it does between two steps, or only to save.
+"""Signals during a training: stop after the current step, or save and continue.
 
-Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) save and stop; the second one ends the process at once. SIGUSR1,
-which SLURM sends ahead of a time limit (`--signal=B:USR1@120`), saves and goes on; where there is nothing to save, it
-only goes on.
+Ctrl-C, SIGTERM and SIGHUP (the terminal is closed) save and stop; the second one ends the process at once. SIGUSR1,
+which SLURM sends ahead of a time limit (`--signal=B:USR1@120`), saves and continues; where there is nothing to save, it
+is ignored.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STOP_SIGNALS = tuple(_AVAILABLE[name] for name in ("SIGINT", "SIGTERM", "SIGHUP"
 SAVE_SIGNALS = tuple(_AVAILABLE[name] for name in ("SIGUSR1",) if name in _AVAILABLE)
 
 FOLDS_FILE = "folds.json"
-"""Says of a folder that the run folders in it are folds, which go on together."""
+"""Marks a folder whose run folders are folds, which are resumed together."""
 
 SignalHandler = Callable[[int, FrameType | None], Any]
 
 
 class SignalRequest:
-    """Which signal asked the run to stop, if one did, and whether one asked it to save."""
+    """The signal to stop, if one came, and whether a signal to save came."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -45,24 +45,24 @@ class SignalRequest:
 
 @contextmanager
 def listen_for_signals() -> Iterator[SignalRequest]:
-    """Within this block signals become wishes; a second one that stops does what it always did."""
-    wish = SignalRequest()
+    """Within this block signals are recorded in the request; a second stop signal does what it did before."""
+    request = SignalRequest()
     with _install_handlers(
-        {**dict.fromkeys(STOP_SIGNALS, _StopHandler(wish)), **dict.fromkeys(SAVE_SIGNALS, _SaveHandler(wish))}
+        {**dict.fromkeys(STOP_SIGNALS, _StopHandler(request)), **dict.fromkeys(SAVE_SIGNALS, _SaveHandler(request))}
     ):
-        yield wish
+        yield request
 
 
 def forward_signal(signal_number: int) -> None:
     """Turn a signal of another process into a request here, if a handler is installed and has none yet."""
     handlers = map(signal.getsignal, SAVE_SIGNALS if signal_number in SAVE_SIGNALS else STOP_SIGNALS)
-    ours = next((found for found in handlers if isinstance(found, _StopHandler | _SaveHandler)), None)
-    if ours is not None:
-        ours(signal_number)
+    handler = next((each for each in handlers if isinstance(each, _StopHandler | _SaveHandler)), None)
+    if handler is not None:
+        handler(signal_number)
 
 
 class _SaveHandler:
-    """The handler of `listening` for a signal that only asks to save."""
+    """The handler of `listen_for_signals` for SIGUSR1."""
 
     def __init__(self, request: SignalRequest) -> None:
         self._request = request
@@ -72,7 +72,7 @@ class _SaveHandler:
 
 
 class _StopHandler:
-    """The handler of `listening`; a second signal does what it did outside of all listening."""
+    """The handler of `listen_for_signals` for stop signals; it restores the outermost previous handlers."""
 
     def __init__(self, request: SignalRequest) -> None:
         self._request = request
@@ -85,17 +85,13 @@ class _StopHandler:
 
     @staticmethod
     def _previous_handler(signal_number: signal.Signals) -> Any:
-        found = signal.getsignal(signal_number)
-        return found._previous[signal_number] if isinstance(found, _StopHandler) else found
+        handler = signal.getsignal(signal_number)
+        return handler._previous[signal_number] if isinstance(handler, _StopHandler) else handler
 
 
 @contextmanager
 def raise_on_signal(message: str) -> Iterator[None]:
-    """Within this block, where nothing is worth saving, a signal that stops does so at once, with this message.
-
-    Raises:
-        InterruptedRun: such a signal came.
-    """
+    """Within this block, where there is nothing to save, a stop signal raises InterruptedRun with this message."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise InterruptedRun(message, 128 + number)
@@ -106,9 +102,9 @@ def raise_on_signal(message: str) -> Iterator[None]:
 
 @contextmanager
 def ignore_save_signals() -> Iterator[None]:
-    """Within this block a signal that only asks to save ends nothing, as it would by itself; for a whole training.
+    """Within this block SIGUSR1, whose default ends the process, does nothing; for a whole training.
 
-    `listening`, inside of it, saves. No SIG_IGN, which `listening` would leave as it is.
+    `listen_for_signals`, inside of it, saves. No SIG_IGN, which `listen_for_signals` would leave in place.
     """
 
     def nothing_to_save(number: int, frame: FrameType | None) -> None:
@@ -119,16 +115,16 @@ def ignore_save_signals() -> Iterator[None]:
 
 
 def resume_instructions(path: Path) -> str:
-    """How a stopped run goes on, a fold with all others; under SLURM, also how to have that done by itself."""
-    begun = path.parent if (path.parent / FOLDS_FILE).is_file() else path
-    text = f"Continue with: vitrail train --resume {begun}"
+    """A sentence on how to resume a run, or all folds of a fold; under SLURM, also how to requeue the job."""
+    folder = path.parent if (path.parent / FOLDS_FILE).is_file() else path
+    text = f"Continue with: vitrail train --resume {folder}"
     job = os.environ.get("SLURM_JOB_ID")
     return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
 
 
 @contextmanager
 def _install_handlers(handlers: dict[signal.Signals, SignalHandler]) -> Iterator[None]:
-    """These handlers within this block, and what was there before after it."""
+    """Install handlers within this block, and restore the previous ones after it."""
     before = {number: signal.getsignal(number) for number in handlers}
     try:
         for number, handler in handlers.items():

@@ -28,12 +28,12 @@ from .plan import Plan
 from .run_folder import RunFolder
 
 TEACHER_FOLDER = "teacher"
-"""Of a run: the teacher as a bundle, so that a run can be continued when the teacher has gone."""
+"""In a run folder: the teacher as a bundle, so that the run does not depend on the original."""
 
 
 @dataclass(frozen=True)
 class TeacherModel:
-    """A trained model with what its outputs mean."""
+    """A trained model with its task and class names."""
 
     model: ViT
     spec: ImageSpec
@@ -43,27 +43,33 @@ class TeacherModel:
 
 
 def load_teacher(plan: Plan, run: RunFolder | None = None) -> TeacherModel:
-    """The teacher of a plan: as the run has kept it, else from where the plan names it.
+    """The teacher of a plan: the copy in the run folder, else from the plan's path.
 
     Raises:
         UsageError: there is nothing at that path.
-        DamagedFileError: it cannot be trusted.
+        DamagedFileError: it is damaged.
     """
-    kept = None if run is None else run.path / TEACHER_FOLDER
-    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.distill.teacher).expanduser())
-    place = resolve_model(plan.distill.teacher if is_hub_name(plan.distill.teacher) and name != str(kept) else name)
-    if place is None:
+    stored = None if run is None else run.path / TEACHER_FOLDER
+    name = (
+        str(stored) if stored is not None and bundle.is_bundle(stored) else str(Path(plan.distill.teacher).expanduser())
+    )
+    resolved = resolve_model(
+        plan.distill.teacher if is_hub_name(plan.distill.teacher) and name != str(stored) else name
+    )
+    if resolved is None:
         raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
-    folder = find_bundle(place.path)
+    folder = find_bundle(resolved.path)
     if folder is None:
-        loaded = load_checkpoint(place.path)
+        loaded = load_checkpoint(resolved.path)
         return TeacherModel(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
-    opened = bundle.load_bundle(folder)
-    return TeacherModel(opened.model, opened.spec, opened.task, opened.classes, opened.info)
+    stored_bundle = bundle.load_bundle(folder)
+    return TeacherModel(
+        stored_bundle.model, stored_bundle.spec, stored_bundle.task, stored_bundle.classes, stored_bundle.info
+    )
 
 
 def save_teacher(run: RunFolder, teacher: TeacherModel) -> None:
-    """Write it into the run folder, unless it is there."""
+    """Copy the teacher into the run folder, unless it is there."""
     path = run.path / TEACHER_FOLDER
     if not path.exists():
         names = teacher.classes or tuple(map(str, range(teacher.model.config.outputs)))
@@ -71,10 +77,10 @@ def save_teacher(run: RunFolder, teacher: TeacherModel) -> None:
 
 
 def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ...]:
-    """Which of its outputs is the first of the data, the second, and so on; empty where they are in the same order.
+    """Index of the teacher's output for each class of the data; empty where the order is the same.
 
     Raises:
-        UsageError: its task or its classes are others.
+        UsageError: its task or its classes differ.
     """
     source = dataset.source
     if teacher.task != source.task:
@@ -84,21 +90,20 @@ def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ..
         )
     if set(teacher.classes) != set(source.classes) or len(teacher.classes) != len(source.classes):
         raise UsageError(
-            f"The teacher knows {_join_names(teacher.classes)}, and {source.name} has "
-            f"{_join_names(source.classes)}: its "
-            "answers would mean something else. Choose a teacher of the same outputs, or --distill.kind features."
+            f"The teacher knows {_join_names(teacher.classes)}, and {source.name} has {_join_names(source.classes)}: "
+            "its answers would mean something else. Choose a teacher of the same outputs, or --distill.kind features."
         )
     order = tuple(teacher.classes.index(name) for name in source.classes)
     return () if order == tuple(range(len(order))) else order
 
 
 def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
-    """Refuse a teacher that reads other values than the pictures of this run hold.
+    """Check that the teacher can read the images of this run.
 
-    One of features sees them between black and white of this run, as a checkpoint does that a training begins from.
+    The value range may differ for feature distillation, as for a checkpoint that is fine-tuned.
 
     Raises:
-        UsageError: another value range or window, or channels that cannot be made of the run's.
+        UsageError: another value range or window, or channels that the run's cannot be converted to.
     """
     theirs, ours = teacher.spec, plan.image
     same = (theirs.low, theirs.high, theirs.window) == (ours.low, ours.high, ours.window)
@@ -115,16 +120,16 @@ def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
 
 
 def find_output_scalings(teacher: TeacherModel, dataset: Dataset) -> tuple[TargetScaling, TargetScaling] | None:
-    """Its scale and that of the data, where numbers are learnt."""
+    """For regression: the target scaling of the teacher, in the data's order, and that of the data."""
     ours = dataset.scaling
     if ours is None:
         return None
     columns = len(dataset.source.classes)
     theirs = read_scaling(teacher.info, columns, "The teacher")
     if theirs is None:
-        theirs = TargetScaling((0.0,) * columns, (1.0,) * columns)  # it answers in units by itself
+        theirs = TargetScaling((0.0,) * columns, (1.0,) * columns)  # its outputs are in units already
     order = match_output_order(teacher, dataset) or tuple(range(columns))
-    return TargetScaling(*(tuple(part[number] for number in order) for part in (theirs.mean, theirs.deviation))), ours
+    return TargetScaling(*(tuple(part[index] for index in order) for part in (theirs.mean, theirs.deviation))), ours
 
 
 def _join_names(names: tuple[str, ...]) -> str:
@@ -138,64 +143,64 @@ def _join_names(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class DistillationTeacher:
-    """A teacher that answers for the pictures that the model is shown, as it is shown them."""
+    """A teacher that predicts the same augmented images as the model."""
 
     network: nn.Module
     """In evaluation mode, on the device."""
     spec: ImageSpec
-    """What it reads."""
+    """Of its images."""
     task: Task
     weight: float
-    """Part of the loss that follows it."""
+    """Fraction of its loss in the total loss."""
     temperature: float
     output_order: tuple[int, ...] = ()
-    """Which of its outputs is the model's first, second, ...; empty where the order is the same."""
+    """See `match_output_order`."""
     output_scalings: tuple[TargetScaling, TargetScaling] | None = None
-    """For numbers: its scale, and the one that the model learns on."""
+    """See `find_output_scalings`."""
 
     @torch.no_grad()
     def predict(self, images: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
-        """Its outputs in the order and on the scale of the model's, float32.
+        """The teacher's outputs in the order and on the scale of the model's, float32.
 
         Args:
-            images: augmented and mixed, of the model's size, with all their patches.
+            images: augmented and mixed, at the model's full size.
         """
-        said: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
-        said = said[:, list(self.output_order)] if self.output_order else said
+        outputs: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
+        outputs = outputs[:, list(self.output_order)] if self.output_order else outputs
         if self.output_scalings is None:
-            return said
+            return outputs
         theirs, ours = self.output_scalings
-        values = said.double() * _make_row(theirs.deviation, said) + _make_row(theirs.mean, said)
-        return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
+        values = outputs.double() * _make_row(theirs.deviation, outputs) + _make_row(theirs.mean, outputs)
+        return ((values - _make_row(ours.mean, outputs)) / _make_row(ours.deviation, outputs)).float()
 
     def compute_loss(self, outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"]) -> Loss:
         """(total, weight) of the distillation loss; see `distillation_loss`."""
         return distillation_loss(outputs, teacher_outputs, self.task, self.temperature)
 
     def blend_losses(self, label_loss: Float[Tensor, ""], teacher_loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """The mean loss of the labels and that of the teacher, in the shares of the plan."""
+        """The weighted mean of label loss and distillation loss."""
         return (1 - self.weight) * label_loss + self.weight * teacher_loss
 
 
 def adapt_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B c h w"]:
-    """Pictures with another model's size and channels: grey is repeated, colour weighed to grey as the eye does."""
+    """Images at another model's size and channels: grey is repeated, colour becomes luma (ITU-R BT.601)."""
     if tuple(images.shape[-2:]) != spec.size:
         images = resize_images(images, spec.size, spec.interpolation, spec.antialias)
     if images.shape[1] == 1 and spec.channels == 3:
         return images.expand(-1, 3, -1, -1)
     if images.shape[1] == 3 and spec.channels == 1:
-        eye = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
-        return (images * eye).sum(1, keepdim=True).round().byte()
+        luma = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
+        return (images * luma).sum(1, keepdim=True).round().byte()
     return images
 
 
 def distillation_loss(
     outputs: Float[Tensor, "B K"], teacher_outputs: Float[Tensor, "B K"], task: Task, temperature: float
 ) -> Loss:
-    """(total, weight): how far the model is from its teacher, summed over pictures, each of which weighs 1.
+    """(total, weight): the distance of the outputs to the teacher's, summed over images, each of which weighs 1.
 
     classes  T^2 KL(softmax(teacher / T) || softmax(outputs / T)): the gradient keeps its size for any temperature T
-    labels   T^2 times the mean over labels of the same, for the two answers yes and no
+    labels   T^2 times the mean over labels of the same, for two classes each
     number   the mean over columns of (outputs - teacher)^2, without a temperature
 
     Source: Hinton, Vinyals and Dean 2015, "Distilling the Knowledge in a Neural Network".
@@ -212,7 +217,7 @@ def distillation_loss(
 
 
 def _kl_divergence(ours: Tensor, theirs: Tensor) -> Float[Tensor, ""]:
-    """KL of our logarithms of probabilities from theirs, summed."""
+    """KL(theirs || ours) of log-probabilities, summed."""
     return F.kl_div(ours, theirs, reduction="sum", log_target=True)
 
 

@@ -32,39 +32,39 @@ class TrackedRun:
     folder: Path
     """The run folder."""
     name: str
-    """Of the run, as people will see it."""
+    """The displayed name of the run."""
     project: str
-    """What was asked for; may be empty."""
+    """As requested; may be empty."""
     settings: Mapping[str, object]
     """The plan, each field by its dotted name."""
     run_id: str = ""
-    """The tracker's own word for this run, if it had it before; a resumed run goes on under it."""
+    """The tracker's own id of this run, if it has one; a resumed run continues under it."""
 
 
 class Tracker(ABC):
-    """One place that takes a run's numbers. Whatever it raises ends its part in the run, and never the run."""
+    """A receiver of a run's metrics. Any error that it raises removes it from the run and does not stop the run."""
 
     run_id: str = ""
-    """Its own word for this run, kept in the run folder; empty if it needs none."""
+    """Its own id of this run, kept in the run folder; empty if it needs none."""
 
     @abstractmethod
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
         """Take a row of the curves.
 
         Args:
-            axis: what `step` counts: "step" for the training, another name for what comes before it.
+            axis: what `step` counts: "step" for the training, another name for a phase before it.
         """
 
     @abstractmethod
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the figures of the held-out pictures, of a run that ended after so many steps."""
+        """Take the metrics of the held-out images, of a run that ended after so many steps."""
 
     @abstractmethod
     def close(self, completed: bool) -> None:
-        """Wait until all is delivered.
+        """Wait until everything is delivered.
 
         Args:
-            completed: whether the run came to its end.
+            completed: whether the run has finished.
         """
 
 
@@ -74,13 +74,13 @@ TENSORBOARD_FOLDER = "tensorboard"
 
 
 class TensorBoardTracker(Tracker):
-    """One writer for each axis, made when its first row comes.
+    """One writer for each axis, opened with its first row.
 
-    A writer forgets what an earlier process of the run wrote from that row on: a resume does those steps again.
+    It purges what an earlier process of the run wrote from that row on, because a resumed run repeats those steps.
     """
 
     def __init__(self, tracked_run: TrackedRun):
-        import tensorboard  # noqa: F401  # torch's writer needs it, and says so less clearly
+        import tensorboard  # noqa: F401  # torch's writer needs it, and its own error is less clear
 
         self._folder: Path = tracked_run.folder / TENSORBOARD_FOLDER
         self._settings = tracked_run.settings
@@ -91,7 +91,7 @@ class TensorBoardTracker(Tracker):
         self._add_scalars(axis, step, numbers, step)
 
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Add the figures as points at the last step."""
+        """Add the metrics as points at the last step."""
         self._add_scalars("step", step, metrics, step + 1)
 
     def _add_scalars(self, axis: str, step: int, numbers: Mapping[str, float], forget_from: int) -> None:
@@ -112,21 +112,21 @@ class TensorBoardTracker(Tracker):
         return writer
 
     def close(self, completed: bool) -> None:
-        """Write what is still in memory."""
+        """Flush the writers."""
         for writer in self._writers.values():
             writer.close()
 
 
-# -- MLflow: one run of an experiment, resumed under its id; MLFLOW_TRACKING_URI says where.
+# -- MLflow: one run of an experiment, resumed under its id; MLFLOW_TRACKING_URI names the server.
 
 MAX_PARAM_LENGTH = 6000
-"""Signs of a parameter that MLflow takes."""
+"""MLflow's limit of characters of a parameter."""
 PARAMS_PER_REQUEST = 100
-"""Parameters that it takes in one request."""
+"""MLflow's limit of parameters in one request."""
 
 
 class MLflowTracker(Tracker):
-    """Its client is asked directly, so that no run of the user's own program is touched."""
+    """Uses MLflow's client and not its fluent API, so that no run of the user's own program is touched."""
 
     def __init__(self, tracked_run: TrackedRun):
         from mlflow import MlflowClient
@@ -139,8 +139,8 @@ class MLflowTracker(Tracker):
             self._client.update_run(self.run_id, RunStatus.to_string(RunStatus.RUNNING))
             return
         title = tracked_run.project or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "vitrail"
-        found = self._client.get_experiment_by_name(title)
-        experiment = self._client.create_experiment(title) if found is None else found.experiment_id
+        existing = self._client.get_experiment_by_name(title)
+        experiment = self._client.create_experiment(title) if existing is None else existing.experiment_id
         self.run_id = str(self._client.create_run(experiment, run_name=tracked_run.name).info.run_id)
         fields = [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in tracked_run.settings.items()]
         for first in range(0, len(fields), PARAMS_PER_REQUEST):
@@ -154,15 +154,15 @@ class MLflowTracker(Tracker):
         self._client.log_batch(self.run_id, [Metric(name, number, now, step) for name, number in numbers.items()])
 
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the figures at the last step."""
+        """Log the metrics at the last step."""
         self.record("step", step, metrics)
 
     def close(self, completed: bool) -> None:
-        """Say how the run ended."""
+        """Set the final status of the run."""
         self._client.set_terminated(self.run_id, self._end_status[completed])
 
 
-# -- Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
+# -- Weights & Biases: one run, resumed under its id; its own environment variables name server and user.
 
 
 class WandbTracker(Tracker):
@@ -192,19 +192,19 @@ class WandbTracker(Tracker):
         self._run.log({axis: step, **numbers})
 
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Put the figures into the run's summary."""
+        """Put the metrics into the run's summary."""
         self._run.summary.update(dict(metrics))
 
     def close(self, completed: bool) -> None:
-        """Finish the run; one that was stopped counts as failed until it goes on."""
+        """Finish the run; a stopped one counts as failed until it is resumed."""
         self._run.finish(exit_code=0 if completed else 1)
 
 
-# -- trackio: a local database with a page, or a Space if its environment variables say so.
+# -- trackio: a local database with a page, or a Space, depending on its environment variables.
 
 
 class TrackioTracker(Tracker):
-    """It speaks on standard output, which is for answers; here it is sent to standard error."""
+    """Its messages on standard output go to standard error, because standard output is for results."""
 
     def __init__(self, tracked_run: TrackedRun):
         import trackio
@@ -223,7 +223,7 @@ class TrackioTracker(Tracker):
         self._run.log(dict(numbers), step=step)
 
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the figures at the last step."""
+        """Log the metrics at the last step."""
         self._run.log(dict(metrics), step=step)
 
     def close(self, completed: bool) -> None:
@@ -239,9 +239,9 @@ TRACKER_CLASSES: dict[str, Callable[[TrackedRun], Tracker]] = {
     "trackio": TrackioTracker,
 }
 RUN_IDS_FILE = "tracked.json"
-"""In the run folder: each tracker's own word for the run."""
+"""In the run folder: each tracker's own id of the run."""
 CLOSE_TIMEOUT = 60.0
-"""Seconds that a run which is over waits for its trackers."""
+"""Seconds that a finished run waits for its trackers."""
 
 
 class _TrackerRow(NamedTuple):
@@ -252,7 +252,7 @@ class _TrackerRow(NamedTuple):
 
 
 class Trackers:
-    """Takes rows as metrics.jsonl holds them. Without trackers it does nothing."""
+    """Passes rows of metrics.jsonl to all open trackers, from a thread of its own."""
 
     def __init__(self) -> None:
         self._trackers: dict[str, Tracker] = {}
@@ -263,40 +263,42 @@ class Trackers:
 
     def open(self, names: tuple[str, ...], tracked_run: TrackedRun) -> None:
         """Open or resume these trackers; one that cannot be opened is reported and left out."""
-        known = _read_run_ids(tracked_run.folder)
+        run_ids: dict[str, str] = {}
+        with suppress(OSError, ValueError):
+            run_ids = dict(json.loads((tracked_run.folder / RUN_IDS_FILE).read_text(encoding="utf-8")))
         for name in names:
             with self._drop_on_error(name):
-                self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=known.get(name, "")))
-        known |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
-        if known:
+                self._trackers[name] = TRACKER_CLASSES[name](replace(tracked_run, run_id=run_ids.get(name, "")))
+        run_ids |= {name: tracker.run_id for name, tracker in self._trackers.items() if tracker.run_id}
+        if run_ids:
             with suppress(ResourceError, OSError):
-                atomic.write_json(tracked_run.folder / RUN_IDS_FILE, known)
+                atomic.write_json(tracked_run.folder / RUN_IDS_FILE, run_ids)
         if self._trackers:
             self._feeder = Thread(target=self._send_rows, name="trackers", daemon=True)
             self._feeder.start()
 
     def record(self, row: Mapping[str, float]) -> None:
-        """Pass on a row of the curves; one of what comes before the training has a step of its own beside `step`."""
+        """Pass on a row of the curves; a row of an earlier phase has its own step beside `step`."""
         if self._feeder is not None:
             axis = next((name for name in row if name.endswith("_step")), "step")
             numbers = {name: number for name, number in row.items() if name not in ("step", axis)}
             self._rows.put(_TrackerRow(axis, int(row[axis]), numbers))
 
     def record_final(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Pass on the figures of the held-out pictures."""
+        """Pass on the metrics of the held-out images."""
         if self._feeder is not None:
             self._rows.put(_TrackerRow("step", step, metrics, is_final=True))
 
     def take_messages(self) -> list[str]:
-        """What has gone wrong since this was asked last, in sentences."""
-        found, self._messages = self._messages, []
-        return found
+        """Return and clear the sentences about errors."""
+        messages, self._messages = self._messages, []
+        return messages
 
     def close(self, completed: bool = False) -> list[str]:
-        """Deliver what is left, for a minute at most; what went wrong, in sentences. A second time does nothing.
+        """Deliver the remaining rows, for a minute at most; return sentences about errors. A second call does nothing.
 
         Args:
-            completed: whether the run came to its end.
+            completed: whether the run has finished.
         """
         if self._feeder is not None:
             self._completed = completed
@@ -332,9 +334,3 @@ class Trackers:
             why = " ".join(str(error).split()) or type(error).__name__
             why = why[:300].rstrip(".")
             self._messages.append(f"{name} gets no more rows: {why}. The training goes on; metrics.jsonl has them all.")
-
-
-def _read_run_ids(folder: Path) -> dict[str, str]:
-    with suppress(OSError, ValueError):
-        return dict(json.loads((folder / RUN_IDS_FILE).read_text(encoding="utf-8")))
-    return {}

@@ -83,7 +83,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("mirror", "words"),
-    [("true", ", by the mean of 2 views of each; figures on the way were of one."), ("false", ".")],
+    [("true", ", by the mean of 2 views of each; evaluations during the training used one."), ("false", ".")],
 )
 def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(fit, mirror, words):
     told = notes(fit(drawn(), recipe__tta_flip=mirror, recipe__tta_shift="0"))
@@ -95,9 +95,9 @@ def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
     source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
     said = notes(fit(source))
-    sureness = "calibrate probabilities, which takes 100: they are an order of sureness"
+    sureness = "calibrate probabilities, which takes 100: treat them as a ranking"
     assert any(sureness in text for text in said) == calibrates, "numbers have no probabilities"
-    assert any("cannot tell what is unlike the training, which takes 99" in text for text in said)
+    assert any("cannot tell which pictures are unlike the training, which takes 99" in text for text in said)
 
 
 ROWS = np.arange(16)[:, None]
@@ -146,7 +146,7 @@ def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures
     targets[12:] = np.nan
     splits = {"train": np.arange(10), "val": np.arange(10, 12), "test": np.arange(12, 16)}
     events = fit(drawn(task="labels", classes=("a", "b"), targets=targets, splits=splits))
-    assert "Nothing is known of the test pictures, so they have answers and no figures." in notes(events)
+    assert "Nothing is known of the test pictures, so they get predictions and no metrics." in notes(events)
     assert finished(events).metrics.split == "val"
     assert (tmp_path / "run" / "predictions" / "test.csv").read_text().count("\n") == 5
     targets[10:] = np.nan

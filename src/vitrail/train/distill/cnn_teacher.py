@@ -9,15 +9,16 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from ...data.loader import Batch, ImageStore
+from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...evaluate.inference import run_inference
 from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
 from ...randomness import derive
-from .. import phase as preludes
+from .. import phase
 from ..batch_augment import augment_batch, mix_batch
-from ..dataset import Dataset, class_indices
+from ..context import PlanContext, TrainContext
+from ..dataset import Dataset
 from ..events import Event, Note
 from ..losses import Loss, build_loss, compute_loss_weights
 from ..phase import CNN_TEACHER_FILE, TrainingPhase, load_module, plan_metadata
@@ -26,32 +27,33 @@ from ..run_folder import RunFolder
 
 PHASE_NAME, PHASE_TITLE = "teacher", "training of the teacher"
 CNN_LR = 3e-3
-"""AdamW's, at its peak."""
+"""AdamW's peak learning rate."""
 
 
-def train_cnn_teacher(run: RunFolder, plan: Plan, dataset: Dataset, images: ImageStore) -> Iterator[Event]:
-    """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
+def train_cnn_teacher(context: TrainContext) -> Iterator[Event]:
+    """Train the CNN of a plan into the run folder, unless it is there already.
 
     Raises:
         InterruptedRun, DataError, DivergedError, ResourceError: see `phase.run_phase`.
     """
+    run, plan = context.run, context.plan
     path = run.path / CNN_TEACHER_FILE
     if path.is_file():
         return
     network = init_cnn_teacher(plan)
-    yield from preludes.run_phase(run, make_cnn_phase(plan, network, dataset, images))
+    yield from phase.run_phase(run, make_cnn_phase(context, network))
     safetensors_file.save_tensors(
         path, network.state_dict(), {"steps": str(plan.distill.steps), **plan_metadata(plan)}, checksum=True
     )
-    preludes.remove_phase_checkpoints(run, PHASE_NAME)
-    yield Note(_describe_accuracy(plan, network, dataset))
+    phase.remove_phase_checkpoints(run, PHASE_NAME)
+    yield Note(_describe_accuracy(plan, network, context.dataset))
 
 
 def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
     """The trained CNN of a run.
 
     Raises:
-        DamagedFileError: its file is damaged, or of another shape than the plan says.
+        DamagedFileError: its file is damaged, or not of the plan's shape.
     """
     network = init_cnn_teacher(plan)
     load_module(run.path / CNN_TEACHER_FILE, network)
@@ -59,27 +61,25 @@ def load_cnn_teacher(run: RunFolder, plan: Plan) -> SmallCNN:
 
 
 def init_cnn_teacher(plan: Plan) -> SmallCNN:
-    """The CNN of a plan with its first values, on the device."""
+    """The CNN of a plan with its initial weights, on the device."""
     image, seed = plan.image, derive(plan.seed, "cnn")
     network = create_cnn(image.channels, image.size, plan.model.outputs, plan.distill.cnn_width, seed)
-    network.to(plan.compute.device)
-    return network
+    return network.to(plan.compute.device)
 
 
-def make_cnn_phase(
-    plan: Plan, network: SmallCNN, dataset: Dataset, images: ImageStore, steps: int = 0
-) -> TrainingPhase:
-    """The training of the CNN; with `steps` of that length."""
+def make_cnn_phase(context: PlanContext, network: SmallCNN, steps: int = 0) -> TrainingPhase:
+    """The training of the CNN, for the plan's steps or for `steps`."""
+    plan, dataset = context.plan, context.dataset
     seed, task, recipe = derive(plan.seed, PHASE_NAME), dataset.source.task, plan.recipe
     targets = dataset.loss_targets("train")
     weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
-    measure = build_loss(task, recipe, None if weights is None else weights.to(plan.compute.device))
+    loss = build_loss(task, recipe, None if weights is None else weights.to(plan.compute.device))
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-        shown = augment_batch(batch, recipe, seed, epoch, plan.compute.device)
-        shown, expected = mix_batch(shown, batch, recipe, seed, epoch, plan.model.outputs)
-        outputs: Tensor = network(normalize(shown, plan.image))
-        return measure(outputs, expected)
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
+        augmented = augment_batch(batch, recipe, seed, epoch, plan.compute.device)
+        augmented, mixed_targets = mix_batch(augmented, batch, recipe, seed, epoch, plan.model.outputs)
+        outputs: Tensor = network(normalize(augmented, plan.image))
+        return loss(outputs, mixed_targets)
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -98,8 +98,8 @@ def make_cnn_phase(
             save_every=recipe.save_every,
         ),
         seed=seed,
-        compute_loss=loss_of,
-        images=images,
+        compute_loss=batch_loss,
+        images=context.images,
         targets=targets,
         shard_ids=dataset.shard_ids("train"),
         advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",
@@ -108,33 +108,30 @@ def make_cnn_phase(
 
 
 def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
-    """How good it is on validation pictures, for a person who wonders whether it is worth following."""
+    """A sentence with its metric on the validation images."""
     rows = dataset.sample("val", MAX_VALIDATION_IMAGES, plan.seed)
     if not len(rows):
         return "The teacher is trained."
-    pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
-    logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
-    source, scaling = dataset.source, dataset.scaling
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))
-    if found is None or found.value is None:
+    images = dataset.load_images("val", plan.image, plan.compute.num_workers)
+    outputs = run_inference(network, images, rows, plan.image, 250, plan.compute.device)
+    metrics = compute_quick_metrics(dataset.source.task, outputs, dataset.metric_targets(rows))
+    if metrics is None or metrics.value is None:
         return "The teacher is trained."
-    return f"The teacher is trained: {found.name} {found.value:.3f} on {len(rows):,} validation pictures."
+    return f"The teacher is trained: {metrics.name} {metrics.value:.3f} on {len(rows):,} validation pictures."
 
 
 # -- SmallCNN: a convolutional teacher that learns small images quickly
 
 FIRST_STAGE_SIDE = 28
-"""Pixels of the short side that the first stage should have at most, within a factor of two."""
+"""Largest short side in pixels of the first stage, within a factor of two."""
 MIN_POOLED_SIDE = 6
-"""Pixels of the short side that are still halved."""
+"""Smallest short side in pixels that is still pooled."""
 
 
 class SmallCNN(nn.Module):
-    """Three stages of two convolutions each, of w, 2w and 4w channels; the mean over places; a matrix.
+    """A small residual network (He et al. 2016): three stages of two convolutions, of w, 2w and 4w channels.
 
-    A small residual network (He et al. 2016), which halves the picture inside its stages as the fast CIFAR networks do.
-    Larger pictures are made smaller by the stride of the first convolution.
+    Each stage pools by 2; the stride of the first convolution reduces larger images.
     """
 
     def __init__(self, channels: int, size: tuple[int, int], outputs: int, width: int):
@@ -154,7 +151,7 @@ class SmallCNN(nn.Module):
 
 
 class ConvStage(nn.Module):
-    """A convolution, the larger of each two by two places, and x + conv(x)."""
+    """A convolution, 2x2 max pooling, and x + conv(x)."""
 
     def __init__(self, before: int, after: int):
         super().__init__()
@@ -172,9 +169,9 @@ class ConvStage(nn.Module):
 
 @torch.no_grad()
 def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, seed: int) -> SmallCNN:
-    """A network with fresh initial values: normal with deviation fan_in^-0.5, the head zeros.
+    """A network with initial weights: normal with standard deviation fan_in^-0.5, the head zero.
 
-    The same for the same seed whatever torch's global generator has done.
+    They depend on the seed alone, not on torch's global generator.
     """
     with torch.device("meta"):
         network = SmallCNN(channels, size, outputs, width)
@@ -184,7 +181,7 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
         if isinstance(module, nn.Conv2d):
             module.weight.normal_(std=module.weight[0].numel() ** -0.5, generator=generator)
         elif isinstance(module, nn.BatchNorm2d):
-            module.reset_parameters()  # ones and zeros: nothing is drawn
+            module.reset_parameters()  # ones and zeros, not random
     network.head.weight.zero_()
     network.head.bias.zero_()
     set_memory_format(network, torch.channels_last)
@@ -192,7 +189,7 @@ def create_cnn(channels: int, size: tuple[int, int], outputs: int, width: int, s
 
 
 def set_memory_format(network: nn.Module, memory_format: torch.memory_format) -> None:
-    """Put the kernels of a network into memory in this order."""
+    """Set the memory format of the convolution kernels."""
     for parameter in network.parameters():
         if parameter.ndim == 4:
             parameter.data = parameter.data.contiguous(memory_format=memory_format)

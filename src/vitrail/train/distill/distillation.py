@@ -1,4 +1,4 @@
-"""Set up the distillation teacher of a plan: load or train it, keep it in the run folder, hand it to the loop."""
+"""Set up the distillation teacher of a plan: load or train it, and copy it into the run folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import torch
 
-from ...data.loader import ImageStore
 from ...model.vit import ViT
-from .. import phase as preludes
+from .. import phase
+from ..context import PlanContext, TrainContext
 from ..dataset import Dataset
 from ..distributed.collectives import RankGroup
 from ..events import Event
@@ -23,38 +23,36 @@ from ..teacher_targets import (
     save_teacher,
 )
 from . import cnn_teacher, feature_teacher
-from .cnn_teacher import SmallCNN as Network
-from .cnn_teacher import set_memory_format
+from .cnn_teacher import SmallCNN, set_memory_format
 
 
-def prepare_teacher(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore
-) -> Generator[Event, None, DistillationTeacher | None]:
+def prepare_teacher(context: TrainContext, model: ViT) -> Generator[Event, None, DistillationTeacher | None]:
     """Run what the teacher needs before the training; return the teacher that predicts during it, or None.
 
     Raises:
-        UsageError: the teacher of the plan cannot teach this.
+        UsageError: the teacher does not fit the task.
         InterruptedRun, DivergedError: see `phase.run_phase`.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     if not plan.distill.is_enabled:
         return None
     if plan.distill.teacher == CNN_TEACHER:
-        yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, images)
+        yield from cnn_teacher.train_cnn_teacher(context)
         return _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
     teacher = load_teacher(plan, run)
     check_teacher_images(teacher, plan)
     save_teacher(run, teacher)
     if plan.distill.kind == "features":
-        yield from feature_teacher.distill_features(run, plan, model, teacher, dataset, images)
+        yield from feature_teacher.distill_features(context, model, teacher)
         return None
     return build_teacher(plan, dataset, run)
 
 
 def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> DistillationTeacher | None:
-    """The teacher before the run, for timing: a CNN is untrained, but its forward pass takes as long.
+    """The teacher of the training's steps; a CNN is untrained, which is enough to measure the throughput.
 
     Raises:
-        UsageError: it cannot teach this.
+        UsageError: it does not fit the task.
     """
     if not plan.distill.is_enabled or plan.distill.kind == "features":
         return None
@@ -74,11 +72,11 @@ def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) ->
 
 
 def check_teacher(plan: Plan, dataset: Dataset) -> None:
-    """Refuse a teacher that cannot teach this, before a run folder is made.
+    """Check the teacher before a run folder is made.
 
     Raises:
-        UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
-        DamagedFileError: it cannot be trusted.
+        UsageError: it does not exist, or its task, outputs or image format differ.
+        DamagedFileError: it is damaged.
     """
     if plan.distill.is_enabled and plan.distill.teacher != CNN_TEACHER:
         teacher = load_teacher(plan)
@@ -87,18 +85,19 @@ def check_teacher(plan: Plan, dataset: Dataset) -> None:
             match_output_order(teacher, dataset)
 
 
-def measure_distill_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
+def measure_distill_step(context: PlanContext) -> float:
     """Seconds per step of the distillation phase before the training."""
+    plan = context.plan
     if plan.distill.teacher == CNN_TEACHER:
         network = cnn_teacher.init_cnn_teacher(plan)
-        return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, images, steps=1000))
+        return phase.measure_phase_step(cnn_teacher.make_cnn_phase(context, network, steps=1000))
     teacher = load_teacher(plan)
     check_teacher_images(teacher, plan)
-    return feature_teacher.measure_feature_step(plan, teacher, dataset, images)
+    return feature_teacher.measure_feature_step(context, teacher)
 
 
 def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:
-    """The same teacher in every process: rank 0's CNN is the one that has been trained."""
+    """The same teacher on every rank: only rank 0 has trained the CNN."""
     if teacher is not None and plan.distill.teacher == CNN_TEACHER:
         set_memory_format(teacher.network.to("cpu"), torch.contiguous_format)
         group.broadcast_weights(teacher.network)
@@ -106,7 +105,7 @@ def broadcast_teacher(group: RankGroup, teacher: DistillationTeacher | None, pla
     return teacher
 
 
-def _build_cnn_teacher(network: Network, plan: Plan, dataset: Dataset) -> DistillationTeacher:
+def _build_cnn_teacher(network: SmallCNN, plan: Plan, dataset: Dataset) -> DistillationTeacher:
     return DistillationTeacher(
         network.eval(), plan.image, dataset.source.task, plan.distill.alpha, plan.distill.temperature
     )

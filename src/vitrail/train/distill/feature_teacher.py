@@ -10,31 +10,28 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...data.loader import Batch, ImageStore
+from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...model.attention import TokenPositions
 from ...model.vit import ViT, create_model
 from ...randomness import derive
 from ...spec import Grid
 from .. import phase
-from .. import phase as preludes
 from ..batch_augment import augment_batch
-from ..dataset import Dataset
+from ..context import PlanContext, TrainContext
 from ..events import Event, Note
 from ..losses import Loss
 from ..phase import TrainingPhase, load_module
-from ..plan import Plan, Recipe
-from ..run_folder import RunFolder
+from ..plan import Recipe
 from ..teacher_targets import TeacherModel, adapt_images
 
 PHASE_NAME, PHASE_TITLE = "teacher", "learning of features"
 
 
 class FeatureStudent(nn.Module):
-    """A model's patch tokens, projected to the width of its teacher's: [B, N, D'].
+    """A model's patch tokens, projected to the width of its teacher's: [B, N, d].
 
-    The parts of `model` that see a picture are trained here themselves, under the names they have there; the projection
-    is thrown away afterwards.
+    It shares the modules of `model` up to the encoder; the projection is discarded afterwards.
     """
 
     def __init__(self, model: ViT, width: int, seed: int):
@@ -56,48 +53,49 @@ class FeatureStudent(nn.Module):
         return self.projection(x[:, self.prefix :])
 
 
-def distill_features(
-    run: RunFolder, plan: Plan, model: ViT, teacher: TeacherModel, dataset: Dataset, images: ImageStore
-) -> Iterator[Event]:
-    """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
+def distill_features(context: TrainContext, model: ViT, teacher: TeacherModel) -> Iterator[Event]:
+    """Let `model` learn the teacher's features, or load the weights if this run has done it already.
 
     Raises:
         InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
+    run, plan = context.run, context.plan
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
         return
-    follower = FeatureStudent(model, teacher.model.config.width, plan.seed)
-    yield from preludes.run_phase(run, make_feature_phase(plan, follower, teacher, dataset, images))
-    phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
-    preludes.remove_phase_checkpoints(run, PHASE_NAME)
+    student = FeatureStudent(model, teacher.model.config.width, plan.seed)
+    yield from phase.run_phase(run, make_feature_phase(context, student, teacher))
+    phase.save_start_weights(context, PHASE_NAME, model)
+    phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
         f"The model has learnt the teacher's features; its weights are in {run.path / phase.START_WEIGHTS_FILE}."
     )
 
 
-def measure_feature_step(plan: Plan, teacher: TeacherModel, dataset: Dataset, images: ImageStore) -> float:
-    """Seconds of a step here, on a model of its own."""
-    follower = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
-    return preludes.measure_phase_step(make_feature_phase(plan, follower, teacher, dataset, images, steps=1000))
+def measure_feature_step(context: PlanContext, teacher: TeacherModel) -> float:
+    """Seconds of a step here, on a fresh model."""
+    plan = context.plan
+    student = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
+    return phase.measure_phase_step(make_feature_phase(context, student, teacher, steps=1000))
 
 
 def make_feature_phase(
-    plan: Plan, student: FeatureStudent, teacher: TeacherModel, dataset: Dataset, images: ImageStore, steps: int = 0
+    context: PlanContext, student: FeatureStudent, teacher: TeacherModel, steps: int = 0
 ) -> TrainingPhase:
-    """The learning of features of a plan; with `steps` of that length."""
+    """Feature distillation, for the plan's steps or for `steps`."""
+    plan, dataset, images = context.plan, context.dataset, context.images
     device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, PHASE_NAME)
     student.to(device)
     teacher.model.to(device).eval()
     low = plan.compute.precision == "bfloat16"
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-        shown = augment_batch(batch, recipe, seed, epoch, device)
-        with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
+        augmented = augment_batch(batch, recipe, seed, epoch, device)
+        with torch.autocast(augmented.device.type, torch.bfloat16, enabled=low):
             with torch.no_grad():
-                theirs = teacher.model.dense(normalize(adapt_images(shown, teacher.spec), teacher.spec))
-            ours = student(normalize(shown, plan.image))
-        return cosine_loss(ours, resize_features(theirs.float(), plan.model.grid))
+                teacher_features = teacher.model.dense(normalize(adapt_images(augmented, teacher.spec), teacher.spec))
+            student_features = student(normalize(augmented, plan.image))
+        return cosine_loss(student_features, resize_features(teacher_features.float(), plan.model.grid))
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -120,7 +118,7 @@ def make_feature_phase(
             save_every=recipe.save_every,
         ),
         seed=seed,
-        compute_loss=loss_of,
+        compute_loss=batch_loss,
         images=images,
         targets=np.zeros(len(images.indices), np.int64),
         shard_ids=dataset.shard_ids("train"),
@@ -133,18 +131,18 @@ def make_feature_phase(
 
 
 def resize_features(dense: Float[Tensor, "B D h w"], grid: Grid) -> Float[Tensor, "B N D"]:
-    """A teacher's patch tokens where the model's patches are: the same, or between them, bilinear and antialiased."""
+    """A teacher's patch tokens on the model's patch grid, resized bilinearly with antialiasing if it differs."""
     if tuple(dense.shape[-2:]) != tuple(grid):
         dense = F.interpolate(dense, size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)
     return dense.flatten(2).transpose(1, 2)
 
 
-def cosine_loss(ours: Float[Tensor, "B N D"], theirs: Float[Tensor, "B N D"]) -> Loss:
-    """(total, weight): 1 - cosine of the two, summed over patches, each of which weighs 1.
+def cosine_loss(student_features: Float[Tensor, "B N D"], teacher_features: Float[Tensor, "B N D"]) -> Loss:
+    """(total, weight): 1 - cosine similarity, summed over patches, each of which weighs 1.
 
-    Of the teacher's features the mean over the batch and its patches is taken away first: what all patches share says
-    nothing of any.
+    The teacher's features are centered over the batch and its patches first, because their common part carries no
+    information.
     """
-    centred = theirs - theirs.mean((0, 1), keepdim=True)
-    total = (1 - F.cosine_similarity(ours.float(), centred, dim=-1)).sum()
-    return total, torch.full_like(total, ours.shape[0] * ours.shape[1])
+    centered = teacher_features - teacher_features.mean((0, 1), keepdim=True)
+    total = (1 - F.cosine_similarity(student_features.float(), centered, dim=-1)).sum()
+    return total, torch.full_like(total, student_features.shape[0] * student_features.shape[1])

@@ -1,6 +1,6 @@
-"""Collectives of the ranks of one training: broadcast, gather, reduce, and errors. A single process is a free group.
+"""Collectives of the ranks of one training: broadcast, gather, reduce, and errors. All are no-ops on one process.
 
-Facts travel as JSON in a tensor, never as pickles; small ones by gloo through the processor, so that no GPU waits.
+Objects are sent as JSON in a tensor, not as pickles, and by gloo on the CPU, so that no GPU waits.
 """
 
 from __future__ import annotations
@@ -25,54 +25,54 @@ from .liveness import PeerProcess, PeerWatchdog, exit_after_timeout
 
 # -- Rank and world size from the environment of torchrun, SLURM or Ray Train; without any, one process
 
-FIRST_PORT, PORT_COUNT = 20_000, 20_000  # a SLURM job's port lies here, below those that Linux hands out by itself
+FIRST_PORT, PORT_COUNT = 20_000, 20_000  # range of a SLURM job's port, below Linux's ephemeral ports
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupInfo:
-    """A process among those that train together; the plain `GroupInfo()` is a single process."""
+    """The place of a process among the ranks of a training; `GroupInfo()` is a single process."""
 
     rank: int = 0
-    """0..world-1; rank 0 writes, plans and prints."""
+    """0..world_size-1; rank 0 writes, plans and prints."""
     world_size: int = 1
     local_rank: int = 0
-    """Counted on this machine; the number of the GPU to use."""
+    """Rank on this machine; the index of the GPU to use."""
     local_world_size: int = 1
-    """How many of them share this machine, and so its cores."""
+    """Number of ranks that share this machine and its cores."""
     address: str = ""
     """HOST:PORT where rank 0 waits for the others; empty where the process group exists already."""
     launcher: Literal["alone", "torchrun", "SLURM", "program"] = "alone"
-    """Who started them; `program` has made the process group itself, as Ray Train does."""
+    """What started the processes; with `program` the process group exists already, as under Ray Train."""
 
     def __post_init__(self) -> None:
         if not (0 <= self.rank < self.world_size and 0 <= self.local_rank < self.local_world_size <= self.world_size):
             raise UsageError(
                 f"The variables of {self.launcher} contradict each other: rank {self.rank} of {self.world_size}, on "
-                f"this "
-                f"machine {self.local_rank} of {self.local_world_size}. Start all processes with one torchrun or srun."
+                f"this machine {self.local_rank} of {self.local_world_size}. Start all processes with one torchrun or "
+                "srun."
             )
 
 
 def group_from_env(env: Mapping[str, str] | None = None) -> GroupInfo:
-    """The group that the environment describes, read only, nothing started.
+    """Read the group from the environment; starts nothing.
 
     torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) come first: Kubernetes operators and
-    Ray Train set them too. SLURM's count only inside a step, that is under `srun`: the script of a job has the
-    variables of its rank 0 as well, but no other process runs beside it.
+    Ray Train set them too. SLURM's count only inside a step, that is under `srun`: the job's batch script has the
+    variables of rank 0 too, but runs alone.
 
     Raises:
-        UsageError: variables that are missing, no numbers, or contradict each other.
+        UsageError: variables are missing, not numeric, or contradict each other.
     """
-    known = os.environ if env is None else env
-    if "RANK" in known and "WORLD_SIZE" in known:
-        return _group_from_torchrun(known)
-    if "SLURM_STEP_ID" in known and "SLURM_PROCID" in known:
-        return _group_from_slurm(known)
+    variables = os.environ if env is None else env
+    if "RANK" in variables and "WORLD_SIZE" in variables:
+        return _group_from_torchrun(variables)
+    if "SLURM_STEP_ID" in variables and "SLURM_PROCID" in variables:
+        return _group_from_slurm(variables)
     return GroupInfo()
 
 
 def first_host(nodes: str) -> str:
-    """The first name of a SLURM list of nodes: node[003-010,12],gpu5 is node003."""
+    """The first host of a SLURM node list: node003 of node[003-010,12],gpu5."""
     first = re.split(r",(?![^\[]*\])", nodes)[0]
     return re.sub(r"\[([^\]\-,]*)[^\]]*\]", r"\1", first)
 
@@ -118,7 +118,7 @@ def _group_from_slurm(env: Mapping[str, str]) -> GroupInfo:
 
 
 def _tasks_on_node(env: Mapping[str, str], world_size: int) -> int:
-    """How many tasks this node has: SLURM lists them as 4(x2),3 for nodes 0, 1 and 2."""
+    """Number of tasks on this node; SLURM lists them as 4(x2),3 for nodes 0, 1 and 2."""
     text = env.get("SLURM_STEP_TASKS_PER_NODE") or env.get("SLURM_TASKS_PER_NODE") or str(world_size)
     counts: list[int] = []
     for tasks, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
@@ -135,10 +135,8 @@ def _read_int(env: Mapping[str, str], name: str, default: int | None = None) -> 
     return int(text)
 
 
-RANK0_WORK_TIMEOUT = datetime.timedelta(
-    days=1
-)  # that the others may wait for the leader, who looks at a million pictures
-DEATH_CHECK_SECONDS = 3.0  # seconds: a broken connection is noticed a moment before the process is gone
+RANK0_WORK_TIMEOUT = datetime.timedelta(days=1)  # that the others wait for rank 0, which may check a million images
+DEATH_CHECK_SECONDS = 3.0  # a connection breaks a moment before the process is gone
 CONNECTION_ERROR_MARKS = (
     "gloo",
     "Connection closed",
@@ -151,7 +149,7 @@ CONNECTION_ERROR_MARKS = (
 
 
 class RankGroup:
-    """This process and its partners."""
+    """The ranks of a training, seen from this process."""
 
     def __init__(self, info: GroupInfo):
         self.info = info
@@ -159,9 +157,9 @@ class RankGroup:
         self.is_rank0 = info.rank == 0
         """Whether this process writes, plans and prints."""
         self.step = 0
-        """The step at hand, counted from 1, for the sentence about a partner that died."""
+        """The current step, counted from 1, for error messages."""
         self.cpu_group: dist.ProcessGroup | None = None
-        """Through the processor, and patient."""
+        """gloo, with the long timeout of rank 0's work."""
         self._step_group: dist.ProcessGroup | None = None
         self._watchdog: PeerWatchdog | None = None
 
@@ -170,12 +168,12 @@ class RankGroup:
         if self.world_size == 1:
             return value
         with self.translate_errors():
-            said = torch.tensor(list(json.dumps(value).encode()) if self.is_rank0 else [], dtype=torch.uint8)
-            size = torch.tensor([len(said)])
+            encoded = torch.tensor(list(json.dumps(value).encode()) if self.is_rank0 else [], dtype=torch.uint8)
+            size = torch.tensor([len(encoded)])
             dist.broadcast(size, 0, group=self.cpu_group)
-            said = said if self.is_rank0 else torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(said, 0, group=self.cpu_group)
-        return json.loads(bytes(said.tolist()))
+            encoded = encoded if self.is_rank0 else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(encoded, 0, group=self.cpu_group)
+        return json.loads(bytes(encoded.tolist()))
 
     def run_on_rank0(self, work: Callable[[], Any]) -> Any:
         """Run `work` on rank 0 only; return its result, or raise its error, on every rank."""
@@ -198,20 +196,20 @@ class RankGroup:
         if self.world_size == 1:
             return [value]
         with self.translate_errors():
-            said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+            encoded = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
             sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
-            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.cpu_group)
+            dist.all_gather(sizes, torch.tensor([len(encoded)]), group=self.cpu_group)
             longest = max(map(int, sizes))
-            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
-            padded = torch.cat([said, said.new_zeros(longest - len(said))])
-            dist.all_gather(all_said, padded, group=self.cpu_group)
-        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
+            gathered = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
+            padded = torch.cat([encoded, encoded.new_zeros(longest - len(encoded))])
+            dist.all_gather(gathered, padded, group=self.cpu_group)
+        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(gathered, sizes, strict=True)]
 
     def all_reduce_max(self, *numbers: int) -> tuple[int, ...]:
         """Return the maximum over ranks of each number, so that all ranks act alike after the same step.
 
         Raises:
-            PeerError: a partner or the launcher has died.
+            PeerError: another rank or the launcher has died.
         """
         if self.world_size == 1:
             return numbers
@@ -222,26 +220,22 @@ class RankGroup:
         return tuple(largest.tolist())
 
     def check_alive(self) -> None:
-        """Raise if a partner has died; a local check, without communication or waiting.
-
-        Raises:
-            PeerError: a partner or the launcher has died.
-        """
+        """Raise PeerError if another rank or the launcher has died; without communication or waiting."""
         if self._watchdog is not None and (death := self._watchdog.find_death()):
             raise PeerError(self._death_message(death))
 
     def leave(self) -> None:
-        """Release the other ranks with a last broadcast and disconnect; from then on each process is by itself."""
+        """Release the other ranks with a last broadcast, and disconnect."""
         if self._watchdog is None:
             return
         self.broadcast_object()
         self.disconnect()
 
     def connect(self, device: str, timeout: float) -> None:
-        """Come together, or join those whom this program has brought together already.
+        """Make the process groups and start the watchdog.
 
         Raises:
-            PeerError: the others did not come.
+            PeerError: the other ranks did not connect in time.
         """
         limit = datetime.timedelta(seconds=timeout)
         if self.info.launcher != "program":
@@ -254,12 +248,12 @@ class RankGroup:
 
     @contextmanager
     def pause_watchdog(self) -> Iterator[None]:
-        """Within this block a partner's death does not end this process: it saves without communication."""
+        """Within this block another rank's death does not end this process, which saves without communication."""
         with nullcontext() if self._watchdog is None else self._watchdog.pause_for_saving():
             yield
 
     def disconnect(self) -> None:
-        """Stop looking after the partners, without another word: something went wrong here, or all is over."""
+        """Stop the watchdog and destroy the CPU groups, without communication."""
         if self._watchdog is None:
             return
         self._watchdog.stop()
@@ -291,34 +285,35 @@ class RankGroup:
         Raises:
             DataError: a fact differs; the message says which, on which ranks.
         """
-        heard = self.all_gather_object(facts)
-        odd = {name: [rank for rank, theirs in enumerate(heard) if theirs[name] != heard[0][name]] for name in facts}
-        if any(odd.values()):
-            told = "; ".join(
-                f"{name}: {heard[0][name][:16]} on rank 0, {heard[ranks[0]][name][:16]} on rank "
+        all_facts = self.all_gather_object(facts)
+        differing = {
+            name: [rank for rank, theirs in enumerate(all_facts) if theirs[name] != all_facts[0][name]]
+            for name in facts
+        }
+        if any(differing.values()):
+            differences = "; ".join(
+                f"{name}: {all_facts[0][name][:16]} on rank 0, {all_facts[ranks[0]][name][:16]} on rank "
                 f"{', '.join(map(str, ranks))}"
-                for name, ranks in odd.items()
+                for name, ranks in differing.items()
                 if ranks
             )
             raise DataError(
-                f"The processes of this training do not have the same to work with ({told}), so their gradients would "
-                "not belong together. Give every machine the same data, command and installation, and start again."
+                f"The processes of this training do not have the same to work with ({differences}), so their gradients "
+                "would not belong together. Give every machine the same data, command and installation, and start "
+                "again."
             )
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Within this block a connection that breaks becomes a sentence about the partner that died.
-
-        Raises:
-            PeerError: instead of what gloo, NCCL or the store raise.
-        """
+        """Within this block errors of gloo, NCCL or the store become a PeerError that names the dead rank."""
         if self.world_size == 1:
             yield
             return
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, VitrailError) or not _is_connection_error(error):
+            broken = isinstance(error, dist.DistError) or any(mark in str(error) for mark in CONNECTION_ERROR_MARKS)
+            if isinstance(error, VitrailError) or not broken:
                 raise
             raise PeerError(self._explain_error(error)) from error
 
@@ -326,11 +321,10 @@ class RankGroup:
         death = None if self._watchdog is None else self._watchdog.find_death(DEATH_CHECK_SECONDS)
         if death is not None:
             return self._death_message(death)
-        said = str(error).strip().splitlines()[0][:200].rstrip(".")
-        where = self._watchdog.remote_hosts() if self._watchdog is not None else ""
-        return self._death_message(
-            f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
-        )
+        cause = str(error).strip().splitlines()[0][:200].rstrip(".")
+        hosts = self._watchdog.remote_hosts() if self._watchdog is not None else ""
+        process = f"Another process on {hosts}" if hosts else "Another process"
+        return self._death_message(f"{process} did not answer in time or closed its connection ({cause})")
 
     def _death_message(self, event: str) -> str:
         return f"{event} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
@@ -342,95 +336,92 @@ _ERROR_CLASSES = {error.__name__: error for error in (*VitrailError.__subclasses
 
 @contextmanager
 def join_group(device: str, timeout: float) -> Iterator[RankGroup]:
-    """Join the process group that the environment describes; leave it at the end of the block.
+    """Join the process group of the environment; leave it at the end of the block.
 
-    The process group stays until the process ends, for the next training of the same program: to meet again would find
-    the old addresses in torchrun's store.
+    torch's default group stays until the process ends, for the next training of the same program: a second rendezvous
+    would find the old addresses in torchrun's store.
 
     Args:
-        device: cpu or cuda; every process takes the GPU of its number on this machine.
-        timeout: seconds that a process waits for another one before it gives up.
+        device: cpu or cuda; every rank takes the GPU of its local rank.
+        timeout: seconds that a rank waits for another one.
 
     Raises:
         UsageError: variables that contradict each other, or a device that several processes cannot share.
-        PeerError: the others did not come, or one of them died.
+        PeerError: other ranks did not connect, or one of them died.
     """
-    standing = dist.is_available() and dist.is_initialized()
-    group = _existing_group() if standing else group_from_env()
-    if group.world_size == 1:
+    info = _current_info()
+    if info.world_size == 1:
         yield SINGLE_PROCESS
         return
     if device not in ("cpu", "cuda"):
         raise UsageError(f"Several processes train on cpu or cuda, where each takes a GPU of its own. Got {device!r}.")
-    team = RankGroup(group)
+    group = RankGroup(info)
     try:
-        team.connect(device, timeout)
-        yield team
-        team.leave()
+        group.connect(device, timeout)
+        yield group
+        group.leave()
     except BaseException:
-        if dist.is_initialized() and dist.get_backend() == "nccl":  # would wait at its end for what never comes
+        if dist.is_initialized() and dist.get_backend() == "nccl":  # it would wait forever for the other ranks
             atexit.unregister(_destroy_process_group)
         raise
     finally:
-        team.disconnect()
+        group.disconnect()
 
 
 def error_to_json(error: VitrailError) -> dict[str, Any]:
-    """An error as JSON values that can be sent to the other ranks."""
+    """An error as JSON values, to send to the other ranks."""
     return {"error": type(error).__name__, "text": str(error), "code": error.exit_code}
 
 
 def error_from_json(facts: Mapping[str, Any]) -> VitrailError:
     """The same error, rebuilt on the rank that received it."""
     error = _ERROR_CLASSES.get(facts["error"], VitrailError)(facts["text"])
-    error.exit_code = facts["code"]  # that of InterruptedRun depends on the signal
+    error.exit_code = facts["code"]  # InterruptedRun's depends on the signal
     return error
 
 
 def is_rank0() -> bool:
-    """Whether this process is the first of those that train together, or alone: the one that shows and prints."""
-    standing = dist.is_available() and dist.is_initialized()
-    return (_existing_group() if standing else group_from_env()).rank == 0
+    """Whether this process is rank 0, which prints, or the only process."""
+    return _current_info().rank == 0
+
+
+def _current_info() -> GroupInfo:
+    return _existing_group() if dist.is_available() and dist.is_initialized() else group_from_env()
 
 
 def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta) -> None:
     if device == "cuda":
         torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
     backend = "gloo" if device == "cpu" else "nccl"
-    where = "env://" if group.launcher == "torchrun" else f"tcp://{group.address}"
+    init_method = "env://" if group.launcher == "torchrun" else f"tcp://{group.address}"
     seconds = limit.total_seconds()
 
-    def missed(why: str) -> str:
+    def failure_message(why: str) -> str:
         return (
             f"Rank {group.rank} of {group.world_size} did not meet the others at {group.address} within {seconds:g} s "
             f"({why}). See that all of them were started and that the port is free."
         )
 
     try:
-        with exit_after_timeout(
-            seconds, missed("another program may have the port")
-        ):  # torch would wait for its answer
-            dist.init_process_group(backend, where, timeout=limit, world_size=group.world_size, rank=group.rank)
+        # A program that does not answer on the port would block torch.
+        with exit_after_timeout(seconds, failure_message("another program may have the port")):
+            dist.init_process_group(backend, init_method, timeout=limit, world_size=group.world_size, rank=group.rank)
         atexit.register(_destroy_process_group)
     except RuntimeError as error:
-        raise PeerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
+        raise PeerError(failure_message(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
 
 
 def _destroy_process_group() -> None:
-    """At the end of the process: gloo's threads, left alone, would abort it."""
+    """At the end of the process, which gloo's threads would abort otherwise."""
     with suppress(RuntimeError):
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
 def _existing_group() -> GroupInfo:
-    """The group that this program, or Ray Train around it, has made already."""
-    rank, world, said = dist.get_rank(), dist.get_world_size(), group_from_env()
-    if (said.rank, said.world_size) == (rank, world):
-        return dataclasses.replace(said, launcher="program")
+    """The process group that this program, or Ray Train, has made already."""
+    rank, world, from_env = dist.get_rank(), dist.get_world_size(), group_from_env()
+    if (from_env.rank, from_env.world_size) == (rank, world):
+        return dataclasses.replace(from_env, launcher="program")
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return GroupInfo(rank=rank, world_size=world, local_rank=local[0], local_world_size=local[1], launcher="program")
-
-
-def _is_connection_error(error: RuntimeError) -> bool:
-    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in CONNECTION_ERROR_MARKS)

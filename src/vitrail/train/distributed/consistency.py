@@ -20,10 +20,10 @@ from .collectives import RankGroup
 
 
 def check_same_inputs(group: RankGroup, source: Source, splits: Mapping[str, NDArray[np.int64]], plan: Plan) -> None:
-    """Compare data, splits, plan, code and torch of all processes; what each computes with may differ.
+    """Compare data, splits, plan, code and torch version of all ranks; [compute] may differ.
 
     Raises:
-        DataError: as `Team.same`.
+        DataError: as `RankGroup.check_identical`.
     """
     if group.world_size == 1:
         return
@@ -43,33 +43,34 @@ def check_same_inputs(group: RankGroup, source: Source, splits: Mapping[str, NDA
 
 
 def broadcast_plan(group: RankGroup, plan: Plan) -> Plan:
-    """The leader's plan, with what it alone has measured; on this machine's device and threads."""
+    """Rank 0's plan, with its measurements, and this rank's threads and workers."""
     if group.world_size == 1:
         return plan
-    told = config.read(Plan, group.broadcast_object(config.write(plan)), "the plan of rank 0")
-    own = dataclasses.replace(told.compute, threads=plan.compute.threads, num_workers=plan.compute.num_workers)
-    return dataclasses.replace(told, compute=own)
+    shared = config.read(Plan, group.broadcast_object(config.write(plan)), "the plan of rank 0")
+    own_compute = dataclasses.replace(
+        shared.compute, threads=plan.compute.threads, num_workers=plan.compute.num_workers
+    )
+    return dataclasses.replace(shared, compute=own_compute)
 
 
 def round_up_batch_size(group: RankGroup, plan: Plan) -> Plan:
-    """The plan with the next larger batch size that the ranks divide evenly; only for a default batch size."""
+    """The plan with the next larger batch size that the ranks divide evenly."""
     each = group.world_size * plan.recipe.repeated_augmentation
     batch = -(-plan.recipe.batch_size // each) * each
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch_size=batch))
 
 
 def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
-    """What the plan and the number of processes can show to be wrong, before a second is spent.
+    """Check the plan against the number of ranks.
 
     Raises:
-        UsageError: a batch that cannot be shared or taken apart so often, an engine that one process cannot use, or a
-            way from a checkpoint that several cannot go.
+        UsageError: the batch cannot be divided, a strategy needs several ranks, or the fine-tuning method one.
     """
     batch, world, parts = plan.recipe.batch_size, group.world_size, plan.recipe.grad_accum_steps
     if batch % world:
-        low = max(world, batch // world * world)
+        divisible = max(world, batch // world * world)
         raise UsageError(
-            f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch_size {low}."
+            f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch_size {divisible}."
         )
     if parts > batch // world:
         raise UsageError(
@@ -78,9 +79,9 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
         )
     if world > 1 and (plan.finetune.method != "full" or plan.finetune.freeze_blocks):
         tunes_all = plan.finetune.method == "full"
-        asked = f"freeze_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
+        setting = f"freeze_blocks {plan.finetune.freeze_blocks}" if tunes_all else f"method {plan.finetune.method}"
         raise UsageError(
-            f"finetune.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
+            f"finetune.{setting} leaves weights as they are, which several processes cannot do yet. Start one without "
             "torchrun, or tune all of them with --finetune.method full --finetune.freeze_blocks 0."
         )
     if world == 1 and plan.compute.strategy != "auto":
@@ -91,7 +92,7 @@ def check_plan_for_group(group: RankGroup, plan: Plan) -> None:
 
 
 def hash_package_code() -> str:
-    """SHA-256 over the package's own files: equal only if they are."""
+    """SHA-256 over the package's source files."""
     package = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for path in sorted(package.rglob("*.py")):

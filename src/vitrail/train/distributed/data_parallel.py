@@ -1,7 +1,7 @@
 """Average gradients over ranks: by torch's DDP, by FSDP2 with sharded parameters, or not for one process.
 
-The loss that each process differentiates is its own total over the weight of all, times the number of processes,
-because both DDP and FSDP2 take the mean over processes: what comes out is d(total of all) / (weight of all).
+Each rank differentiates its own total loss divided by the weight of all ranks, times the number of ranks, because DDP
+and FSDP2 take the mean over ranks: the result is d(total of all) / (weight of all).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 from .collectives import SINGLE_PROCESS, RankGroup
 
 StrategyName = Literal["auto", "ddp", "fsdp"]
-BYTES_PER_PARAMETER = 20  # float32 weights, gradients, two moments and the running mean
-MAX_PARAMETER_FRACTION = 0.6  # of a GPU's memory; the rest is for what the backward pass keeps
+BYTES_PER_PARAMETER = 20  # float32 weights, gradients, two moments and the EMA
+MAX_PARAMETER_FRACTION = 0.6  # of a GPU's memory; the rest is for activations
 
 
 class ParallelModel:
@@ -38,7 +38,7 @@ class ParallelModel:
 
     @contextmanager
     def gradient_sync(self, is_last: bool) -> Iterator[None]:
-        """Around a forward and its backward: gradients are added up here, and shared after the last micro-batch."""
+        """Around a forward and backward pass: gradients are averaged over ranks after the last micro-batch only."""
         with self.group.translate_errors():
             if self._sharded:
                 from .fsdp import set_gradient_sync  # a second to import, for sharded runs only
@@ -54,7 +54,7 @@ class ParallelModel:
 def choose_strategy(
     strategy: StrategyName, group: RankGroup, parameters: int, device: str
 ) -> tuple[Literal["alone", "ddp", "fsdp"], str]:
-    """The parallel strategy of a training and the reason; a single process needs none, whatever its plan says."""
+    """The parallel strategy of a training and its reason; "alone" for a single process, whatever its plan says."""
     if group.world_size == 1:
         return "alone", "one process"
     if strategy != "auto":

@@ -1,7 +1,7 @@
 """FSDP2 sharding and checkpoints: each rank writes its shards by PyTorch's distributed checkpoints.
 
-The shares are safetensors with their places in the header, no pickles, so any number of processes and any engine reads
-them again; state.py builds the folder around them as around every checkpoint: whole with its hashes, or absent.
+The shards are safetensors with their offsets in the header, no pickles, so any number of ranks and any strategy can
+read them. checkpoint.py makes the folder around them.
 """
 
 from __future__ import annotations
@@ -25,29 +25,27 @@ from ...errors import DamagedFileError, ResourceError
 from ...model.vit import ViT
 from .collectives import RankGroup
 
-SHARD_PATTERN = "shard-*.safetensors"
-
 
 class ShardedSave:
-    """One save of all processes: the leader opens the folder, everybody writes into it, the leader closes it."""
+    """One checkpoint of all ranks: rank 0 makes the folder, every rank writes its shards, rank 0 completes it."""
 
     def __init__(self, group: RankGroup, tensors: Mapping[str, Tensor]):
         self._group, self._tensors = group, tensors
         self._announced = False
 
     def write(self, folder: Path) -> None:
-        """On the leader: write its shares into this folder, while the others write theirs."""
+        """On rank 0: write its shards into this folder, while the others write theirs."""
         self._announced = True
         self._group.broadcast_object(str(folder))
         _write_shards(self._group, folder, self._tensors)
 
     def close(self) -> None:
-        """On the leader: let the others go on if nothing was to be written."""
+        """On rank 0: release the others if nothing was written."""
         if not self._announced:
             self._group.broadcast_object("")
 
     def help_rank0(self) -> None:
-        """On the others: write their shares wherever the leader says."""
+        """On the other ranks: write their shards into rank 0's folder."""
         folder = self._group.broadcast_object()
         if folder:
             _write_shards(self._group, Path(folder), self._tensors)
@@ -59,52 +57,52 @@ def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape, or cannot be read.
     """
-    found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
-    theirs = {name: facts.size for name, facts in found.items() if isinstance(facts, TensorStorageMetadata)}
-    ours = _as_vectors(tensors)
-    odd = sorted(theirs.keys() ^ ours.keys())
-    odd += [name for name in theirs.keys() & ours.keys() if theirs[name] != ours[name].shape]
-    if odd:
+    metadata = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    stored = {name: facts.size for name, facts in metadata.items() if isinstance(facts, TensorStorageMetadata)}
+    vectors = _as_vectors(tensors)
+    mismatched = sorted(stored.keys() ^ vectors.keys())
+    mismatched += [name for name in stored.keys() & vectors.keys() if stored[name] != vectors[name].shape]
+    if mismatched:
         raise DamagedFileError(
-            f"{folder} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
-            f"the first is {odd[0]}. The plan was changed, or the folder belongs to another run."
+            f"{folder} does not fit this run: {len(mismatched)} tensors are missing, left over or of another shape, "
+            f"the first is {mismatched[0]}. The plan was changed, or the folder belongs to another run."
         )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as asked: each reads by itself
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # each rank reads by itself
         try:
-            load(ours, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+            load(vectors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
         except CheckpointException as error:
             raise DamagedFileError(f"{folder} cannot be read: {_find_first_failure(error)[1]}.") from error
 
 
 def _write_shards(group: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write this process's shares, all processes at once.
+    """Write this rank's shards; all ranks call it together.
 
     Raises:
-        ResourceError: a process could not write its own; every one raises it.
+        ResourceError: a rank could not write its shards; every rank raises it.
     """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
         with group.translate_errors():
             save(_as_vectors(tensors), storage_writer=writer, process_group=group.cpu_group)
     except CheckpointException as error:
-        rank, said = _find_first_failure(error)
+        rank, reason = _find_first_failure(error)
         raise ResourceError(
-            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {said}."
+            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {reason}."
         ) from error
 
 
 def _find_first_failure(error: CheckpointException) -> tuple[int, str]:
-    """The first rank that failed and why, in a line; what torch raises is all tracebacks, and no `Exception`."""
+    """The first rank that failed and why, in a line; torch's error holds tracebacks and is no `Exception`."""
     rank, (cause, _) = min(error.failures.items())
     if not isinstance(cause, Exception):
         raise cause from error  # Ctrl-C
-    said = cause.strerror if isinstance(cause, OSError) else None
-    return rank, said or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
+    reason = cause.strerror if isinstance(cause, OSError) else None
+    return rank, reason or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
 
 
 def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Numbers as rows of one, because a slice of safetensors has at least one dimension; the memory is the same."""
+    """Scalars as views [1], because slices of safetensors need a dimension."""
     return {name: tensor.detach().view(1) if tensor.ndim == 0 else tensor.detach() for name, tensor in tensors.items()}
 
 
@@ -112,10 +110,7 @@ def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def shard_model(model: nn.Module, group: RankGroup, device: str) -> None:
-    """Split the parameters of every block, and those around them, over the team; in place.
-
-    A block's parameters are gathered when its turn comes in the forward and the backward pass, and let go after it.
-    """
+    """Shard the parameters over the ranks, in place; each block is gathered for its forward and backward pass."""
     mesh = init_device_mesh(device, (group.world_size,))
     assert isinstance(model, ViT)
     for block in model.encoder.blocks:
@@ -124,18 +119,18 @@ def shard_model(model: nn.Module, group: RankGroup, device: str) -> None:
 
 
 def set_gradient_sync(model: nn.Module, enabled: bool) -> None:
-    """Whether the coming backward pass adds the gradients of all processes up; if not, each keeps its own for later."""
+    """Whether the next backward pass reduces gradients over ranks; if not, they accumulate locally."""
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(enabled)
 
 
 def to_full_tensor(tensor: Tensor) -> Tensor:
-    """All of a tensor on every rank, which all have to ask for; one that is not sharded as it is."""
+    """Gather a sharded tensor on every rank, which all must call; others are returned unchanged."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: Tensor, reference: Tensor) -> Tensor:
-    """Shard a whole tensor, equal on every rank, as `reference` is sharded; without communication."""
+    """Shard a full tensor, equal on every rank, like `reference`; without communication."""
     if not isinstance(reference, DTensor):
         return tensor
     return distribute_tensor(tensor, reference.device_mesh, reference.placements, src_data_rank=None)
@@ -143,5 +138,5 @@ def shard_like(tensor: Tensor, reference: Tensor) -> Tensor:
 
 @torch.no_grad()
 def copy_into_shard(full: Tensor, into: Tensor) -> None:
-    """Copy a whole tensor, the same on every rank, into one that may be sharded."""
+    """Copy a full tensor, equal on every rank, into one that may be sharded."""
     into.copy_(shard_like(full.to(into.device), into))

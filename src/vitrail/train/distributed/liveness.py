@@ -1,8 +1,9 @@
-"""Watch the other processes of this machine and the launcher, so that no rank waits for a dead one."""
+"""Watch the other ranks on this machine and the launcher, so that no rank waits for a dead one."""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -13,8 +14,8 @@ from pathlib import Path
 
 from ...errors import PeerError
 
-CHECK_SECONDS = 0.5  # seconds
-GRACE_SECONDS = 4.0  # for a process to end by itself after a partner's death, before it is killed
+CHECK_SECONDS = 0.5
+GRACE_SECONDS = 4.0  # for a process to end by itself after another rank's death
 
 
 @dataclass(frozen=True)
@@ -25,28 +26,26 @@ class PeerProcess:
     pid: int
     host: str
     start_time: str
-    """When it began, as its machine's /proc says: a number that is used again belongs to another process."""
+    """From its machine's /proc: a reused pid belongs to another process."""
 
     @classmethod
     def from_current_process(cls, rank: int) -> PeerProcess:
-        """The process that asks."""
-        import socket
-
+        """This process."""
         return cls(rank, os.getpid(), socket.gethostname(), _process_start_time(os.getpid()))
 
     def __str__(self) -> str:
         return f"Rank {self.rank} (pid {self.pid} on {self.host})"
 
     def is_alive(self) -> bool:
-        """Whether its process is there and has not ended; ask only for one on this machine."""
+        """Whether the process is running; only for one on this machine."""
         return _process_start_time(self.pid) == self.start_time
 
 
 class PeerWatchdog:
-    """Looks twice a second whether all partners on this machine, and the launcher, still live.
+    """Checks twice a second that all ranks on this machine and the launcher are alive.
 
-    A process that waits for a dead one inside NCCL is not woken by anything. A process that has not ended four seconds
-    after a death was seen is ended here, with the message and exit code 7 that it would have ended with.
+    Nothing wakes a process that waits for a dead one inside NCCL. A process that has not ended four seconds after a
+    death is ended here, with the message and exit code 7 of a PeerError.
     """
 
     def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], has_launcher: bool):
@@ -61,7 +60,7 @@ class PeerWatchdog:
         threading.Thread(target=self._watch_peers, name="vitrail-partners", daemon=True).start()
 
     def find_death(self, timeout: float = 0.0) -> str | None:
-        """Who has died, as the beginning of a sentence; looks again itself for as many seconds as are given."""
+        """The start of a sentence about a process that has died; checks again for `timeout` seconds."""
         until = time.monotonic() + timeout
         while self._death is None and time.monotonic() < until:
             self._death = self._find_dead_peer()
@@ -69,16 +68,16 @@ class PeerWatchdog:
         return self._death
 
     def remote_hosts(self) -> str:
-        """The machines of partners that cannot be looked at from here."""
+        """The other machines, whose processes cannot be watched from here."""
         return ", ".join(sorted({other.host for other in self._remote_peers}))
 
     def stop(self) -> None:
-        """Look no more: partners may now go."""
+        """Stop watching: other ranks may end from now on."""
         self._stopping.set()
 
     @contextmanager
     def pause_for_saving(self) -> Iterator[None]:
-        """Within this block no process is ended: saving may take longer than the grace period."""
+        """Within this block this process is not ended: saving may take longer than the grace period."""
         self._saving.set()
         try:
             yield
@@ -105,7 +104,7 @@ class PeerWatchdog:
 
 @contextmanager
 def exit_after_timeout(seconds: float, message: str) -> Iterator[None]:
-    """End the process, with this message, if the block takes so long and some more: for calls that nothing wakes."""
+    """End the process with this message if the block takes longer, for calls that cannot be interrupted."""
     timer = threading.Timer(min(seconds + GRACE_SECONDS, threading.TIMEOUT_MAX), exit_now, [message])
     timer.daemon = True
     timer.start()
@@ -116,14 +115,14 @@ def exit_after_timeout(seconds: float, message: str) -> Iterator[None]:
 
 
 def exit_now(message: str) -> None:
-    """End the process as a PeerError with this message would."""
+    """End the process like a PeerError with this message."""
     sys.stderr.write(f"vitrail: {message}\n")
     sys.stderr.flush()
     os._exit(PeerError.exit_code)
 
 
 def _process_start_time(pid: int) -> str:
-    """When a process began, in ticks since boot; empty if it has ended or /proc cannot be read."""
+    """Start time of a process in ticks since boot; empty if it has ended or /proc cannot be read."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -132,7 +131,7 @@ def _process_start_time(pid: int) -> str:
 
 
 def _process_exists_mark(pid: int) -> str:
-    """Without /proc: whether there is such a process at all."""
+    """Without /proc: a constant if the process exists, else empty."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

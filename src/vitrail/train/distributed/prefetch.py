@@ -10,19 +10,17 @@ import torch
 from ...data.loader import Batch, ImageStore, InMemoryImageStore
 
 NumberedBatch = tuple[int, int, Batch]
-"""Step, epoch and batch, as `data.loader.steps` gives them."""
-
-
+"""Step, epoch and batch, as `data.loader.iter_batches` yields them."""
 MAX_GPU_FRACTION = 0.25  # of a GPU's free memory
 
 
 def cache_on_gpu(images: ImageStore, device: str) -> ImageStore:
-    """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
+    """The images, moved to the GPU if they are in memory and take at most a quarter of its free memory."""
     return images.to(device) if isinstance(images, InMemoryImageStore) and gpu_cache_bytes(images, device) else images
 
 
 def gpu_cache_bytes(images: ImageStore, device: str) -> int:
-    """What they take of a GPU's memory; nothing where they stay outside of it."""
+    """Bytes of the images on the GPU; 0 where they stay outside."""
     if not device.startswith("cuda") or not isinstance(images, InMemoryImageStore):
         return 0
     free, _ = torch.cuda.mem_get_info(torch.device(device))
@@ -31,9 +29,9 @@ def gpu_cache_bytes(images: ImageStore, device: str) -> int:
 
 
 def prefetch_to_device(batches: Iterator[NumberedBatch], device: str) -> Iterator[NumberedBatch]:
-    """The same batches with pictures and targets on the device: on a GPU copied one step ahead, beside the products.
+    """The batches with images and targets on the device; for a GPU they are copied one step ahead.
 
-    The copies go from page-locked memory on a stream of their own; the reader of a batch waits for its copy only.
+    The copies go from pinned memory on a separate stream; the reader of a batch waits for its copy only.
     """
     if not device.startswith("cuda"):
         yield from batches
@@ -65,5 +63,5 @@ def _wait_for_copy(numbered_batch: NumberedBatch, copy_event: torch.cuda.Event) 
     now = torch.cuda.current_stream(numbered_batch[2].images.device)
     now.wait_event(copy_event)
     for part in (numbered_batch[2].images, numbered_batch[2].targets):
-        part.record_stream(now)  # so that its memory is not given away before this step has read it
+        part.record_stream(now)  # so that its memory is not reused before this step has read it
     return numbered_batch

@@ -1,7 +1,7 @@
-"""Features of all pictures of a split, a portion at a time; about once a minute, and at its end, they go to the disk.
+"""Frozen features of all images of a split, computed in portions and saved about once a minute.
 
-Portions hold whole batches and are always the same, so that a run which was stopped here ends with the same bits. A
-batch that does not fit into the memory is halved, for good: bits may depend on it, so a resume goes on with that one.
+Portions hold whole batches and are always the same, so a resumed run ends with the same bits. A batch that does not fit
+into the memory is halved permanently: bits may depend on its size, so a resumed run keeps it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ...files import safetensors_file
 from ...model.vit import ViT
 from ...runtime import is_out_of_memory
 from ..checkpoint import SECONDS_BETWEEN_SAVES
-from ..dataset import Dataset, class_indices
+from ..context import TrainContext
+from ..dataset import Dataset
 from ..events import Event, Note, TaskProgress
 from ..phase import plan_metadata
 from ..plan import Plan
@@ -38,89 +39,85 @@ from .linear_probe import FeatureSet, fit_probes
 from .weights import build_start_model, open_checkpoint
 
 FEATURE_BATCH = 64
-"""Pictures at once, where the memory has room for them; a power of two."""
+"""Images per batch, if the memory allows; a power of two."""
 PORTIONS = 100
 FEATURES_FOLDER = "features"
-"""Of a run, while its features are not all there."""
+"""In a run folder, while its features are computed."""
 SOURCE_KEY = "of"
-"""In a file's header: what its numbers were computed with and from."""
+"""In a file's header: a hash of the plan and rows of its features."""
 BATCH_KEY = "batch"
-"""In a file's header: how many pictures at once gave its last numbers."""
+"""In a file's header: the batch size of its last features."""
 
 
 def extract_features(
-    run: RunFolder,
-    model: ViT,
-    plan: Plan,
-    dataset: Dataset,
-    split: str,
-    signal_request: SignalRequest,
-    mirror: bool = False,
+    context: TrainContext, model: ViT, split: str, signal_request: SignalRequest, mirror: bool = False
 ) -> Generator[Event, None, FeatureSet]:
-    """All pictures of a split, or their mirror images, as features, in the split's order, with their targets.
+    """Features of all images of a split, or of their mirror images, in the split's order, with their targets.
 
     Args:
-        signal_request: signals; after the portion at hand they are followed.
+        signal_request: followed after the portion that is being computed.
 
     Raises:
-        InterruptedRun: a signal asked to stop; what is computed is saved.
-        DataError: a picture cannot be read.
-        ResourceError: the memory has no room for a single picture.
+        InterruptedRun: a signal asked to stop; the features so far are saved.
+        DataError: an image cannot be read.
+        ResourceError: the memory has no room for a single image.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     rows, width = dataset.splits[split], plan.model.pooled_width
-    targets = (
-        class_indices(dataset.source, rows)
-        if split == "val" and dataset.source.has_soft_labels
-        else dataset.loss_targets(split)
-    )
+    targets = dataset.metric_targets(rows) if split == "val" else dataset.loss_targets(split)
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
-    pictures = dataset.load_images(split, plan.image, plan.compute.num_workers)
-    pooled = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
-    parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
-    kept = parts.load()
-    done = first = sum(map(len, kept))
+    images = dataset.load_images(split, plan.image, plan.compute.num_workers)
+    extractor = cast_weights(FeatureExtractor(model, mirror), plan.compute.precision)
+    files = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirror}", rows)
+    stored = files.load()
+    done = first = sum(map(len, stored))
     if done:
         yield Note(f"Going on after the features of {done:,} of {len(rows):,} {split} pictures.")
     fresh: list[np.ndarray] = []
-    began = saved = time.perf_counter()
-    for features, batch in _compute_portions(pooled, plan, pictures, rows[done:], len(rows), parts.batch):
-        if batch < parts.batch:
-            yield Note(f"The memory is full with {parts.batch} pictures at once: features go on with {batch} at once.")
-            parts.batch = batch
+    start_time = saved_time = time.perf_counter()
+    for features, batch in _compute_portions(extractor, plan, images, rows[done:], len(rows), files.batch):
+        if batch < files.batch:
+            yield Note(f"The memory is full with {files.batch} pictures at once: features go on with {batch} at once.")
+            files.batch = batch
         fresh.append(features)
         done += len(features)
-        whole = done == len(rows)  # kept, for the next split may take long
-        if whole or signal_request or signal_request.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
-            kept.append(parts.save(fresh, done))
+        is_complete = done == len(rows)  # kept, for the next split may take long
+        if (
+            is_complete
+            or signal_request
+            or signal_request.save
+            or time.perf_counter() - saved_time > SECONDS_BETWEEN_SAVES
+        ):
+            stored.append(files.save(fresh, done))
             if signal_request.save:
                 where = f"the features of {done:,} of {len(rows):,} {split} pictures"
                 yield Note(f"Saved after {where}, as a signal asked; it goes on.")
-            fresh, signal_request.save, saved = [], False, time.perf_counter()
+            fresh, signal_request.save, saved_time = [], False, time.perf_counter()
         if signal_request:
             where = f"{done:,} of {len(rows):,} {split} pictures"
             raise InterruptedRun(
                 f"Interrupted in the features of {where}, saved. {resume_instructions(run.path)}",
                 signal_request.exit_code,
             )
-        left = (time.perf_counter() - began) / (done - first) * (len(rows) - done)
-        yield TaskProgress(f"features of the {split} pictures", done, len(rows), left)
-    return FeatureSet(np.concatenate([*kept, *fresh]), targets)
+        seconds_left = (time.perf_counter() - start_time) / (done - first) * (len(rows) - done)
+        yield TaskProgress(f"features of the {split} pictures", done, len(rows), seconds_left)
+    return FeatureSet(np.concatenate([*stored, *fresh]), targets)
 
 
 class FeatureFiles:
-    """The features of one split on the disk, in files that are named by where they end."""
+    """The saved features of one split, in files named by their last image."""
 
     def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
         self._folder, self._name = run.path / FEATURES_FOLDER, name
         made_of = config.to_toml(plan, {}).encode() + rows.astype(np.int64).tobytes()
         self._source_hash = hashlib.sha256(made_of).hexdigest()
         self.batch = FEATURE_BATCH
-        """How many pictures at once gave the last numbers that were found or will be kept."""
+        """Batch size of the last loaded features, or of those to save."""
 
     def load(self) -> list[Float32[np.ndarray, "n P"]]:
-        """What is there from the first picture on; nothing of another plan or other pictures, nor what is damaged."""
-        found: list[np.ndarray] = []
+        """Load the features from the first image on, up to a damaged file or one of another plan or other images."""
+        portions: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
             try:
                 header = safetensors_file.read_metadata(path)
@@ -129,14 +126,14 @@ class FeatureFiles:
                 part = safetensors_file.load_tensors(path)[FEATURES_FOLDER].numpy()
             except DamagedFileError:
                 break
-            if path != self._path(sum(map(len, found)) + len(part)):
+            if path != self._path(sum(map(len, portions)) + len(part)):
                 break
-            found.append(part)
+            portions.append(part)
             self.batch = int(header.get(BATCH_KEY, FEATURE_BATCH))
-        return found
+        return portions
 
     def save(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
-        """Write what came since the last time, up to picture `end`; it in one piece."""
+        """Write new portions, up to image `end`; returns them in one array."""
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
         header = {SOURCE_KEY: self._source_hash, BATCH_KEY: str(self.batch)}
@@ -147,19 +144,14 @@ class FeatureFiles:
         return self._folder / f"{self._name}-{end:012d}.safetensors"
 
 
-def remove_features(run: RunFolder) -> None:
-    """Remove the features of a run whose probes are done."""
-    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
-
-
 def _compute_portions(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, count: int, batch: int
 ) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
-    """Yield features in portions of whole batches, for progress events, with the batch size of each.
+    """Yield features in portions of whole batches, with the batch size of each.
 
     Args:
-        count: pictures of the split, of which `rows` are left to compute.
-        batch: pictures at once, at first.
+        count: images of the split, of which `rows` are left to compute.
+        batch: the initial batch size.
     """
     portion = -(-max(count // PORTIONS, 1) // FEATURE_BATCH) * FEATURE_BATCH
     for start in range(0, len(rows), portion):
@@ -170,7 +162,7 @@ def _compute_portions(
 def _compute_with_fitting_batch(
     pooled: nn.Module, plan: Plan, images: ImageStore, rows: np.ndarray, batch: int
 ) -> tuple[Float32[np.ndarray, "b P"], int]:
-    """The features of a portion, with the first of batch, batch/2, batch/4, ... for which there is memory."""
+    """The features of a portion, with the first batch size of batch, batch/2, batch/4, ... that fits."""
     while batch:
         try:
             features = run_inference(
@@ -191,62 +183,57 @@ def _compute_with_fitting_batch(
 # -- Initial weights of a run from a checkpoint: all features once, then the best probe as the head
 
 METRICS_PREFIX = "features"
-"""Begins the names of its numbers in metrics.jsonl."""
+"""Of the keys in metrics.jsonl."""
 
 
-def prepare_start_model(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None, ViT]:
-    """The model at step 0, from the run folder if it is there already, else probed and put there.
+def prepare_start_model(context: TrainContext) -> Generator[Event, None, ViT]:
+    """The model at step 0: from the run folder if it is there already, else with the best probe as its head.
 
     Raises:
         InterruptedRun: a signal asked to stop while features were computed; those are saved.
         UsageError, DamagedFileError, ResourceError: the checkpoint cannot be read, or is not the plan's.
-        DataError: a picture cannot be read.
+        DataError: an image cannot be read.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     if run.start_file.is_file():
         return load_start_model(run, plan)
     checkpoint = open_checkpoint(plan.finetune.weights)
     model = build_start_model(checkpoint, plan.model, plan.finetune).to(plan.compute.device)
-    first, words = time.perf_counter(), ""
-    with listen_for_signals() as wish:
-        train = yield from extract_features(run, model, plan, dataset, "train", wish)
-        valid = yield from extract_features(run, model, plan, dataset, "val", wish)
+    start_time, extra = time.perf_counter(), ""
+    with listen_for_signals() as signal_request:
+        train = yield from extract_features(context, model, "train", signal_request)
+        valid = yield from extract_features(context, model, "val", signal_request)
         if uses_mirror_images(plan, dataset):
-            words = " and mirror images"
-            other = yield from extract_features(run, model, plan, dataset, "train", wish, mirror=True)
-            features = np.concatenate([train.features, other.features])
-            train = FeatureSet(features, np.concatenate([train.targets, other.targets]))
-    if wish:  # with the last portion
-        raise InterruptedRun(f"Interrupted after the features. {resume_instructions(run.path)}", wish.exit_code)
+            extra = " and mirror images"
+            mirrored = yield from extract_features(context, model, "train", signal_request, mirror=True)
+            features = np.concatenate([train.features, mirrored.features])
+            train = FeatureSet(features, np.concatenate([train.targets, mirrored.targets]))
+    if signal_request:  # with the last portion
+        message = f"Interrupted after the features. {resume_instructions(run.path)}"
+        raise InterruptedRun(message, signal_request.exit_code)
     count = len(train.features) + len(valid.features)
-    yield Note(f"Features of {count:,} pictures{words}, computed once, in {_format_elapsed(first)}.")
-    began = time.perf_counter()
+    yield Note(f"Features of {count:,} pictures{extra}, computed once, in {_format_elapsed(start_time)}.")
+    probes_time = time.perf_counter()
     task = dataset.source.task
     result = fit_probes(train, valid, task, plan.model.outputs, weights.list_feature_columns(model), plan.seed)
-    yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(began)}):")
+    yield Note(f"Neighbours and linear probes on them, on the validation pictures ({_format_elapsed(probes_time)}):")
     for line in linear_probe.format_candidates(result.candidates):
         yield Note(line)
     weights.set_head(model, result.best, result.columns)
     model = model.cpu()
     linear_probe.write_candidates(run.start_table, result.candidates)
-    seconds = time.perf_counter() - first
-    run.record(
-        {
-            "step": 0,
-            f"{METRICS_PREFIX}_step": 1,
-            f"{METRICS_PREFIX}_seconds": round(seconds, 4),
-            f"{METRICS_PREFIX}_images": count,
-        }
-    )
+    seconds = time.perf_counter() - start_time
+    row = {"step": 1, "seconds": round(seconds, 4), "images": count}
+    run.record({"step": 0} | {f"{METRICS_PREFIX}_{name}": value for name, value in row.items()})
     header = {"format": "pt", **plan_metadata(plan)}
-    safetensors_file.save_tensors(
-        run.start_file, model.state_dict(), header, checksum=True
-    )  # last: a resume looks for it
-    remove_features(run)
+    # The start file comes last, because a resume looks for it.
+    safetensors_file.save_tensors(run.start_file, model.state_dict(), header, checksum=True)
+    shutil.rmtree(run.path / FEATURES_FOLDER, ignore_errors=True)
     return model
 
 
 def load_start_model(run: RunFolder, plan: Plan) -> ViT:
-    """The model at step 0 as an earlier beginning of this run has left it.
+    """The model at step 0 from the run folder.
 
     Raises:
         DamagedFileError: the file is damaged or of another shape.
@@ -260,7 +247,7 @@ def load_start_model(run: RunFolder, plan: Plan) -> ViT:
 
 
 def uses_mirror_images(plan: Plan, dataset: Dataset) -> bool:
-    """Whether the probe learns from mirror images too: where they mean the same, and pictures are few."""
+    """Whether the probe learns from mirror images too: with recipe.flip, and few images."""
     return plan.recipe.flip and len(dataset.splits["train"]) < FEW_IMAGES
 
 

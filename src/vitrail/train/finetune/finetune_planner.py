@@ -1,7 +1,4 @@
-"""Plan a run that begins from a checkpoint: its shape is given, the rest follows from the images and the budget.
-
-The counterpart of `planner` for a training from scratch; EXPERIMENTS.md has the measurements behind the rules.
-"""
+"""Plan a run from a checkpoint, the counterpart of `planner`; EXPERIMENTS.md has the measurements behind the rules."""
 
 from __future__ import annotations
 
@@ -21,13 +18,10 @@ from ...model.vit import create_model
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
-from ..dataset import Dataset
-from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..context import PlanContext
 from ..plan import METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
 from ..plan_reasons import make_override_reasons
 from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
-from ..planning import planner as pretraining
-from ..planning import planner as teaching
 from ..planning.augmentation_rules import NO_FLIP_SOURCES
 from ..planning.finalize import NO_THROUGHPUT, is_measured
 from ..planning.planner import check_plan, describe_attention, resolve_minutes, to_compute_settings
@@ -38,19 +32,19 @@ from .linear_probe import MAX_FEATURE_VALUES
 from .weights import RECOMMENDED_CHECKPOINTS, StartCheckpoint, check_checkpoint, find_downloaded, open_checkpoint
 
 GRID_SIDES = (8, 12, 16)
-"""Sides in patches that a checkpoint of a larger grid is tried at; one of a smaller grid keeps its own."""
+"""Candidate grid sides in patches for a checkpoint of a larger grid; one of a smaller grid keeps its own."""
 MAX_HEAD_BLOCKS = 4
-"""That the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
+"""Blocks that the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
 FREEZE_FRACTIONS = (0.0, 0.25, 0.5, 2 / 3)
-"""Of the blocks that may be kept as they are; the first that the minutes allow."""
+"""Candidate fractions of frozen blocks; the first that fits into the minutes."""
 MIN_PASSES = 4
-"""Passes over the training pictures without which tuning is not worth its beginning."""
+"""Epochs below which tuning is not worth it."""
 DEVICE_SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
-"""Products and sums a second that a first guess counts with; the number of steps is measured."""
+"""Operations per second for a first estimate; the number of steps is measured."""
 PRECISION_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
 LR_AT_384, LR_WIDTH_EXPONENT, MAX_LR = 2e-6, 2.66, 1e-4
-"""AdamW's, of a probed head, falls with the width: 2e-6 made DINOv2-S/14 better and 1e-5 worse; 8e-5 suited a model of
-width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384."""
+"""AdamW's learning rate after a probe falls with the width: 2e-6 improved DINOv2-S/14 and 1e-5 did not; 8e-5 suited a
+model of width 96 (EXPERIMENTS.md). Wider models were not measured and get that of 384."""
 
 
 def draft_finetune_plan(
@@ -60,7 +54,7 @@ def draft_finetune_plan(
     checkpoint: StartCheckpoint,
     world_size: int = 1,
 ) -> tuple[Plan, Reasons]:
-    """The plan but for the number of steps.
+    """The plan without the number of steps.
 
     Args:
         world_size: number of ranks; several fine-tune all blocks, unless set otherwise.
@@ -69,15 +63,15 @@ def draft_finetune_plan(
         UsageError: settings that contradict each other or the checkpoint.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    said = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
+    explicit = {name: text for name, text in request.overrides.items() if name.startswith("finetune.")}
     first = Plan(finetune=FinetuneSettings(weights=checkpoint.name, weights_sha256=checkpoint.digest))
-    start = config.override(first, said).finetune
+    start = config.override(first, explicit).finetune
     seconds = resolve_minutes(request) * 60
     model, why_model = _choose_shape(fingerprint, request, runtime, checkpoint, start, seconds, world_size)
-    start, why_start = _choose_settings(start, said, fingerprint, model, runtime, seconds, world_size)
+    start, why_start = _choose_settings(start, explicit, fingerprint, model, runtime, seconds, world_size)
     image, why_image = _choose_image_spec(fingerprint, model, checkpoint)
-    pretrain, why_pretrain = pretraining.draft_pretrain_settings(request.pretrain, request.overrides)
-    distill, why_distill = teaching.draft_distill_settings(request.overrides)
+    pretrain, why_pretrain = planner.draft_pretrain_settings(request.pretrain, request.overrides)
+    distill, why_distill = planner.draft_distill_settings(request.overrides)
     recipe, why_recipe = _draft_recipe(fingerprint, model, request, start)
     reasons |= why_model | why_start | why_image | why_pretrain | why_distill | why_recipe
     plan = Plan(
@@ -138,7 +132,7 @@ def _choose_shape(
     own = checkpoint.config
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     every = max(1, own.depth // 6)
-    apart = "over the upper half: 0.005 more AUROC than the last four of 12"
+    why_every = "over the upper half: 0.005 more AUROC than the last four of 12"
     channels, why_channels = _choose_channels(fingerprint, request, own, settings)
     base = replace(
         own,
@@ -159,7 +153,7 @@ def _choose_shape(
     return replace(base, image_size=size), {
         "model.pool": "what both kinds of features know" if both else "as the checkpoint was trained",
         "model.pool_blocks": "the probe chooses: lower blocks often know what the last one has given up",
-        "model.pool_every": apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another",
+        "model.pool_every": why_every if every > 1 else f"{format_count(own.depth, 'block')}, one after another",
         "model.channels": why_channels,
         "model.drop_path": "a probe that has just been fitted cannot do without branches",
         "model.image_size": why_size,
@@ -193,7 +187,7 @@ def _choose_image_size(
     seconds: float,
     world_size: int,
 ) -> tuple[tuple[int, int], str]:
-    """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
+    """The largest candidate size that the minutes allow, or the checkpoint's own if it is small."""
     if request.image_size is not None:
         return request.image_size, "asked for"
     if min(base.grid) <= GRID_SIDES[0]:
@@ -214,13 +208,9 @@ def _choose_image_size(
 
 
 def _estimate_seconds(fingerprint: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
-    """A guess for features and passes; a block that learns costs three times its forward pass."""
-    return (
-        fingerprint.num_images
-        * forward_operations(model)
-        * (2.2 + MIN_PASSES * (3 - 2 * frozen))
-        / _device_speed(runtime)
-    )
+    """Rough seconds of features and `MIN_PASSES` epochs; a trained block costs three times its forward pass."""
+    forward_passes = 2.2 + MIN_PASSES * (3 - 2 * frozen)
+    return fingerprint.num_images * forward_operations(model) * forward_passes / _device_speed(runtime)
 
 
 def _device_speed(runtime: Runtime) -> float:
@@ -237,7 +227,7 @@ def _choose_settings(
     seconds: float,
     world_size: int,
 ) -> tuple[FinetuneSettings, Reasons]:
-    """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
+    """The fine-tuning settings: all blocks if the minutes allow it, else the upper ones."""
     reasons: Reasons = {
         "finetune.weights": "see --weights",
         "finetune.weights_sha256": "the hash of the tensors that were read, so that no other file is followed",
@@ -250,19 +240,18 @@ def _choose_settings(
     if "finetune.layer_decay" not in start_overrides and chosen.method == "lora":
         reasons["finetune.layer_decay"] = "adapters of all blocks learn at one rate"
     if "finetune.freeze_blocks" not in start_overrides and chosen.method == "full":
-        shares = _freeze_fractions(world_size)
-        fits = [
-            share for share in shares if not seconds or _estimate_seconds(fingerprint, model, runtime, share) <= seconds
+        fractions = _freeze_fractions(world_size)
+        fitting = [
+            each for each in fractions if not seconds or _estimate_seconds(fingerprint, model, runtime, each) <= seconds
         ]
-        share = fits[0] if fits else shares[-1]
-        chosen = replace(chosen, freeze_blocks=int(share * model.depth))
-        why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
-        why = why if seconds else "no minutes to keep to: all are tuned"
-        why = (
-            why
-            if fits or world_size == 1
-            else f"{world_size} processes cannot leave blocks as they are yet: all are tuned"
-        )
+        fraction = fitting[0] if fitting else fractions[-1]
+        chosen = replace(chosen, freeze_blocks=int(fraction * model.depth))
+        if not fitting and world_size > 1:
+            why = f"{world_size} processes cannot leave blocks as they are yet: all are tuned"
+        elif not seconds:
+            why = "no minutes to keep to: all are tuned"
+        else:
+            why = "the more passes over the upper ones" if fraction else "the minutes allow to tune all"
         reasons["finetune.freeze_blocks"] = why
     if "finetune.method" not in start_overrides:
         kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
@@ -271,13 +260,13 @@ def _choose_settings(
 
 
 def explain_unused_fields(method: FinetuneMethod) -> Reasons:
-    """Why the fields of the start that a method makes no use of are as they are."""
+    """Reasons of the [finetune] fields that a method does not use."""
     why = {"probe": "the probe tunes nothing", "full": "no adapters", "lora": "adapters leave all blocks as they are"}
     return {f"finetune.{name}": why[method] for name, methods in METHOD_FIELDS.items() if method not in methods}
 
 
 def _freeze_fractions(world_size: int) -> tuple[float, ...]:
-    """Those of `SHARES` that so many processes can do."""
+    """The candidate fractions; several ranks cannot freeze blocks yet."""
     return FREEZE_FRACTIONS if world_size == 1 else FREEZE_FRACTIONS[:1]
 
 
@@ -362,23 +351,16 @@ def drop_steps(recipe: Recipe) -> tuple[Recipe, Reasons]:
 
 FINETUNE_EVALUATIONS = 3
 MIN_FINETUNE_STEPS = 10
-"""Fewer are not worth beginning."""
+"""With fewer the probe is the result."""
 MEASURED_IMAGES = 32
 PROBE_SECONDS = 2.0, 1.5e-6
-"""For all probes: at least, and for each number of the features."""
+"""For all probes: a constant, and per value of the features."""
 
 
 def finalize_finetune_plan(
-    plan: Plan,
-    request: TrainRequest,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float = 0.0,
-    dry_run: bool = False,
-    group: RankGroup = SINGLE_PROCESS,
+    draft: PlanContext, request: TrainRequest, spent: float = 0.0, dry_run: bool = False
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
-    steps.
+    """The final plan, new reasons, the throughput (None if not measured), and the seconds before the steps.
 
     The counterpart of `finalize.finalize_plan` for runs from a checkpoint. A probe has no steps to fix, so its
     features are measured in a dry run only.
@@ -386,31 +368,35 @@ def finalize_finetune_plan(
     Args:
         spent: seconds that something else takes before the steps.
     """
+    plan, world_size = draft.plan, draft.group.world_size
     if plan.finetune.method == "probe":
         if not dry_run:
             return plan, {}, None, spent
-        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, images, dataset)
-    plan, reasons = flip_invariance.choose_flips(plan, images, dataset, request)
+        return plan, {}, NO_THROUGHPUT, spent + estimate_probe_seconds(draft)
+    plan, reasons = flip_invariance.choose_flips(plan, draft.images, draft.dataset, request)
     if not is_measured(plan, dry_run):
         plan, why = _evaluate_rarely(plan)
         return plan, reasons | why, None, spent
-    spent += estimate_probe_seconds(plan, images, dataset)
-    found = throughput.measure_throughput(plan, images, dataset, group)
-    plan, why = (
-        fix_finetune_steps(plan, spent, found, request, group.world_size) if plan.minutes else _evaluate_rarely(plan)
-    )
-    return plan, reasons | why, found if plan.recipe.steps else NO_THROUGHPUT, spent
+    context = draft.with_plan(plan)
+    spent += estimate_probe_seconds(context)
+    measured = throughput.measure_throughput(context)
+    if plan.minutes:
+        plan, why = fix_finetune_steps(plan, spent, measured, request, world_size)
+    else:
+        plan, why = _evaluate_rarely(plan)
+    return plan, reasons | why, measured if plan.recipe.steps else NO_THROUGHPUT, spent
 
 
-def estimate_probe_seconds(plan: Plan, images: ImageStore, dataset: Dataset) -> float:
-    """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
+def estimate_probe_seconds(context: PlanContext) -> float:
+    """Seconds before the steps: for all features, from some that are measured now, and for all probes."""
+    plan, dataset = context.plan, context.dataset
     looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
     probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
-    return measure_feature_seconds(plan, images) * looked + probes
+    return measure_feature_seconds(plan, context.images) * looked + probes
 
 
 def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
-    """Seconds that the features of one picture take, after one batch that warms up."""
+    """Seconds per image for its features, after one batch that warms up."""
     compute = plan.compute
     pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
     rows, seconds = images.indices[:MEASURED_IMAGES], 0.0
@@ -424,14 +410,14 @@ def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
 def fix_finetune_steps(
     plan: Plan, spent: float, throughput: Throughput, request: TrainRequest, world_size: int = 1
 ) -> tuple[Plan, Reasons]:
-    """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
+    """The plan with as many steps as its minutes leave; with too few, the probe is the result.
 
     Args:
-        spent: seconds of all features and probes, and of the teacher that is trained before them.
-        world_size: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
+        spent: seconds of all features and probes, and of a teacher that is trained before them.
+        world_size: number of ranks; several cannot end with the probe and make at least `MIN_FINETUNE_STEPS`.
 
     Raises:
-        UsageError: the probe is the end, and something was asked for that only steps make use of.
+        UsageError: the probe is the result, and a requested setting needs steps.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
     steps = round((seconds - spent) / throughput.mean_seconds)
@@ -445,21 +431,15 @@ def fix_finetune_steps(
         if plan.distill.is_enabled:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         tunes = [f"finetune.{name}" for name in ("method", *METHOD_FIELDS)]
-        if useless := [
-            *(name for name in request.overrides if name in tunes),
-            *unused_settings.find_step_settings(request.overrides),
-        ]:
+        useless = [name for name in request.overrides if name in tunes]
+        useless += unused_settings.find_step_settings(request.overrides)
+        if useless:
             raise UsageError(
                 f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
                 "checkpoint: --weights none."
             )
-        asked = plan.finetune
-        start = FinetuneSettings(
-            weights=asked.weights,
-            weights_sha256=asked.weights_sha256,
-            channels_policy=asked.channels_policy,
-            method="probe",
-        )
+        start, kept = plan.finetune, ("weights", "weights_sha256", "channels_policy")
+        start = FinetuneSettings(method="probe", **{name: vars(start)[name] for name in kept})
         recipe, why_probe = drop_steps(recipe)
         reasons = {"finetune.method": reason} | explain_unused_fields("probe") | why_probe
         return dataclasses.replace(plan, finetune=start, recipe=recipe), reasons
@@ -468,7 +448,7 @@ def fix_finetune_steps(
 
 
 def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
-    """Evaluations cost as much as many steps, and the probe has shown what to expect."""
+    """The plan with few evaluations: they cost as much as many steps, and the probe's metrics are known."""
     if plan.recipe.evaluate_every:
         return plan, {}
     every = max(1, -(-plan.recipe.steps // FINETUNE_EVALUATIONS))
@@ -479,12 +459,12 @@ def _evaluate_rarely(plan: Plan) -> tuple[Plan, Reasons]:
 # -- Choice of the starting checkpoint: the requested one, or a local one that would help
 
 SMALL_SIDE = 64
-"""Pictures with a shorter side than this have no details that a large checkpoint would know."""
+"""Images with a shorter side than this have too few details for a large checkpoint."""
 
 
 @dataclass(frozen=True)
 class CheckpointChoice:
-    """The checkpoint, if there is one, and what to say about it."""
+    """The checkpoint, if there is one, why, and notes about it."""
 
     checkpoint: StartCheckpoint | None
     reason: str
@@ -536,7 +516,6 @@ def choose_checkpoint(fingerprint: DatasetFingerprint, request: TrainRequest, ru
 
 
 def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
-    """One sentence."""
     about = "; ".join(checkpoint.notes)
     return (f"Begins from {checkpoint.name}{': ' if about else ''}{about}.",)
 
@@ -547,15 +526,12 @@ def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
 def draft_from_request(
     fingerprint: DatasetFingerprint, request: TrainRequest, runtime: Runtime, world_size: int = 1
 ) -> tuple[Plan, Reasons, tuple[str, ...]]:
-    """The plan but for what is measured, its reasons, and what to tell a person about it.
+    """The plan without what is measured, its reasons, and notes.
 
     A checkpoint that was chosen by default is dropped where it contradicts an explicit setting.
 
-    Args:
-        world_size: processes that train together.
-
     Raises:
-        as `planner.draft` and `weights.open_checkpoint`.
+        as `planner.draft_plan` and `weights.open_checkpoint`.
     """
     selected = choose_checkpoint(fingerprint, request, runtime)
     reason, notes = selected.reason, selected.notes
@@ -575,17 +551,9 @@ def draft_from_request(
 
 
 def finalize_draft(
-    plan: Plan,
-    request: TrainRequest,
-    reasons: Reasons,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float,
-    dry_run: bool,
-    group: RankGroup,
+    draft: PlanContext, request: TrainRequest, reasons: Reasons, spent: float, dry_run: bool
 ) -> tuple[Plan, Reasons, Throughput | None, float]:
-    """The plan as it will be followed, new reasons, the throughput (None if not measured), the seconds before the
-    steps.
+    """The final plan, new reasons, the throughput (None if not measured), and the seconds before the steps.
 
     Args:
         reasons: of the draft.
@@ -594,6 +562,6 @@ def finalize_draft(
     Raises:
         as `finalize.finalize_plan`.
     """
-    if plan.finetune.from_checkpoint:
-        return finalize_finetune_plan(plan, request, images, dataset, spent, dry_run, group)
-    return (*finalize.finalize_plan(plan, request, reasons, images, dataset, spent, dry_run, group), spent)
+    if draft.plan.finetune.from_checkpoint:
+        return finalize_finetune_plan(draft, request, spent, dry_run)
+    return (*finalize.finalize_plan(draft, request, reasons, spent, dry_run), spent)

@@ -18,92 +18,87 @@ from ...files import atomic
 from ...randomness import permutation
 
 MAX_FEATURE_VALUES = 2**25
-"""Of the features that probes are fitted to; of more pictures than hold so many, a sample is taken."""
+"""Largest number of values in the features of a probe; larger sets are sampled."""
 WORSE_STEPS_BEFORE_STOP = 2
 DEFAULT_C = 0.032
-"""C where there is nothing to choose it by."""
+"""C without validation images."""
 
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Pictures as frozen features, and what they show as the loss wants it."""
+    """Frozen features of images, and their targets for the loss."""
 
     features: Float32[np.ndarray, "n P"]
     targets: Shaped[np.ndarray, " n *K"]
 
 
 FeatureColumns = Int64[np.ndarray, " _"]
-"""Some of the features."""
+"""Indices of features."""
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The probe that becomes the head, and everything that was tried."""
+    """The probe that becomes the head, and all candidates."""
 
     best: LinearProbe
     columns: FeatureColumns
-    """Which features it reads."""
+    """The features of the probe."""
     candidates: tuple[Candidate, ...]
 
 
 def fit_probes(
     train: FeatureSet, valid: FeatureSet, task: Task, outputs: int, parts: Mapping[str, FeatureColumns], seed: int
 ) -> ProbeResult:
-    """Fit on the training pictures, choose by the loss on the validation pictures.
+    """Fit probes on the training images, and choose by the loss on the validation images.
 
-    For every kind of pooling C rises until two steps in a row were worse. Neighbours, by the last block's features, are
-    shown for comparison: no head can answer as they do.
+    For every kind of pooling C rises until two steps in a row are worse. k-NN on the last block's features is shown for
+    comparison only, because it cannot become a head.
 
     Args:
-        valid: its targets are class numbers [m] for classes, and those of the loss for the others.
+        valid: its targets are class numbers [m] for classes, and those of the loss for other tasks.
         parts: the columns of the features by the kind of pooling, those of several blocks last.
     """
-    rows: list[Candidate] = []
-    found: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
-    known, asked = (
-        _subsample(_select_columns(train, last_block_columns(parts)), seed),
-        _select_columns(valid, last_block_columns(parts)),
-    )
+    candidates: list[Candidate] = []
+    probes: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
+    last_block = [columns for name, columns in parts.items() if not name.endswith("blocks")][-1]
+    train_part = _subsample(_select_columns(train, last_block), seed)
+    valid_part = _select_columns(valid, last_block)
     for count in probe.NEIGHBOR_COUNTS if len(valid.features) else ():
-        answers = probe.knn_outputs(known.features, known.targets, asked.features, task, outputs, count)
-        if (judgement := evaluate_candidate(f"{count} nearest", task, answers, valid.targets)) is not None:
-            rows.append(judgement)
+        outputs_nearest = probe.knn_outputs(
+            train_part.features, train_part.targets, valid_part.features, task, outputs, count
+        )
+        if (candidate := evaluate_candidate(f"{count} nearest", task, outputs_nearest, valid.targets)) is not None:
+            candidates.append(candidate)
     for name, columns in parts.items():
-        known, asked = _subsample(_select_columns(train, columns), seed), _select_columns(valid, columns)
-        for judgement, linear in _fit_path(name, known, asked, task, outputs):
-            found.append((judgement, linear, columns))
-    if not found:  # nothing to choose by
-        columns = last_block_columns(parts)
-        known = _subsample(_select_columns(train, columns), seed)
-        (linear,) = probe.fit_probe_path(known.features, known.targets, task, outputs, (DEFAULT_C,))
-        return ProbeResult(linear, columns, tuple(rows))
-    best = min(range(len(found)), key=lambda place: found[place][0].loss)
-    rows += [replace(one, chosen=place == best) for place, (one, _, _) in enumerate(found)]
-    return ProbeResult(found[best][1], found[best][2], tuple(rows))
-
-
-def last_block_columns(parts: Mapping[str, FeatureColumns]) -> FeatureColumns:
-    """The last block's features, of all kinds."""
-    return [columns for name, columns in parts.items() if not name.endswith("blocks")][-1]
+        train_part, valid_part = _subsample(_select_columns(train, columns), seed), _select_columns(valid, columns)
+        for candidate, linear in _fit_path(name, train_part, valid_part, task, outputs):
+            probes.append((candidate, linear, columns))
+    if not probes:  # no validation images
+        train_part = _subsample(_select_columns(train, last_block), seed)
+        (linear,) = probe.fit_probe_path(train_part.features, train_part.targets, task, outputs, (DEFAULT_C,))
+        return ProbeResult(linear, last_block, tuple(candidates))
+    best = min(range(len(probes)), key=lambda index: probes[index][0].loss)
+    candidates += [replace(one, chosen=index == best) for index, (one, _, _) in enumerate(probes)]
+    return ProbeResult(probes[best][1], probes[best][2], tuple(candidates))
 
 
 def _fit_path(
     name: str, train: FeatureSet, valid: FeatureSet, task: Task, outputs: int
 ) -> list[tuple[Candidate, LinearProbe]]:
-    """Every C of the path until two in a row are worse than the best so far."""
-    tried: list[tuple[Candidate, LinearProbe]] = []
+    """Probes of rising C until two in a row are worse than the best so far."""
+    path: list[tuple[Candidate, LinearProbe]] = []
     worse = 0
     for linear in probe.fit_probe_path(train.features, train.targets, task, outputs):
-        judgement = evaluate_candidate(
+        candidate = evaluate_candidate(
             f"linear {name}, C {linear.c:g}", task, linear.predict_outputs(valid.features), valid.targets
         )
-        if judgement is None:
+        if candidate is None:
             break
-        worse = worse + 1 if tried and judgement.loss >= min(one.loss for one, _ in tried) else 0
-        tried.append((judgement, linear))
+        worse = worse + 1 if path and candidate.loss >= min(one.loss for one, _ in path) else 0
+        path.append((candidate, linear))
         if worse == WORSE_STEPS_BEFORE_STOP:
             break
-    return tried
+    return path
 
 
 def _select_columns(feature_set: FeatureSet, columns: FeatureColumns) -> FeatureSet:
@@ -123,7 +118,7 @@ def _subsample(train: FeatureSet, seed: int) -> FeatureSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One way to answer and what it was worth on the validation pictures."""
+    """One way to predict, and its metrics on the validation images."""
 
     name: str
     """Such as "10 nearest", "linear class+mean, C 0.032", or "0.5 of the tuned weights"."""
@@ -135,31 +130,31 @@ class Candidate:
 
     @property
     def rank(self) -> tuple[float, float]:
-        """The larger the better: by the figure, then by the loss."""
+        """Larger is better: by the metric, then by the loss."""
         return (-np.inf if self.figure is None else self.figure, -self.loss)
 
 
 def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.ndarray) -> Candidate | None:
-    """What answers to the validation pictures are worth; None where nothing is known of them.
+    """The metrics of predictions on the validation images; None without known targets.
 
     Args:
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
-    found = compute_quick_metrics(task, outputs, targets) if len(targets) else None
-    if found is None:
+    metrics = compute_quick_metrics(task, outputs, targets) if len(targets) else None
+    if metrics is None:
         return None
-    figure = None if found.value is None else round(found.value, 6)
-    return Candidate(name=name, figure_name=found.name, figure=figure, loss=round(found.loss, 6))
+    value = None if metrics.value is None else round(metrics.value, 6)
+    return Candidate(name=name, figure_name=metrics.name, figure=value, loss=round(metrics.loss, 6))
 
 
 def write_candidates(path: Path, probes: Sequence[Candidate], means: Sequence[Candidate] = ()) -> None:
-    """Keep what was tried on frozen features, and which means of start and tuned weights were."""
+    """Write the candidates on frozen features, and the means of initial and tuned weights."""
     content = {"frozen": [asdict(one) for one in probes], "tuned": [asdict(one) for one in means]}
     atomic.write_json(path, content)
 
 
 def read_candidates(path: Path) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
-    """What `write` has kept; nothing where there is no such file."""
+    """Read what `write_candidates` stored; two empty tuples without a file."""
     if not path.is_file():
         return (), ()
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -167,7 +162,7 @@ def read_candidates(path: Path) -> tuple[tuple[Candidate, ...], tuple[Candidate,
 
 
 def keep_best_of_each_kind(rows: Sequence[Candidate]) -> list[Candidate]:
-    """The rows that people want to see: of each kind of linear probe only the best."""
+    """The rows to show: of each kind of linear probe only the best."""
     best: dict[str, Candidate] = {}
     for row in rows:
         kind = row.name.partition(", C ")[0]
@@ -177,7 +172,7 @@ def keep_best_of_each_kind(rows: Sequence[Candidate]) -> list[Candidate]:
 
 
 def format_candidates(rows: Sequence[Candidate]) -> list[str]:
-    """A table in plain text, a line each; the chosen row is marked."""
+    """The lines of a plain-text table; the chosen row is marked."""
     shown = keep_best_of_each_kind(rows)
     width = max((len(row.name) for row in shown), default=0)
     return [
@@ -187,7 +182,7 @@ def format_candidates(rows: Sequence[Candidate]) -> list[str]:
 
 
 def describe_candidates(path: Path) -> list[str]:
-    """What start.json holds, a sentence for each of its tables, for the notes of a report."""
+    """A sentence for each table of start.json, for the report."""
     titles = ("Frozen features, on the validation pictures", "Start, tuned weights and their means, there too")
     return [
         f"{title}: "
@@ -201,8 +196,5 @@ def describe_candidates(path: Path) -> list[str]:
 def _format_metric(row: Candidate) -> str:
     if row.figure is None:
         return f"{row.figure_name} unknown"
-    return (
-        f"{row.figure_name} {row.figure:.1%}"
-        if row.figure_name == "accuracy"
-        else f"{row.figure_name} {row.figure:.3f}"
-    )
+    digits = ".1%" if row.figure_name == "accuracy" else ".3f"
+    return f"{row.figure_name} {row.figure:{digits}}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...checkpoints import bundle
 from ...checkpoints.adapt import build_model
-from ...checkpoints.load import LoadedModel, LoadOptions, load_checkpoint
+from ...checkpoints.load import LoadOptions, load_checkpoint
 from ...errors import UsageError
 from ...evaluate.probe import LinearProbe
 from ...files import hub
@@ -30,17 +30,17 @@ ADAPTABLE_FIELDS = {
     "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "dropout", "attention_dropout",
     "mlp_dropout", "drop_path", "grad_checkpointing", "init", "attention",
 }  # fmt: skip
-"""Fields of a model's shape in which a training may differ from its checkpoint."""
+"""Model fields in which a training may differ from its checkpoint."""
 PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
-"""What a probe can fit, and so the head that every training from a checkpoint begins with."""
+"""The head of every training from a checkpoint, because a probe fits it."""
 
 
 @dataclass(frozen=True)
 class RecommendedCheckpoint:
-    """A published checkpoint that makes good use of few pictures."""
+    """A published checkpoint that is good with few images."""
 
     name: str
-    """Folder of that name under `FOLDER`, and what --weights takes."""
+    """The value of --weights, and the folder's name in the folder of downloaded checkpoints."""
     repository: str
     licence: str
     megabytes: int
@@ -55,48 +55,52 @@ RECOMMENDED_CHECKPOINTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StartCheckpoint:
-    """A checkpoint that was read once, to know its shape."""
+    """Shape, preprocessing and hash of a checkpoint."""
 
     name: str
-    """As a plan calls it: the full path, or hf:OWNER/NAME@REVISION."""
+    """In a plan: the absolute path, or hf:OWNER/NAME@REVISION."""
     path: Path
     config: ViTConfig
     spec: ImageSpec
     digest: str
     notes: tuple[str, ...] = ()
-    """What a person should know about it, in sentences without a full stop."""
+    """Remarks for the user, without full stops."""
 
 
 def open_checkpoint(weights: str) -> StartCheckpoint:
     """Read what --weights names.
 
     Raises:
-        UsageError: there is nothing of that name, or it is no encoder that pictures can be given to.
+        UsageError: nothing of that name exists, or it is no image encoder.
         DamagedFileError, ResourceError: see `checkpoints.load` and `files.hub`.
     """
-    known = next((one for one in RECOMMENDED_CHECKPOINTS if one.name == weights and not Path(weights).exists()), None)
-    if known is not None:
-        weights = str(find_downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
-    here = bundle.resolve_model(str(Path(weights).expanduser()) if not hub.is_hub_name(weights) else weights)
-    if here is None:
+    recommended = next(
+        (one for one in RECOMMENDED_CHECKPOINTS if one.name == weights and not Path(weights).exists()), None
+    )
+    if recommended is not None:
+        weights = str(find_downloaded(recommended) or f"{hub.HUB_PREFIX}{recommended.repository}")
+    resolved = bundle.resolve_model(str(Path(weights).expanduser()) if not hub.is_hub_name(weights) else weights)
+    if resolved is None:
         raise UsageError(
             f"There are no weights at {weights}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
             f"{', '.join(one.name for one in RECOMMENDED_CHECKPOINTS)}, auto or none."
         )
-    path = bundle.find_bundle(here.path) or here.path
+    path = bundle.find_bundle(resolved.path) or resolved.path
     loaded = load_checkpoint(path)
     if not loaded.config.depth:
         raise UsageError(f"{weights} holds a model without blocks, so there is nothing to begin from.")
-    named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
-    licence = (f"its licence is {here.licence or loaded.licence}",) if here.licence or loaded.licence else ()
+    full_name = (
+        f"{hub.HUB_PREFIX}{resolved.repository}@{resolved.revision}" if resolved.repository else str(path.resolve())
+    )
+    licence = (f"its licence is {resolved.licence or loaded.licence}",) if resolved.licence or loaded.licence else ()
     return StartCheckpoint(
-        name=named, path=path, config=loaded.config, spec=loaded.spec, digest=_hash_tensors(loaded.model),
-        notes=(*licence, *here.notes, *loaded.notes),
+        name=full_name, path=path, config=loaded.config, spec=loaded.spec, digest=_hash_tensors(loaded.model),
+        notes=(*licence, *resolved.notes, *loaded.notes),
     )  # fmt: skip
 
 
 def find_downloaded(recommended: RecommendedCheckpoint) -> Path | None:
-    """Where a recommended checkpoint lies on this machine: in the folder of checkpoints, or in the Hub's own cache."""
+    """Local path of a recommended checkpoint: in the folder of downloaded checkpoints, or in the Hub's cache."""
     folder = Path(os.environ.get(WEIGHTS_FOLDER_VARIABLE) or "~/.cache/vitrail/weights").expanduser() / recommended.name
     if folder.is_dir() and any(folder.glob("*.safetensors")):
         return folder
@@ -104,10 +108,10 @@ def find_downloaded(recommended: RecommendedCheckpoint) -> Path | None:
 
 
 def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> None:
-    """Refuse a plan that this checkpoint cannot begin.
+    """Check that a plan can begin from this checkpoint.
 
     Raises:
-        UsageError: the file is not the one that the plan was made with, or the shape differs from it where it may not.
+        UsageError: the file is not the plan's, or the shape differs in a field that may not differ.
     """
     if settings.weights_sha256 and settings.weights_sha256 != checkpoint.digest:
         raise UsageError(
@@ -116,58 +120,47 @@ def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, settings: Fi
             f"finetune.weights_sha256 to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
-    if other := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
+    if wrong_head := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
         raise UsageError(
-            f"model.{other[0]} is {PROBE_HEAD[other[0]]} in a run from a checkpoint, which begins with the head "
-            f"that its "
-            f"probe has fitted. Got {wanted[other[0]]}; leave it out."
+            f"model.{wrong_head[0]} is {PROBE_HEAD[wrong_head[0]]} in a run from a checkpoint, which begins with the "
+            f"head that its probe has fitted. Got {wanted[wrong_head[0]]}; leave it out."
         )
-    bound = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
-    if odd := [name for name in bound if own[name] != wanted[name]]:
-        raise UsageError(
-            f"model.{odd[0]} comes from the checkpoint, {own[odd[0]]}, and cannot be {wanted[odd[0]]}. "
-            "Leave it out, or begin from random values with --weights none."
-        )
+    fixed = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
+    for name in fixed:
+        if own[name] != wanted[name]:
+            raise UsageError(
+                f"model.{name} comes from the checkpoint, {own[name]}, and cannot be {wanted[name]}. "
+                "Leave it out, or begin from random values with --weights none."
+            )
 
 
 def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> ViT:
-    """The checkpoint as a model of this shape, in evaluation mode, with a head of zeros.
+    """The checkpoint as a model of this shape, in evaluation mode, with a zero head.
 
     Raises:
-        UsageError: as `check`.
+        UsageError: as `check_checkpoint`.
     """
     check_checkpoint(checkpoint, shape, settings)
-    return build_model(shape, reload_for_shape(checkpoint, shape, settings).model.state_dict())
-
-
-def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, settings: FinetuneSettings) -> LoadedModel:
-    """Read again for pictures, pooling and outputs of a shape; the head is new even where the count is the same."""
     own = checkpoint.config
     pool: Pool | None = shape.pool if shape.pool != own.pool else None
     policy = None if settings.channels_policy == "none" else settings.channels_policy
     channels = shape.channels if shape.channels != own.channels else None
     options = LoadOptions(image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy)
-    loaded = load_checkpoint(checkpoint.path, options)
-    values = loaded.model.state_dict()
-    whole = replace(
-        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **PROBE_HEAD,
-    )  # fmt: skip
-    return replace(loaded, model=build_model(whole, values | _make_zero_head(whole)), config=whole)
-
-
-def _make_zero_head(config: ViTConfig) -> dict[str, Tensor]:
-    """A head that answers 0."""
-    width = config.pooled_width
-    return {"head.linear.weight": torch.zeros(config.outputs, width), "head.linear.bias": torch.zeros(config.outputs)}
+    values = load_checkpoint(checkpoint.path, options).model.state_dict()
+    head = {
+        "head.linear.weight": torch.zeros(shape.outputs, shape.pooled_width),
+        "head.linear.bias": torch.zeros(shape.outputs),
+    }
+    return build_model(shape, values | head)
 
 
 def _hash_tensors(model: ViT) -> str:
-    """The first 16 digits of the SHA-256 of all tensors, by their names."""
-    found = hashlib.sha256()
+    """The first 16 hex digits of the SHA-256 over all tensors in the order of their names."""
+    digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        found.update(name.encode())
-        found.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()[:16]
 
 
 # -- Linear probe as the initial head of the model
@@ -175,10 +168,10 @@ def _hash_tensors(model: ViT) -> str:
 
 @torch.no_grad()
 def set_head(model: ViT, probe: LinearProbe, columns: Int64[np.ndarray, " p"]) -> None:
-    """Give the head the numbers of a probe; features that the probe does not read get weight 0.
+    """Copy a probe into the head; features that the probe does not read get weight 0.
 
     Args:
-        columns: which of the pooled features the probe was fitted to.
+        columns: the pooled features of the probe.
     """
     linear = model.head.linear
     assert isinstance(linear, nn.Linear) and linear.bias is not None
@@ -189,16 +182,16 @@ def set_head(model: ViT, probe: LinearProbe, columns: Int64[np.ndarray, " p"]) -
 
 
 def list_feature_columns(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:
-    """Which pooled features a probe may read, by name: those of the last block, each kind of pooling by itself and all
-    together; then, where the model pools several blocks, those of all these blocks."""
+    """Columns of the pooled features by name: of the last block, each pooling alone and all together; then, where the
+    model pools several blocks, of all these blocks."""
     config = model.config
     kinds = ("class", "mean") if config.pool == "class+mean" else (config.pool,)
     layout = np.arange(config.pooled_width).reshape(len(kinds), config.pool_blocks, config.width)
     last = layout[:, -1]
-    found = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
-    found["+".join(kinds)] = last.ravel()
+    columns = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
+    columns["+".join(kinds)] = last.ravel()
     if config.pool_blocks > 1:
         blocks = f"of {config.pool_blocks} blocks"
-        found |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
-        found |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
-    return found
+        columns |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
+        columns |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
+    return columns

@@ -12,71 +12,65 @@ from torch import Tensor
 
 from ...data.loader import ImageStore
 from ...evaluate.inference import run_inference
+from ...model import lora
 from ...model.vit import ViT
-from ..dataset import Dataset, class_indices
+from ..context import TrainContext
 from ..events import Event, Note, TaskProgress
 from ..loop import TrainState
-from ..optim import merge_lora, use_ema_weights
+from ..optim import use_ema_weights
 from ..plan import MAX_COMPARED_IMAGES, Plan
-from ..run_folder import RunFolder
 from . import linear_probe
 from .features import FEATURE_BATCH, load_start_model
 from .linear_probe import Candidate, evaluate_candidate
 
 
-def choose_weights(
-    run: RunFolder, plan: Plan, train_state: TrainState, dataset: Dataset
-) -> Generator[Event, None, TrainState]:
-    """The learner with the weights that answered best on the validation pictures, as a plain model again.
+def choose_weights(context: TrainContext, train_state: TrainState) -> Generator[Event, None, TrainState]:
+    """The train state with the weights that are best on the validation images, as a plain model again.
 
-    Tried are the start, which is the frozen probe, and (1 - share) * start + share * tuned for every share of the plan
-    (Wortsman et al. 2022); the figure decides, then the loss, then the smaller share. They answer as the model will,
-    with all views of its plan, to at most `MOST_JUDGED` of these pictures; where there are more, the best answers to
-    all of them, and so does the start, which is kept unless the best is better. So the result is never below the probe.
+    Candidates are the start, which is the frozen probe, and (1 - alpha) * start + alpha * tuned for every alpha of the
+    plan (Wortsman et al. 2022); the metric decides, then the loss, then the smaller alpha. They are evaluated with all
+    views of the plan on at most `MAX_COMPARED_IMAGES` images; where there are more, the best and the start are
+    evaluated on all, and the start is kept unless the best is better. So the result is never below the probe.
     """
+    run, plan, dataset = context.run, context.plan, context.dataset
     model = train_state.model
     assert isinstance(model, ViT)
     with use_ema_weights(model, train_state.ema):
         tuned = _copy_merged_weights(model, plan)
     start = load_start_model(run, plan).state_dict()
     plain = load_start_model(run, plan).to(plan.compute.device)
-    rows: list[Candidate] = []
-    pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
-    few = dataset.sample("val", MAX_COMPARED_IMAGES, plan.seed)
-    shares = (0.0, *sorted(plan.finetune.wise_ft_alphas))
-    for number, share in enumerate(shares):
-        _interpolate_weights(plain, start, tuned, share)
-        if (judgement := _evaluate_weights(plain, plan, dataset, pictures, share, few)) is not None:
-            rows.append(judgement)
-        yield TaskProgress("means of start and tuned weights", number + 1, len(shares), 0.0)
-    best = max(range(len(rows)), key=lambda place: rows[place].rank) if rows else len(shares) - 1
-    if rows and best and len(few) < len(every := dataset.splits["val"]):
-        for place in (0, best):
-            _interpolate_weights(plain, start, tuned, shares[place])
-            judgement = _evaluate_weights(plain, plan, dataset, pictures, shares[place], every)
-            assert judgement is not None  # something is known of a part of them
-            rows[place] = replace(judgement, name=f"{judgement.name}, on all {len(every):,}")
-        best = best if rows[best].rank > rows[0].rank else 0
-    rows = [replace(row, chosen=place == best) for place, row in enumerate(rows)]
-    linear_probe.write_candidates(run.start_table, linear_probe.read_candidates(run.start_table)[0], rows)
-    yield from _report_candidates(rows)
-    _interpolate_weights(plain, start, tuned, shares[best])
-    return TrainState(plain, (), None)
-
-
-def _report_candidates(rows: list[Candidate]) -> Generator[Event]:
-    if not rows:
+    candidates: list[Candidate] = []
+    images = dataset.load_images("val", plan.image, plan.compute.num_workers)
+    sample, all_rows = dataset.sample("val", MAX_COMPARED_IMAGES, plan.seed), dataset.splits["val"]
+    alphas = (0.0, *sorted(plan.finetune.wise_ft_alphas))
+    for count, alpha in enumerate(alphas, 1):
+        _interpolate_weights(plain, start, tuned, alpha)
+        if (candidate := _evaluate_weights(context, plain, images, alpha, sample)) is not None:
+            candidates.append(candidate)
+        yield TaskProgress("means of start and tuned weights", count, len(alphas), 0.0)
+    best = max(range(len(candidates)), key=lambda index: candidates[index].rank) if candidates else len(alphas) - 1
+    if candidates and best and len(sample) < len(all_rows):
+        for index in (0, best):
+            _interpolate_weights(plain, start, tuned, alphas[index])
+            candidate = _evaluate_weights(context, plain, images, alphas[index], all_rows)
+            assert candidate is not None  # targets of a part of them are known
+            candidates[index] = replace(candidate, name=f"{candidate.name}, on all {len(all_rows):,}")
+        best = best if candidates[best].rank > candidates[0].rank else 0
+    candidates = [replace(each, chosen=index == best) for index, each in enumerate(candidates)]
+    linear_probe.write_candidates(run.start_table, linear_probe.read_candidates(run.start_table)[0], candidates)
+    if candidates:
+        yield Note("Start, tuned weights, and means of both, on the validation pictures:")
+        yield from map(Note, linear_probe.format_candidates(candidates))
+    else:
         yield Note("Nothing is known of the validation pictures, so the tuned weights are kept without a comparison.")
-        return
-    yield Note("Start, tuned weights, and means of both, on the validation pictures:")
-    for line in linear_probe.format_candidates(rows):
-        yield Note(line)
+    _interpolate_weights(plain, start, tuned, alphas[best])
+    return TrainState(plain, (), None)
 
 
 def _copy_merged_weights(model: ViT, plan: Plan) -> dict[str, Tensor]:
     """The weights of a model without adapters, as a copy."""
     if plan.finetune.method == "lora":
-        merge_lora(model)
+        lora.merge_adapters(model)
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
@@ -89,14 +83,12 @@ def _interpolate_weights(model: ViT, start: Mapping[str, Tensor], tuned: Mapping
 
 
 def _evaluate_weights(
-    model: ViT, plan: Plan, dataset: Dataset, images: ImageStore, alpha: float, rows: NDArray[np.int64]
+    context: TrainContext, model: ViT, images: ImageStore, alpha: float, rows: NDArray[np.int64]
 ) -> Candidate | None:
-    source = dataset.source
+    plan, task = context.plan, context.dataset.source.task
     if not len(rows):
         return None
-    device, number_format, views = plan.compute.device, plan.compute.precision, plan.recipe.views
-    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    learnt = targets if dataset.scaling is None else dataset.scaling.standardize(targets)
+    device, precision, views = plan.compute.device, plan.compute.precision, plan.recipe.views
+    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, precision, views, task)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
-    return evaluate_candidate(name, source.task, outputs, learnt)
+    return evaluate_candidate(name, task, outputs, context.dataset.metric_targets(rows))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ...data.loader import ImageStore
-from ..dataset import Dataset
-from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..context import PlanContext
 from ..plan import Plan
 from ..request import Reasons, TrainRequest
 from . import augmentation_rules, flip_invariance, model_size, throughput
@@ -23,14 +21,7 @@ def is_measured(plan: Plan, dry_run: bool) -> bool:
 
 
 def finalize_plan(
-    plan: Plan,
-    request: TrainRequest,
-    reasons: Reasons,
-    images: ImageStore,
-    dataset: Dataset,
-    spent: float = 0.0,
-    dry_run: bool = False,
-    group: RankGroup = SINGLE_PROCESS,
+    draft: PlanContext, request: TrainRequest, reasons: Reasons, spent: float = 0.0, dry_run: bool = False
 ) -> tuple[Plan, Reasons, Throughput | None]:
     """The final plan, new reasons, and the measured throughput; None if the run is too short to measure it.
 
@@ -41,18 +32,18 @@ def finalize_plan(
         reasons: of the draft.
         spent: seconds of the budget that something else takes.
         dry_run: measure the throughput of a short run too.
-        group: all ranks measure together, and use the result of rank 0.
     """
+    plan, images, dataset = draft.plan, draft.images, draft.dataset
     new: Reasons = {}
     count = len(images.indices)
     measured, timed = None, plan
     if plan.minutes:
-        measured = throughput.measure_throughput(plan, images, dataset, group)
+        measured = throughput.measure_throughput(draft)
         timed, _ = fix_steps(plan, measured, spent)
         smaller, why = model_size.shrink_for_few_steps(timed, request)
         if smaller is not timed:
             new |= why
-            measured = throughput.measure_throughput(smaller, images, dataset, group)
+            measured = throughput.measure_throughput(draft.with_plan(smaller))
             timed, _ = fix_steps(smaller, measured, spent)
     final, why = augmentation_rules.choose_augmentation(timed, count, dataset.source.task, request, reasons | new)
     new |= why
@@ -61,10 +52,10 @@ def finalize_plan(
         new |= why
     if measured is None:
         if is_measured(final, dry_run):
-            measured = throughput.measure_throughput(final, images, dataset, group)
+            measured = throughput.measure_throughput(draft.with_plan(final))
         return final, new, measured
     if final != timed:
-        measured = throughput.measure_throughput(final, images, dataset, group)
+        measured = throughput.measure_throughput(draft.with_plan(final))
     final, why = fix_steps(final, measured, spent)
     before, after = (augmentation_rules.describe_length(each, count) for each in (timed, final))
     new = {name: reason.replace(before, after) for name, reason in (new | why).items()}

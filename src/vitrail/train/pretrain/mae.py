@@ -28,17 +28,17 @@ EPSILON = 1e-6
 
 
 class PatchMasks(NamedTuple):
-    """The patches of each picture in two parts, each in reading order."""
+    """Indices of the visible and the hidden patches of each image, each in row-major order."""
 
     visible: Int[Tensor, "B n"]
     hidden: Int[Tensor, "B m"]
 
 
 class MaskedAutoencoder(nn.Module):
-    """From pictures and masks to the numbers of the hidden patches [B, m, C * p * p].
+    """From images and masks to the pixels of the hidden patches [B, m, C * p * p].
 
-    The parts of `model` that see a picture are trained here themselves, under the names they have there; its pooling
-    and its head are left alone. The class token and its like go through the decoder too, so that they learn.
+    It shares the modules of `model` up to the encoder; pooling and head are not trained. Prefix tokens go through the
+    decoder too, so that they are trained.
     """
 
     def __init__(self, model: ViT, settings: PretrainSettings, seed: int):
@@ -62,8 +62,7 @@ class MaskedAutoencoder(nn.Module):
 class MAEDecoder(nn.Module):
     """Encoded tokens, and a mask token for each hidden patch, through a few narrow blocks to pixels.
 
-    Attention does not care for order, so hidden patches stand behind the visible ones; fixed 2-D waves say where each
-    of them belongs.
+    Hidden patches follow the visible ones; fixed 2-D sine-cosine positions tell where each belongs.
     """
 
     table: Tensor
@@ -79,7 +78,7 @@ class MAEDecoder(nn.Module):
         self.register_buffer("table", fixed_table("sincos2d", config.grid, settings.decoder_width, 0), persistent=False)
 
     def init_weights(self, generator: Generator) -> None:
-        """Give every parameter its initial value: normal of deviation 0.02, biases zeros, norms ones."""
+        """Initial weights: normal with standard deviation 0.02, biases zero, norms one."""
         initialise(self.encoder, self.config, generator)
         for layer in (self.embed, self.predict):
             nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
@@ -92,14 +91,16 @@ class MAEDecoder(nn.Module):
         x = self.embed(x)  # [B, R + n, d]
         prefix = x.shape[1] - visible.shape[1]
         table = self.table.to(x.dtype).expand(len(x), -1, -1)  # [B, N, d]
-        seen = x[:, prefix:] + gather_tokens(table, visible)
-        asked = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
-        x = self.encoder(torch.cat([x[:, :prefix], seen, asked], dim=1), TokenPositions(self.grid, None, None))
+        visible_tokens = x[:, prefix:] + gather_tokens(table, visible)
+        hidden_tokens = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
+        x = self.encoder(
+            torch.cat([x[:, :prefix], visible_tokens, hidden_tokens], dim=1), TokenPositions(self.grid, None, None)
+        )
         return self.predict(x[:, -hidden.shape[1] :])
 
 
 def decoder_config(config: ViTConfig, settings: PretrainSettings) -> ViTConfig:
-    """The shape of the decoder's blocks: plain ones, whatever the model's are."""
+    """The config of the decoder's blocks: plain ones, independent of the model's variants."""
     return ViTConfig(
         image_size=config.image_size,
         patch=config.patch,
@@ -118,7 +119,7 @@ def decoder_config(config: ViTConfig, settings: PretrainSettings) -> ViTConfig:
 
 
 def draw_masks(seed: int, epoch: int, keys: Int64[np.ndarray, " B"], patches: int, num_visible: int) -> PatchMasks:
-    """Which patches of each picture are seen and which are hidden, as (seed, epoch, picture) say."""
+    """Draw the visible and hidden patches of each image by (seed, epoch, image)."""
     order = uniform(seed, "masked patches", epoch, keys, patches).argsort(axis=1)
     parts = (np.sort(order[:, :num_visible], axis=1), np.sort(order[:, num_visible:], axis=1))
     return PatchMasks(*(torch.from_numpy(part) for part in parts))
@@ -127,7 +128,7 @@ def draw_masks(seed: int, epoch: int, keys: Int64[np.ndarray, " B"], patches: in
 def reconstruction_loss(
     predicted: Float[Tensor, "B m P"], targets: Float[Tensor, "B m P"]
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """(total, weight): the sum over hidden patches of the mean squared error of their numbers; each patch weighs 1."""
+    """(total, weight): the sum over hidden patches of the mean squared error of their pixels; each patch weighs 1."""
     total = (predicted.float() - targets).square().mean(-1).sum()
     return total, torch.full_like(total, targets.shape[0] * targets.shape[1])
 
@@ -135,7 +136,7 @@ def reconstruction_loss(
 def make_reconstruction_targets(
     images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B m"], patch: tuple[int, int], norm_pix_loss: bool
 ) -> Float[Tensor, "B m P"]:
-    """The numbers of the hidden patches as they are to be painted, float32."""
+    """The target pixels of the hidden patches, float32, normalized per patch with `norm_pix_loss`."""
     flat = gather_tokens(patchify(pad_to_patches(images, patch), patch).float(), hidden)
     if not norm_pix_loss:
         return flat
@@ -144,7 +145,7 @@ def make_reconstruction_targets(
 
 
 def patch_mean_std(flat: Float[Tensor, "B m P"]) -> tuple[Float[Tensor, "B m 1"], Float[Tensor, "B m 1"]]:
-    """Mean and deviation of each patch."""
+    """Mean and standard deviation of each patch."""
     return flat.mean(-1, keepdim=True), (flat.var(-1, keepdim=True) + EPSILON).sqrt()
 
 
@@ -156,10 +157,10 @@ GREY = 128
 
 
 def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: Dataset, plan: Plan) -> None:
-    """Draw eight held-out pictures (of the training, where none is held out): as they are, masked, and repainted."""
+    """Draw eight validation images (training images without a val split): original, masked, and reconstructed."""
     split = next((name for name in ("val", "train") if len(dataset.splits[name])), "train")
-    held = dataset.splits[split]
-    rows = held[permutation(plan.seed, "painted", 0, len(held))[:SHOWN_IMAGES]]
+    split_rows = dataset.splits[split]
+    rows = split_rows[permutation(plan.seed, "painted", 0, len(split_rows))[:SHOWN_IMAGES]]
     images = torch.stack([preprocess_image(dataset.source.images[row], plan.image) for row in rows.tolist()])
     masked, painted = reconstruct_images(autoencoder, images, rows, plan)
     captions = [split, "seen", "painted"]
@@ -170,35 +171,37 @@ def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: D
 def reconstruct_images(
     autoencoder: MaskedAutoencoder, images: UInt8[Tensor, "B C H W"], rows: np.ndarray, plan: Plan
 ) -> tuple[UInt8[Tensor, "B C H W"], UInt8[Tensor, "B C H W"]]:
-    """The pictures with their hidden patches in grey, and with what the decoder paints in their place.
+    """The images with grey hidden patches, and with the decoder's reconstruction in their place.
 
-    A decoder that paints normalised patches does not know their mean and deviation; they are given back here.
+    With `norm_pix_loss` the decoder predicts normalized patches; their true mean and deviation are restored here.
     """
     model, device = plan.model, plan.compute.device
     visible, hidden = draw_masks(
         plan.seed, 0, rows, model.grid.patches, plan.pretrain.num_visible_patches(model.grid.patches)
     )
-    given = normalize(images, plan.image)
+    normalized = normalize(images, plan.image)
     was_training = autoencoder.training
     autoencoder.eval()
-    painted = autoencoder(given.to(device), visible.to(device), hidden.to(device)).float().cpu()
+    predicted = autoencoder(normalized.to(device), visible.to(device), hidden.to(device)).float().cpu()
     autoencoder.train(was_training)
-    normal, bytes_ = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (given, images.float()))
-    where = hidden.unsqueeze(-1).expand(-1, -1, normal.shape[-1])  # [B, m, P]
+    flat, flat_bytes = (
+        patchify(pad_to_patches(each, model.patch), model.patch) for each in (normalized, images.float())
+    )
+    index = hidden.unsqueeze(-1).expand(-1, -1, flat.shape[-1])  # [B, m, P]
     if plan.pretrain.norm_pix_loss:
-        mean, deviation = patch_mean_std(gather_tokens(normal, hidden))
-        painted = painted * deviation + mean
-    masked = _patches_to_images(bytes_.scatter(1, where, float(GREY)), plan).byte()
-    return masked, denormalise_to_bytes(_patches_to_images(normal.scatter(1, where, painted), plan), plan.image)
+        mean, deviation = patch_mean_std(gather_tokens(flat, hidden))
+        predicted = predicted * deviation + mean
+    masked = _patches_to_images(flat_bytes.scatter(1, index, float(GREY)), plan).byte()
+    return masked, denormalise_to_bytes(_patches_to_images(flat.scatter(1, index, predicted), plan), plan.image)
 
 
 def _patches_to_images(flat: Float[Tensor, "B N P"], plan: Plan) -> Float[Tensor, "B C H W"]:
-    """Flat patches as pictures, without what was padded."""
+    """Flat patches as images, without padding."""
     whole = unpatchify(flat, plan.model.patch, plan.model.grid, plan.model.channels)
     return whole[..., : plan.image.height, : plan.image.width]
 
 
 def denormalise_to_bytes(values: Float[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C H W"]:
-    """The inverse of `normalise`, rounded and cut to 0..255."""
+    """The inverse of `normalize`, rounded and clamped to 0..255."""
     std, mean = (torch.tensor(each).view(1, -1, 1, 1) for each in (spec.std, spec.mean))
     return (values * std + mean).mul(255).round().clamp(0, 255).byte()

@@ -9,21 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.loader import Batch, ImageStore
+from ...data.loader import Batch
 from ...data.preprocess import normalize
 from ...errors import DataError
 from ...model.vit import ViT, create_model
 from ...randomness import derive
 from .. import phase
-from .. import phase as preludes
 from ..batch_augment import augment_batch, make_crop
+from ..context import PlanContext, TrainContext
 from ..dataset import Dataset
 from ..events import Event, Note
 from ..losses import Loss
 from ..phase import TrainingPhase, load_module
 from ..plan import Plan, Recipe, suggest_batch_size
 from ..request import Reasons
-from ..run_folder import RunFolder
 from . import mae
 from .mae import MaskedAutoencoder, draw_masks, make_reconstruction_targets, reconstruction_loss
 from .unlabelled_images import PretrainingImages, gather_pretraining_images, open_extra_images
@@ -31,44 +30,44 @@ from .unlabelled_images import PretrainingImages, gather_pretraining_images, ope
 PHASE_NAME, PHASE_TITLE = "pretrain", "pre-training"
 
 
-def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, images: ImageStore) -> Iterator[Event]:
-    """Pre-train `model` as the plan says, from where it stands; at once if that has been done in this run.
+def pretrain(context: TrainContext, model: ViT) -> Iterator[Event]:
+    """Pre-train `model` as the plan says, or load the weights if this run has done it already.
 
-    Afterwards the weights that the training begins with lie in the run folder.
+    Afterwards the initial weights of the training are in the run folder.
 
     Raises:
         InterruptedRun, DivergedError, ResourceError: see `phase.run_phase`.
     """
+    run, plan = context.run, context.plan
     if not plan.pretrain.steps:
         return
     if phase.is_phase_done(run, PHASE_NAME):
         load_module(run.path / phase.START_WEIGHTS_FILE, model)
         return
-    looked_at = load_pretraining_images(plan, dataset, images)
-    for text in looked_at.notes:
+    images = load_pretraining_images(context)
+    for text in images.notes:
         yield Note(text)
     autoencoder = MaskedAutoencoder(model, plan.pretrain, plan.seed)
-    yield from preludes.run_phase(run, make_pretraining_phase(plan, autoencoder, looked_at))
+    yield from phase.run_phase(run, make_pretraining_phase(plan, autoencoder, images))
     try:
-        mae.write_reconstructions(run.figures / mae.PRETRAINING_PLOT, autoencoder, dataset, plan)
-    except DataError as error:  # the training decides about pictures that cannot be read
+        mae.write_reconstructions(run.figures / mae.PRETRAINING_PLOT, autoencoder, context.dataset, plan)
+    except DataError as error:  # the training decides about images that cannot be read
         yield Note(f"There is no picture of the pre-training: {error}")
-    phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
-    preludes.remove_phase_checkpoints(run, PHASE_NAME)
+    phase.save_start_weights(context, PHASE_NAME, model)
+    phase.remove_phase_checkpoints(run, PHASE_NAME)
     yield Note(
         f"Pre-training is done; the weights that the training begins with are in {run.path / phase.START_WEIGHTS_FILE}."
     )
 
 
-def load_pretraining_images(plan: Plan, dataset: Dataset, images: ImageStore) -> PretrainingImages:
-    """What the phase looks at.
+def load_pretraining_images(context: PlanContext) -> PretrainingImages:
+    """The images of the phase.
 
     Raises:
-        DataError: see `unlabelled.shown`.
+        DataError: see `gather_pretraining_images`.
     """
-    return gather_pretraining_images(
-        plan, dataset, images, make_crop(make_pretraining_recipe(plan), derive_pretraining_seed(plan))
-    )
+    crop = make_crop(make_pretraining_recipe(context.plan), derive_pretraining_seed(context.plan))
+    return gather_pretraining_images(context.plan, context.dataset, context.images, crop)
 
 
 def set_pretrain_batch_size(plan: Plan, dataset: Dataset) -> tuple[Plan, Reasons]:
@@ -83,36 +82,32 @@ def set_pretrain_batch_size(plan: Plan, dataset: Dataset) -> tuple[Plan, Reasons
     return dataclasses.replace(plan, pretrain=pretrain), {"pretrain.batch_size": why}
 
 
-def measure_pretraining_step(plan: Plan, dataset: Dataset, images: ImageStore) -> float:
-    """Of pre-training here, on a model of its own."""
+def measure_pretraining_step(context: PlanContext) -> float:
+    """Seconds of a step here, on a fresh model."""
+    plan = context.plan
     autoencoder = MaskedAutoencoder(create_model(plan.model, plan.seed), plan.pretrain, plan.seed)
-    return preludes.measure_phase_step(
-        make_pretraining_phase(plan, autoencoder, load_pretraining_images(plan, dataset, images), steps=1000)
-    )
+    images = load_pretraining_images(context)
+    return phase.measure_phase_step(make_pretraining_phase(plan, autoencoder, images, steps=1000))
 
 
 def make_pretraining_phase(
     plan: Plan, autoencoder: MaskedAutoencoder, pretraining_images: PretrainingImages, steps: int = 0
 ) -> TrainingPhase:
-    """The masked autoencoding of a plan; with `steps` of that length."""
+    """Masked autoencoding, for the plan's steps or for `steps`."""
     autoencoder.to(plan.compute.device)
     forward = torch.compile(autoencoder) if plan.compute.compile else autoencoder
-    recipe, seed, settings, model = (
-        make_pretraining_recipe(plan, steps),
-        derive_pretraining_seed(plan),
-        plan.pretrain,
-        plan.model,
-    )
+    recipe, seed = make_pretraining_recipe(plan, steps), derive_pretraining_seed(plan)
+    settings, model = plan.pretrain, plan.model
     patches = model.grid.patches
 
-    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+    def batch_loss(batch: Batch, step: int, epoch: int) -> Loss:
         images = normalize(augment_batch(batch, recipe, seed, epoch, plan.compute.device), plan.image)
-        hiding = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
-        visible, hidden = (part.to(images.device) for part in hiding)
-        aims = make_reconstruction_targets(images, hidden, model.patch, settings.norm_pix_loss)
+        masks = draw_masks(seed, epoch, batch.random_keys, patches, settings.num_visible_patches(patches))
+        visible, hidden = (part.to(images.device) for part in masks)
+        patch_targets = make_reconstruction_targets(images, hidden, model.patch, settings.norm_pix_loss)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.precision == "bfloat16"):
-            painted: Tensor = forward(images, visible, hidden)
-        return reconstruction_loss(painted, aims)
+            predicted: Tensor = forward(images, visible, hidden)
+        return reconstruction_loss(predicted, patch_targets)
 
     return TrainingPhase(
         name=PHASE_NAME,
@@ -121,7 +116,7 @@ def make_pretraining_phase(
         module=autoencoder,
         recipe=recipe,
         seed=seed,
-        compute_loss=loss_of,
+        compute_loss=batch_loss,
         images=pretraining_images.images,
         targets=np.zeros(len(pretraining_images.images.indices), np.int64),
         shard_ids=pretraining_images.shard_ids,
@@ -132,7 +127,7 @@ def make_pretraining_phase(
 
 
 def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
-    """Rates, batch and crops of the phase: those of the training but for what [pretrain] says."""
+    """The recipe of the phase: that of the training, with the settings of [pretrain]."""
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),
@@ -155,5 +150,5 @@ def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
 
 
 def derive_pretraining_seed(plan: Plan) -> int:
-    """Where the phase's randomness starts."""
+    """The seed of the phase."""
     return derive(plan.seed, PHASE_NAME)

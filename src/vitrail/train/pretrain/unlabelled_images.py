@@ -30,32 +30,31 @@ from ..plan import Plan
 
 @dataclass(frozen=True)
 class PretrainingImages:
-    """What pre-training looks at."""
+    """The images of pre-training."""
 
     images: ImageStore
     shard_ids: Int64[np.ndarray, " n"] | None
     image_names: Sequence[str]
-    """Of the rows that `pictures` are read by."""
+    """By row of `images`."""
     notes: tuple[str, ...] = ()
     extra_images_hash: str = ""
-    """A hash of the further pictures; empty where there are none."""
+    """A hash of the extra images; empty if there are none."""
 
 
 def gather_pretraining_images(
     plan: Plan, dataset: Dataset, training_images: ImageStore, cut: RandomResizedCrop | None
 ) -> PretrainingImages:
-    """The pictures of the train split and those of `pretrain.extra_images` that are not in the data, in whichever
-    split.
+    """The images of the train split, and those of `pretrain.extra_images` that are in no split of the data.
 
-    What --exclude or --skip-bad has taken out of the data is not taken in again.
+    Images that --exclude or --skip-bad has removed are not added again.
 
     Raises:
-        DataError: `pretrain.extra_images` cannot be opened, holds none, or holds one that cannot be read.
+        DataError: `pretrain.extra_images` cannot be opened, is empty, or has an unreadable image.
     """
     if plan.pretrain.extra_images:
         return _add_extra_images(plan, dataset, cut)
     blocks, names = dataset.shard_ids("train"), dataset.source.ids
-    if isinstance(training_images, InMemoryImageStore):  # the same pixels, cut in another way
+    if isinstance(training_images, InMemoryImageStore):  # the same pixels with another crop
         spec = plan.image
         again = InMemoryImageStore(
             training_images.images, training_images.indices, cut, spec.interpolation, spec.antialias
@@ -65,44 +64,44 @@ def gather_pretraining_images(
 
 
 def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> PretrainingImages:
-    more = open_extra_images(plan.pretrain.extra_images, plan.data)
-    arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, more))
-    known = set(_hash_images(dataset.source, arrays))
-    marks = list(_hash_images(more, arrays))
-    new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
-    left = {"that are in the data already": len(more) - len(new)}
+    extra = open_extra_images(plan.pretrain.extra_images, plan.data)
+    arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, extra))
+    known_hashes = set(_hash_images(dataset.source, arrays))
+    hashes = list(_hash_images(extra, arrays))
+    new = np.array([row for row, image_hash in enumerate(hashes) if image_hash not in known_hashes], dtype=np.int64)
+    skipped = {"that are in the data already": len(extra) - len(new)}
     if plan.data.skip_bad:
-        good = np.fromiter(
-            map_in_order(partial(_is_readable, spec=plan.image), _select_images(more, new)), bool, len(new)
+        readable = np.fromiter(
+            map_in_order(partial(_is_readable, spec=plan.image), _select_images(extra, new)), bool, len(new)
         )
-        left["that cannot be read"] = int((~good).sum())
-        new = new[good]
+        skipped["that cannot be read"] = int((~readable).sum())
+        new = new[readable]
     train = dataset.splits["train"]
-    pictures = [*_select_images(dataset.source, train), *_select_images(more, new)]
+    all_images = [*_select_images(dataset.source, train), *_select_images(extra, new)]
     source = Source(
-        name=more.name,
+        name=extra.name,
         classes=("",),
-        images=pictures,
-        targets=np.zeros(len(pictures), np.int64),
-        ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
+        images=all_images,
+        targets=np.zeros(len(all_images), np.int64),
+        ids=[*(dataset.source.ids[row] for row in train.tolist()), *(extra.ids[row] for row in new.tolist())],
     )
     note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.extra_images} to {len(train):,} for training"
-    told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
-    rows = np.arange(len(pictures))
+    left_out = " and ".join(f"{count:,} {why}" for why, count in skipped.items() if count)
+    rows = np.arange(len(all_images))
     try:
         loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.num_workers, cut, training=True)
     except DataError as error:
         raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
-    digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
-    notes = (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}.")
+    digest = hashlib.sha256(b"".join(hashes[row] for row in new.tolist())).hexdigest()
+    notes = (*extra.notes, f"{note}{f', and leaves out {left_out}' if left_out else ''}.")
     return PretrainingImages(loaded, None, source.ids, notes, digest)
 
 
 def open_extra_images(name: str, settings: DataSettings) -> Source:
-    """Pictures from a folder, however they lie in it, or from a source; of the folder's labels nothing is asked.
+    """Open all images of a folder and its subfolders, or a source; labels are ignored.
 
     Raises:
-        DataError: there is nothing of that name, it holds no pictures, or cannot be read.
+        DataError: nothing of that name exists, it has no images, or cannot be read.
     """
     path = Path(name).expanduser()
     if path.is_dir() and find_folder_reader(path) is open_class_folders:
@@ -115,17 +114,16 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
         )
         raise DataError(
             "--pretrain.extra_images takes a folder of pictures, however they lie in it, or what a training takes "
-            "as its "
-            f"SOURCE. {error}{other}"
+            f"as its SOURCE. {error}{other}"
         ) from error
 
 
 def _open_image_folder(folder: Path) -> Source:
-    """All pictures in a folder and its folders, by their endings, or by their first bytes where they have none."""
+    """All images in a folder and its subfolders, by their extension, or by their first bytes without one."""
     files, links = [], 0
-    for place, inside, names in os.walk(folder):
-        links += sum(Path(place, each).is_symlink() for each in inside)
-        files += [path for path in (Path(place, name) for name in names) if _is_image(path)]
+    for root, folders, names in os.walk(folder):
+        links += sum(Path(root, each).is_symlink() for each in folders)
+        files += [path for path in (Path(root, name) for name in names) if _is_image(path)]
     linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
     if not files:
         raise DataError(
@@ -146,7 +144,7 @@ def _open_image_folder(folder: Path) -> Source:
 def _is_image(path: Path) -> bool:
     if path.name[0] == "." or path.suffix:
         return path.name[0] != "." and path.suffix.lower() in IMAGE_EXTENSIONS
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # reading a pipe would block
         return False
     try:
         with path.open("rb") as file:
@@ -168,17 +166,17 @@ def _is_readable(image: ImageInput, spec: ImageSpec) -> bool:
 
 
 def _stores_pixels(source: Source) -> bool:
-    """Whether a source gives pixels, and not encoded files: the first of its pictures that can be had tells."""
-    for picture in source.images:
+    """Whether a source has pixel arrays and not encoded files; the first readable image decides."""
+    for image in source.images:
         try:
-            return isinstance(_read_stored(picture), np.ndarray)
+            return isinstance(_read_stored(image), np.ndarray)
         except DataError:
             continue
     return False
 
 
 def _hash_images(source: Source, by_values: bool) -> Iterator[bytes]:
-    """A hash of what each picture stores: of the file's bytes, or of the values in it."""
+    """A hash of each image: of its file's bytes, or of its decoded values."""
     return map_in_order(_hash_values if by_values else _hash_bytes, source.images)
 
 
@@ -192,7 +190,7 @@ def _hash_bytes(image: ImageInput) -> bytes:
     try:
         content = _read_stored(image)
     except DataError as error:
-        return str(error).encode()  # its turn to be refused comes when it is decoded
+        return str(error).encode()  # refused later, when it is decoded
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()
 
 

@@ -69,7 +69,9 @@ def test_H6_other_code_is_named_with_its_ranks(found):
 def test_H5_a_slow_rank_is_waited_for_and_no_longer_than_the_patience(found):
     """Five seconds under a patience of sixty: longer than a dead process would be waited for."""
     assert found["slow"] == "(1,)"
-    assert found["too slow"].startswith("PartnerError: A partner did not answer in time or closed its connection (")
+    assert found["too slow"].startswith(
+        "PartnerError: Another process did not answer in time or closed its connection ("
+    )
 
 
 def test_F5_a_loss_of_one_rank_that_is_not_finite_makes_all_skip(found):

@@ -12,6 +12,7 @@ import torch
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.source import Source
 from vitrail.train import events as events_module
+from vitrail.train.context import PlanContext
 from vitrail.train.dataset import Dataset
 from vitrail.train.events import Note, RunCost
 from vitrail.train.plan import FinetuneSettings, Plan, ProgressiveStage, Recipe
@@ -78,7 +79,8 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
 
     def evaluation(judged: int, plan: Plan = plan) -> float:
         monkeypatch.setattr(cost_estimate, "MAX_COMPARED_IMAGES", judged)
-        return cost_estimate.estimate_cost(plan, finalize.NO_THROUGHPUT, 0.0, RunTimer(), pictures, dataset).evaluation
+        context = PlanContext(plan=plan, dataset=dataset, images=pictures)
+        return cost_estimate.estimate_cost(context, finalize.NO_THROUGHPUT, 0.0, RunTimer()).evaluation
 
     fresh = evaluation(10, dataclasses.replace(plan, finetune=FinetuneSettings()))
     assert evaluation(10) == pytest.approx(fresh + 3 * 10)
@@ -97,9 +99,8 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     watch = RunTimer()
     watch.decode_seconds = 5.0  # a tenth of a second a picture
     plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, tta_flip=mirror, tta_shift=shift))
-    told = cost_estimate.estimate_cost(
-        plan, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts)
-    )
+    context = PlanContext(plan=plan, dataset=Dataset(source, parts), images=pictures)
+    told = cost_estimate.estimate_cost(context, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch)
     assert told.training == 20.0
     looks = 20 * 10 * 0.01
     held_out = 100 * 0.01 * views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar

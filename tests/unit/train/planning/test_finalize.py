@@ -12,6 +12,7 @@ from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.model.registry import config_from_name
+from vitrail.train.context import PlanContext
 from vitrail.train.dataset import Dataset
 from vitrail.train.plan import Plan, ProgressiveStage, Recipe
 from vitrail.train.planning import finalize, throughput
@@ -43,13 +44,17 @@ def settled(monkeypatch):
     ):
         asked: list[Plan] = []
         pace = Throughput(((ProgressiveStage(0.0, 1.0), seconds),))
-        monkeypatch.setattr(throughput, "measure_throughput", lambda plan, *rest: asked.append(plan) or pace)
+        monkeypatch.setattr(throughput, "measure_throughput", lambda context: asked.append(context.plan) or pace)
         wishes, reasons = TrainRequest(data=DataSettings(), model=model, overrides=overrides or {}), {}
-        pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-        found, new, told = finalize.finalize_plan(plan, wishes, reasons, pictures, DATASET, **more)
+        found, new, told = finalize.finalize_plan(draft(plan), wishes, reasons, **more)
         return found, reasons | new, asked, told
 
     return run
+
+
+def draft(plan: Plan) -> PlanContext:
+    images = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
+    return PlanContext(plan=plan, dataset=DATASET, images=images)
 
 
 def minutes(amount: float) -> Plan:
@@ -81,10 +86,9 @@ def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(
     plan, reasons, asked, _ = settled(minutes(1.0), seconds=0.1)
     assert len(asked) == 2 and reasons["recipe.mixup"].startswith(f"{plan.recipe.epochs(COUNT):,.0f} epochs, ")
     paces = iter([0.1, 0.2])
-    measure = lambda plan, *rest: Throughput(((ProgressiveStage(0.0, 1.0), next(paces)),))  # noqa: E731
+    measure = lambda context: Throughput(((ProgressiveStage(0.0, 1.0), next(paces)),))  # noqa: E731
     monkeypatch.setattr(throughput, "measure_throughput", measure)
-    pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-    slower, reasons, _ = finalize.finalize_plan(minutes(1.0), TrainRequest(data=DataSettings()), {}, pictures, DATASET)
+    slower, reasons, _ = finalize.finalize_plan(draft(minutes(1.0)), TrainRequest(data=DataSettings()), {})
     assert slower.recipe.steps == 300
     assert reasons["recipe.mixup"].startswith(f"{slower.recipe.epochs(COUNT):,.0f} epochs, ")
 
