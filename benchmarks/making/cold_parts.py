@@ -31,7 +31,7 @@ def main() -> None:
 
     until_now("import torch")
     import vitrail.cli.main
-    import vitrail.evaluate.prediction_tables
+    import vitrail.evaluate.predictions
     import vitrail.predict.image_paths
     import vitrail.services.prediction
     import vitrail.services.progress

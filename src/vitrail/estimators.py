@@ -32,8 +32,12 @@ from . import api
 from .data.source import Task
 from .data.sources.label_input import NamedLabels
 from .errors import UsageError
-from .evaluate.prediction_tables import TaskPredictions
-from .evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from .evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+)
 from .services.notebook import render_run_card
 from .services.train_arguments import parse_image_size
 from .train.custom_functions import CustomAugment, CustomLoss

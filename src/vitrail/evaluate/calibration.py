@@ -28,24 +28,14 @@ TEMPERATURE_RANGE = (0.05, 20.0)
 NUM_BINS = 15
 
 
-@dataclass(frozen=True)
-class Temperature:
-    """Temperature scaling (Guo et al. 2017): one value for all classes of a softmax, or one for each label."""
-
-    values: tuple[float, ...]
-
-    def scale_logits(self, outputs: Float[np.ndarray, "n K"]) -> Float64[np.ndarray, "n K"]:
-        """Logits divided by the temperature, float64."""
-        return outputs.astype(np.float64) / np.array(self.values)
-
-
 def fit_temperature(
     task: Task, outputs: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
-) -> Temperature | None:
-    """Fit the temperature that minimises the negative log-likelihood plus a prior on log(temperature).
+) -> tuple[float, ...]:
+    """Fit temperature scaling: one value for all classes of a softmax, or one for each label; empty if none is fitted.
 
-    The result is never less likely than 1. A label with too few images keeps temperature 1. None for regression, or
-    where there are fewer than MIN_IMAGES known targets.
+    The temperature minimises the negative log-likelihood plus a prior on log(temperature), and is never less likely
+    than 1. A label with too few images keeps temperature 1. Empty for regression, and with fewer than MIN_IMAGES known
+    targets.
 
     Args:
         outputs: logits of the model.
@@ -54,15 +44,15 @@ def fit_temperature(
     Source: Guo et al. 2017, "On calibration of modern neural networks"; the prior is ours.
     """
     if task == "number":
-        return None
+        return ()
     logits = outputs.astype(np.float64)
     if task == "classes":
         known = targets >= 0
         if known.sum() < MIN_IMAGES:
-            return None
-        return Temperature((_minimize_over_temperature(_softmax_nll(logits[known], targets[known])),))
+            return ()
+        return (_minimize_over_temperature(_softmax_nll(logits[known], targets[known])),)
     values = tuple(_fit_label_temperature(logit, truth) for logit, truth in zip(logits.T, targets.T, strict=True))
-    return Temperature(values) if any(value != 1 for value in values) else None
+    return values if any(value != 1 for value in values) else ()
 
 
 def _fit_label_temperature(logits: np.ndarray, targets: np.ndarray) -> float:

@@ -15,13 +15,15 @@ from ..stats.auc import RocAuc
 from ..stats.intervals import bootstrap_interval
 from ..stats.paired import holm_correction, sign_flip_test
 from .multilabel_metrics import MIN_PER_SIDE, MIN_PROBABILITY, label_losses
-from .prediction_tables import TaskPredictions, output_names, reorder_outputs
 from .predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
+    output_names,
+    reorder_outputs,
 )
 
 SIGNIFICANCE_LEVEL = 0.05

@@ -5,7 +5,7 @@ They are fitted on validation images, stored in the bundle, and the same for eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,9 +15,11 @@ from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from . import calibration, conformal, thresholds
-from .calibration import Temperature
+from .calibration import TargetScaling
+from .conformal import ConformalSets, min_calibration_size
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
+from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
 from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, Threshold, ThresholdRule
 
 DECISIONS_KEY = "decisions"
@@ -55,7 +57,7 @@ class Decisions:
 
     def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Calibrated probabilities of classes or labels."""
-        logits = Temperature(self.temperature).scale_logits(outputs) if self.temperature else outputs
+        logits = outputs.astype(np.float64) / np.array(self.temperature) if self.temperature else outputs
         return softmax(logits) if task == "classes" else sigmoid(logits)
 
     def predict_classes(
@@ -89,6 +91,54 @@ class Decisions:
         return tuple(reasons.tolist()) if any(reasons) else ()
 
 
+def predictions_from_outputs(
+    task: Task,
+    outputs: np.ndarray,
+    names: tuple[str, ...],
+    scaling: TargetScaling | None,
+    rows: Sequence[tuple[str, str]],
+    split: str = "",
+    targets: np.ndarray | None = None,
+    skipped: Sequence[tuple[str, str]] = (),
+    decisions: Decisions | None = None,
+    distances: np.ndarray | None = None,
+) -> TaskPredictions:
+    """Build the table of predictions from model outputs.
+
+    Args:
+        outputs: of the model, [n, K]; without images any empty array.
+        names: of the K outputs.
+        scaling: target scaling of regression; None if outputs have the user's units.
+        rows: (path, id) of each image.
+        targets: int64 [n] for classes, float32 [n, K] for the other tasks.
+        decisions: calibration, thresholds and abstention; None applies none.
+        distances: out-of-distribution distances, if they were computed.
+    """
+    paths, ids = tuple(path for path, _ in rows), tuple(id for _, id in rows)
+    outputs, left, by = outputs.reshape(len(rows), len(names)), tuple(skipped), decisions or Decisions()
+    if task == "number":
+        return RegressionPredictions(
+            paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
+            values=outputs if scaling is None else scaling.unstandardize(outputs),
+            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
+        )  # fmt: skip
+    probabilities = by.predict_proba(task, outputs)
+    if task == "labels":
+        return MultilabelPredictions(
+            paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
+            probabilities=probabilities, predicted=by.predict_labels(probabilities),
+            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
+        )  # fmt: skip
+    return ClassificationPredictions(
+        paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
+        probabilities=probabilities, predicted=by.predict_classes(probabilities, names),
+        abstain_reasons=by.abstain_reasons(probabilities, distances, len(rows)),
+    )  # fmt: skip
+
+
+# -- Fitting, and reading from a bundle
+
+
 def fit_decisions(
     task: Task,
     settings: DecisionSettings,
@@ -104,9 +154,9 @@ def fit_decisions(
         targets: class indices [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: out-of-distribution distances of the images.
     """
-    temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else None
+    temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else ()
     basis = Decisions(
-        temperature=() if temperature is None else temperature.values,
+        temperature=temperature,
         miss=settings.conformal_alpha,
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
@@ -204,3 +254,115 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
             f"another copy."
         )
     return decisions
+
+
+# -- Ensembles
+
+
+def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
+    """Mean decisions of an ensemble; a decision that not every model has is dropped.
+
+    Distances of several models have no common threshold: `average_predictions` takes a majority vote instead.
+    """
+    first, *rest = decisions
+    if not rest:
+        return first
+
+    def means(values: list[tuple[float, ...]]) -> tuple[float, ...]:
+        return tuple(np.mean(values, axis=0).tolist()) if all(values) else ()
+
+    return replace(
+        first,
+        temperature=(),
+        unlike=None,
+        thresholds=means([one.thresholds for one in decisions]),
+        cuts=means([one.cuts for one in decisions]),
+        reach=means([one.reach for one in decisions]),
+        sure=float(np.mean([one.sure for one in decisions])),
+    )
+
+
+def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions) -> TaskPredictions:
+    """Average the predictions of an ensemble on the same images; at least half of the models decide on `unlike`.
+
+    Args:
+        decisions: from `average_decisions`.
+    """
+    first, *rest = tables
+    if not rest:
+        return first
+    votes = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
+    unlike = np.asarray(np.mean(votes, axis=0) >= 0.5)
+    if isinstance(first, RegressionPredictions):
+        values = np.asarray(np.mean([one.values for one in tables if isinstance(one, RegressionPredictions)], axis=0))
+        return replace(first, values=values, abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)))
+    several = [one.probabilities for one in tables if not isinstance(one, RegressionPredictions)]
+    probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
+    if isinstance(first, MultilabelPredictions):
+        return replace(
+            first,
+            probabilities=probabilities,
+            predicted=decisions.predict_labels(probabilities),
+            abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)),
+        )
+    assert isinstance(first, ClassificationPredictions)
+    unsure = probabilities.max(1) < decisions.sure if len(first) else np.zeros(0, bool)
+    answered = decisions.predict_classes(probabilities, first.classes)
+    return replace(
+        first, probabilities=probabilities, predicted=answered, abstain_reasons=_merge_abstain_reasons(unlike, unsure)
+    )
+
+
+def _merge_abstain_reasons(unlike: np.ndarray, unsure: np.ndarray) -> tuple[str, ...]:
+    if not (unlike.any() or unsure.any()):
+        return ()
+    return tuple(np.where(unlike, UNLIKE, np.where(unsure, UNSURE, "")).tolist())
+
+
+# -- Conformal sets and ranges
+
+
+def require_sets_support(task: Task, decisions: Decisions) -> None:
+    """Check that the model has conformal sets or ranges, before inference.
+
+    Raises:
+        UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
+    """
+    if task == "labels":
+        raise _no_label_sets_error()
+    if not (decisions.cuts if task == "classes" else decisions.reach):
+        raise UsageError(
+            f"This model has no {'sets' if task == 'classes' else 'ranges'}: to hold the truth in "
+            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least {min_calibration_size(decisions.miss)} "
+            f"validation "
+            "pictures with a known target, and its training had fewer, or was not ours. Train with a larger "
+            "--data.val_fraction, or promise less by a larger --decisions.conformal_alpha."
+        )
+
+
+def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
+    """Add the conformal set of classes of each image, or the range of each number; see `conformal` for the guarantee.
+
+    Args:
+        decisions: of the model; of an ensemble, from `average_decisions`.
+
+    Raises:
+        UsageError: as `require_sets_support`.
+    """
+    if isinstance(predictions, ClassificationPredictions):
+        require_sets_support("classes", decisions)
+        return replace(
+            predictions, sets=ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(predictions.probabilities)
+        )
+    if isinstance(predictions, RegressionPredictions):
+        require_sets_support("number", decisions)
+        around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
+        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(np.float32))
+    raise _no_label_sets_error()
+
+
+def _no_label_sets_error() -> UsageError:
+    return UsageError(
+        "Sets are of classes, and ranges of numbers. This model answers each label by itself, from a threshold of its "
+        'own on; train with --decisions.threshold_rule "sensitivity 0.95" to miss fewer of them.'
+    )

@@ -14,13 +14,13 @@ from ..stats import auc
 from ..stats.intervals import Interval, bootstrap_interval, wilson_interval
 from .metrics import require_finite
 from .multilabel_metrics import MIN_PER_SIDE
-from .prediction_tables import TaskPredictions
 from .predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 
 ACCURACY = "accuracy"

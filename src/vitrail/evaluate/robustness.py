@@ -17,8 +17,7 @@ from ..errors import UsageError
 from ..formatting import format_count
 from . import corruption_filters, corruptions_acquisition, corruptions_weather
 from .corruption_filters import Corruption, CorruptionRandom
-from .prediction_tables import TaskPredictions
-from .predictions import RegressionPredictions
+from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import ACCURACY, compute_mean_primary_metric, compute_primary_metric, primary_metric_value
 
 CORRUPTION_BATCH_SIZE = 64

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from .. import config
 from ..errors import DataError
-from .prediction_tables import TaskPredictions
-from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions
+from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions, TaskPredictions
 from .primary_metric import compute_primary_metric, constant_baseline_errors
 
 BORDER_FRACTION_INVERSE = 8

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from .. import config
-from .prediction_tables import TaskPredictions
-from .predictions import RegressionPredictions
+from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import PrimaryMetric, compute_primary_metric
 
 MIN_SUBGROUP_IMAGES = 30

@@ -14,8 +14,7 @@ from . import metrics, multilabel_metrics, regression_metrics
 from .calibration import TargetScaling
 from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
-from .prediction_tables import TaskPredictions
-from .predictions import ClassificationPredictions, MultilabelPredictions
+from .predictions import ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from .regression_metrics import RegressionMetrics
 
 TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics

@@ -12,8 +12,13 @@ from jaxtyping import UInt8
 
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
-from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
-from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from ..evaluate.decisions import predictions_from_outputs
+from ..evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+)
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember

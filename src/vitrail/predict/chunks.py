@@ -19,7 +19,7 @@ from typing import Any
 from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate import tables
-from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
+from ..evaluate.predictions import TaskPredictions, read_predictions_csv
 from ..files import atomic
 from ..files.checksums import sha256
 

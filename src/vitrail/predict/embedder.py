@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Int, Int64, UInt8
 from torch import Tensor
 
+from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.inference import DTYPES, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from .batches import prepare_batches
 from .predictor import Predictor
 
 FeatureKind = Literal["pooled", "class", "mean", "patches"]

@@ -10,14 +10,19 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ..data.decoding.decode import decode_image
+from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess_numpy import fit_array
 from ..data.source import ImageInput
 from ..errors import DamagedFileError, UsageError
-from ..evaluate import predictions
-from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from ..evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    concat_predictions,
+)
 from ..files import onnx_guard
 from . import exported
-from .batches import ImageName, prepare_batches
 from .exported import ExportMetadata
 
 
@@ -51,7 +56,7 @@ class OnnxPredictor:
 
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
-    ) -> Iterator[ExportedPredictions]:
+    ) -> Iterator[TaskPredictions]:
         """One row per image, batch by batch, as `Predictor.parts` gives them.
 
         Raises:
@@ -62,13 +67,13 @@ class OnnxPredictor:
 
     def predict(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
-    ) -> ExportedPredictions:
+    ) -> TaskPredictions:
         """All rows at once.
 
         Raises:
             as `parts`.
         """
-        return join_exported_predictions(
+        return concat_predictions(
             list(self.predict_batches(images, batch_size, skip_bad)) or [self._make_predictions([], [], [])]
         )
 
@@ -80,7 +85,7 @@ class OnnxPredictor:
 
     def _make_predictions(
         self, names: list[ImageName], images: list[np.ndarray], skipped: list[tuple[str, str]]
-    ) -> ExportedPredictions:
+    ) -> TaskPredictions:
         paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
         return predictions_from_outputs(self.metadata, self._run_images(images), paths, ids, tuple(skipped))
 
@@ -118,18 +123,13 @@ def open_session(path: Path, threads: int | None = None) -> Any:
         raise DamagedFileError(f"ONNX Runtime cannot open {path}: {error}. Use another copy.") from error
 
 
-# From the outputs of an exported file to the rows that every door gives; torch is not needed for it.
-
-ExportedPredictions = ClassificationPredictions | MultilabelPredictions | RegressionPredictions
-
-
 def predictions_from_outputs(
     metadata: ExportMetadata,
     outputs: Mapping[str, np.ndarray],
     paths: tuple[str, ...],
     ids: tuple[str, ...],
     skipped: tuple[tuple[str, str], ...] = (),
-) -> ExportedPredictions:
+) -> TaskPredictions:
     """The rows that the outputs of a file say, as every door gives them."""
     why = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
     abstained = why if any(why) else ()
@@ -149,17 +149,3 @@ def predictions_from_outputs(
         paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
         probabilities=probabilities, predicted=decided.astype(np.int64).reshape(len(paths)), abstain_reasons=abstained,
     )  # fmt: skip
-
-
-def join_exported_predictions(parts: Sequence[ExportedPredictions]) -> ExportedPredictions:
-    """One table from those of one file, in the order given."""
-    first = parts[0]
-    if isinstance(first, ClassificationPredictions):
-        return predictions.concat_class_predictions(
-            [part for part in parts if isinstance(part, ClassificationPredictions)]
-        )
-    if isinstance(first, MultilabelPredictions):
-        return predictions.concat_label_predictions([part for part in parts if isinstance(part, MultilabelPredictions)])
-    return predictions.concat_regression_predictions(
-        [part for part in parts if isinstance(part, RegressionPredictions)]
-    )

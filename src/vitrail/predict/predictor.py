@@ -16,24 +16,18 @@ from torch import Tensor, nn
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..checkpoints.model_card import UNLABELED_KEY
+from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess import preprocess_image
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
 from ..evaluate import decisions
 from ..evaluate.calibration import TargetScaling, read_scaling
-from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import Decisions, average_decisions, average_predictions, predictions_from_outputs
 from ..evaluate.inference import cast_weights, forward_batch, inference_mode
 from ..evaluate.ood import FeatureStats
-from ..evaluate.prediction_tables import (
-    TaskPredictions,
-    average_decisions,
-    average_predictions,
-    concat_predictions,
-    predictions_from_outputs,
-)
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tta import TtaViews
 from ..spec import ImageSpec
-from .batches import ImageName, prepare_batches
 
 
 class Predictor:

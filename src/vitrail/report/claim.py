@@ -17,8 +17,13 @@ import numpy as np
 from ..errors import DamagedFileError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
-from ..evaluate.predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    TaskPredictions,
+    read_predictions_csv,
+)
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count

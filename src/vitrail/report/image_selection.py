@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate.decisions import Decisions
-from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 from . import operating_points, thumbnails
 from .operating_points import binary_targets

@@ -13,13 +13,13 @@ from ..evaluate import thresholds
 from ..evaluate.calibration import RiskCoverageCurve, risk_coverage_curve
 from ..evaluate.conformal import ConformalSets
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 from ..stats.intervals import wilson_interval
 from . import charts

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
+from ..data.parallel import ImageName
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
 from ..predict import exported
-from ..predict.batches import ImageName
 from ..predict.embedder import Embedder, compute_features
 from ..predict.predictor import Predictor
 from ..runtime import set_thread_count

@@ -22,7 +22,7 @@ from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DataError, UsageError
 from ..evaluate import shortcut_reliance
 from ..evaluate.compare import Comparison, compare_predictions
-from ..evaluate.prediction_tables import TaskPredictions, concat_predictions
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path

@@ -21,8 +21,7 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import DataError, UsageError
-from ..evaluate.prediction_tables import TaskPredictions
-from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
+from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
 from ..evaluate.tables import image_path
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError

@@ -17,7 +17,8 @@ from typing import Any
 
 from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
-from ..evaluate.prediction_tables import TaskPredictions, add_prediction_sets, concat_predictions, require_sets_support
+from ..evaluate.decisions import add_prediction_sets, require_sets_support
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tables import check_table_extension
 from ..formatting import format_count
 from ..predict.chunks import (

@@ -17,12 +17,12 @@ from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source
 from ..errors import DataError
-from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import Decisions, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
 from ..evaluate.inference import run_inference_with_features
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
-from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
+from ..evaluate.predictions import TaskPredictions
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain import methods

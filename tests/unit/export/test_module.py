@@ -11,7 +11,7 @@ import torch
 from exportable import BOTH, DECIDED, member, pictures
 from kinds import KINDS
 from vitrail.data.preprocess import to_batch_tensor
-from vitrail.evaluate.prediction_tables import predictions_from_outputs
+from vitrail.evaluate.decisions import predictions_from_outputs
 from vitrail.evaluate.tta import TtaViews
 from vitrail.export.build import hash_model, make_metadata
 from vitrail.export.module import ExportModule

@@ -13,7 +13,7 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...evaluate.prediction_tables import TaskPredictions
+    from ...evaluate.predictions import TaskPredictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,19 +134,20 @@ class Predict(Command):
         return self._predict_with_onnx(images) if self._uses_onnx() else self._predict_with_torch(images)
 
     def _predict_with_onnx(self, images: Sequence[Path]) -> TaskPredictions:
-        from ...predict.onnx_predictor import join_exported_predictions
+        from ...evaluate.predictions import concat_predictions
         from ...services import progress
         from ...services.predict_onnx import open_onnx_predictor
 
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         file = open_onnx_predictor(self.model, self.device, dict(self.changes))
-        return join_exported_predictions(
+        return concat_predictions(
             list(progress.track_batches(file.predict_batches(images, skip_bad=self.skip_bad), len(images)))
         )
 
     def _predict_with_torch(self, images: Sequence[Path]) -> TaskPredictions:
-        from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
+        from ...evaluate.decisions import add_prediction_sets, require_sets_support
+        from ...evaluate.predictions import concat_predictions
         from ...services import progress
         from ...services.prediction import apply_image_options, open_predictor
 
