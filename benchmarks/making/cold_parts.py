@@ -44,7 +44,7 @@ def main() -> None:
 
     image = preprocess_image(Path(sys.argv[2]), predictor.spec)
     until_now("decoding and resizing")
-    predictor.members[0].compute_outputs(image[None], predictor.device)
+    predictor.members[0].compute_outputs(image[None])
     until_now("forward")
     print(json.dumps(parts))
 

@@ -385,8 +385,6 @@ def concat_predictions(parts: Sequence[TableT]) -> TableT:
     if not parts:
         raise UsageError("Joining predictions needs at least one part. Got none.")
     first = parts[0]
-    if len(parts) == 1:
-        return first
     if any(type(part) is not type(first) for part in parts):
         raise UsageError("Predictions to join must be of one task. Got several.")
     for part in parts:

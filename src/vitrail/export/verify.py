@@ -108,8 +108,7 @@ def predict_expected(
 
 def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
     """What a model says of prepared images, in the precision of the member."""
-    device = next(member.model.parameters()).device
-    parts = [member.compute_outputs(part, device) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
+    parts = [member.compute_outputs(part) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
     measured = [distances for _, distances in parts if distances is not None]
     return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,

@@ -35,6 +35,7 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = config
+        self.pool_span = config.pool_span
         self.tokens = TokenEmbedding(config)
         self.positions = Positions(config)
         self.rotary = Rotary(config)
@@ -46,7 +47,7 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B K"]:
         x, places = self.embed(images, visible)
-        x = self.encoder(x, places, self.config.pool_span, self.pool.pool_tokens)
+        x = self.encoder(x, places, self.pool_span, self.pool.pool_tokens)
         return self.head(self.pool(x))
 
     def embed(
@@ -386,7 +387,7 @@ def compute_features(
             x = model.encoder.run_block(
                 block, x, places, _num_queries(model, keep) if i + 1 == model.config.depth else None
             )
-        last = [*last, x][-model.config.pool_span :]
+        last = [*last, x][-model.pool_span :]
         if f"blocks.{i}" in keep:
             kept[f"blocks.{i}"] = x
     if any(name in keep for name in _AFTER_BLOCKS):

@@ -19,6 +19,7 @@ from typing import Any
 from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate import tables
+from ..evaluate.inference import InferenceSettings
 from ..evaluate.predictions import TaskPredictions, read_predictions_csv
 from ..files import atomic
 from ..files.checksums import sha256
@@ -26,7 +27,7 @@ from ..files.checksums import sha256
 FOLDER_SUFFIX = ".parts"
 """Of the folder, after the name of the file that its parts become."""
 JOB_FILE = "parts.json"
-BATCH_SIZE = 64
+BATCH_SIZE = InferenceSettings.batch_size
 """Images that go through the model at once, with and without parts: so that the last digit is the same."""
 DEFAULT_CHUNK_SIZE = 16 * BATCH_SIZE
 JOB_FIELD_MESSAGES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,13 +17,12 @@ from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.inference import DTYPES, inference_mode
+from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .predictor import Predictor
 
 FeatureKind = Literal["pooled", "class", "mean", "patches"]
-BATCH_SIZE = 64
 NO_IMAGES_MESSAGE = "There is no picture to take features of, or none that can be read."
 
 
@@ -58,52 +58,52 @@ class Embeddings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backbone:
-    """A model, how its images are normalised, and the precision of its products."""
+    """A model that gives features, and how its images are normalised."""
 
     model: ViT
     spec: ImageSpec
-    precision: str = "float32"
+    settings: InferenceSettings = DEFAULT_SETTINGS
 
 
 class Embedder:
-    """A model that is asked for its features; of several that answer together, the features side by side.
+    """A model that gives features; of an ensemble, those of all its models side by side.
 
     Args:
-        eyes: models that read images of one size; moved to `device`.
+        backbones: models that read images of one size; moved to the device of their settings.
 
     Raises:
         UsageError: models that read images of different sizes.
     """
 
-    def __init__(self, backbones: Sequence[Backbone], device: str | torch.device = "cpu"):
+    def __init__(self, backbones: Sequence[Backbone]):
         first = backbones[0]
-        for eye in backbones:
-            if (eye.spec.size, eye.model.config.grid) != (first.spec.size, first.model.config.grid):
+        for each in backbones:
+            if (each.spec.size, each.model.config.grid) != (first.spec.size, first.model.config.grid):
                 raise UsageError(
                     f"Models that look together must read pictures and patches of one size. Got {first.spec.size} in "
-                    f"{tuple(first.model.config.grid)} patches and {eye.spec.size} in {tuple(eye.model.config.grid)}."
+                    f"{tuple(first.model.config.grid)} patches and {each.spec.size} in "
+                    f"{tuple(each.model.config.grid)}."
                 )
-            eye.model.to(device)
+            each.model.to(each.settings.device)
         self.backbones = tuple(backbones)
-        self.device = torch.device(device)
         self.spec = first.spec
         """How images are prepared."""
 
     @classmethod
     def from_predictor(cls, predictor: Predictor) -> Embedder:
-        """The eyes of a predictor, which go on answering.
+        """The embedder of a predictor's models.
 
         Raises:
             UsageError: a model of it is no Vision Transformer of ours.
         """
-        eyes = []
+        backbones = []
         for member in predictor.members:
             if not isinstance(member.model, ViT):
                 raise UsageError("Features are taken from Vision Transformers. This model is none.")
-            eyes.append(Backbone(model=member.model, spec=member.spec, precision=member.precision))
-        own = cls(eyes, predictor.device)
-        own.spec = predictor.spec
-        return own
+            backbones.append(Backbone(model=member.model, spec=member.spec, settings=member.settings))
+        embedder = cls(backbones)
+        embedder.spec = predictor.spec
+        return embedder
 
     def embed(
         self, images: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
@@ -120,7 +120,6 @@ class Embedder:
         self,
         images: Sequence[ImageInput | bytes],
         features: FeatureKind = "pooled",
-        batch_size: int = BATCH_SIZE,
         skip_bad: bool = False,
     ) -> Iterator[Embeddings]:
         """The same batch by batch: for progress bars and for more images than memory.
@@ -128,16 +127,19 @@ class Embedder:
         Raises:
             UsageError: the class token of a model that has none.
         """
-        if features == "class" and not all(eye.model.config.class_token for eye in self.backbones):
+        if features == "class" and not all(each.model.config.class_token for each in self.backbones):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
-        for names, made, skipped in prepare_batches(
-            images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
-        ):
+        batch_size, preprocess = self.backbones[0].settings.batch_size, partial(preprocess_image, spec=self.spec)
+        for names, prepared, skipped in prepare_batches(images, batch_size, preprocess, skip_bad):
             vectors = np.zeros((0, 0), np.float32)
-            if made:
-                seen = [compute_features(eye, torch.stack(made), self.device, features) for eye in self.backbones]
-                vectors = np.concatenate(seen, axis=-1)
-                _check_finite(vectors)
+            if prepared:
+                parts = [compute_features(each, torch.stack(prepared), features) for each in self.backbones]
+                vectors = np.concatenate(parts, axis=-1)
+                if bad := int(np.count_nonzero(~np.isfinite(vectors))):
+                    raise DataError(
+                        f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. "
+                        "The model is damaged, or its number format is too small for it."
+                    )
             paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
             yield Embeddings(paths=paths, ids=ids, vectors=vectors, skipped=tuple(skipped))
 
@@ -160,13 +162,13 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
 
 
 def compute_features(
-    backbone: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
+    backbone: Backbone, images: UInt8[Tensor, "B C H W"], features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
     """What one model makes of prepared images: [B, D], or of patches [B, rows, columns, D].
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
-    dtype, model = DTYPES[backbone.precision], backbone.model
+    model, device, dtype = backbone.model, torch.device(backbone.settings.device), DTYPES[backbone.settings.precision]
     with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
@@ -178,14 +180,6 @@ def compute_features(
             found = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
     values: np.ndarray = found.float().cpu().numpy()
     return values
-
-
-def _check_finite(vectors: np.ndarray) -> None:
-    if bad := int(np.count_nonzero(~np.isfinite(vectors))):
-        raise DataError(
-            f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. The model is "
-            "damaged, or its number format is too small for it."
-        )
 
 
 # The most similar of a set of images, by the cosine of the angle between their features.

@@ -170,7 +170,7 @@ def load_served_model(
 
 def skip_preprocessing(predictor: Predictor) -> Predictor:
     """The same predictor for images that have been prepared already, which come as uint8 [h, w, C]."""
-    same = Predictor(predictor.members, predictor.device)
+    same = Predictor(predictor.members)
     same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
     return same
 

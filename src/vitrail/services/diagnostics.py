@@ -28,6 +28,7 @@ from ..evaluate.probe import NUM_FOLDS, predict_out_of_fold
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness
 from ..evaluate.tables import image_path
+from ..evaluate.tta import TtaViews
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor, PredictorMember
@@ -287,9 +288,9 @@ def extract_features(
         spec=member.spec,
         classes=names,
         task="number",
-        precision=member.precision,
+        settings=replace(member.settings, views=TtaViews()),
     )
-    reader = Predictor([own], predictor.device)
+    reader = Predictor([own])
     reader.spec = predictor.spec
     parts = (part for _, part in predict_labelled_batches(reader, labelled, skip_bad))
     read = concat_predictions(list(progress(parts, len(labelled.rows)) if progress else parts))

@@ -15,6 +15,7 @@ from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
+from ..evaluate.inference import InferenceSettings
 from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
 from ..files.npy import NpyWriter, open_npy_writer
@@ -70,7 +71,7 @@ def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping
     runtime.apply(machine)
     together = find_ensemble(place.path)
     paths: Sequence[Path] = [place.path] if together is None else list_members(together)
-    embedder = Embedder([_open_backbone(path) for path in paths], machine.device)
+    embedder = Embedder([_open_backbone(path, machine.device) for path in paths])
     embedder.spec = override_image_options(embedder.spec, changes or {})
     return embedder
 
@@ -138,10 +139,11 @@ def similar_images_to_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(format_csv_lines([SIMILARITY_COLUMNS, *texts])).encode("utf-8", "surrogateescape")
 
 
-def _open_backbone(path: Path) -> Backbone:
+def _open_backbone(path: Path, device: str) -> Backbone:
     found = find_model(str(path))
     known = {} if found.bundle is None else bundle.read_bundle_info(found.bundle).info
-    return Backbone(model=found.model, spec=found.spec, precision=str(known.get("number_format", "float32")))
+    settings = InferenceSettings(device=device, precision=str(known.get("number_format", "float32")))
+    return Backbone(model=found.model, spec=found.spec, settings=settings)
 
 
 # Files of features, written batch by batch: `.npy` with a table of names beside it, or `.parquet`.

@@ -35,7 +35,6 @@ from ..train.plan import Plan
 from ..train.run_folder import RunFolder
 from .train_arguments import check_plan_fields
 
-BATCH_SIZE = 64
 SOURCE_FIELDS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
 """Fields of [data] that say how another source is read; the others part one, or belong to the model."""
 ALL_IMAGES = "all"
@@ -131,10 +130,10 @@ def predict_labelled_batches(
     Raises:
         DataError: an image cannot be read, unless `skip_bad`.
     """
-    source = labelled.source
-    starts = range(0, len(labelled.rows), BATCH_SIZE)
+    source, batch_size = labelled.source, predictor.settings.batch_size
+    starts = range(0, len(labelled.rows), batch_size)
     for start, part in zip(starts, _predict_batches(predictor, labelled, skip_bad), strict=True):
-        rows = labelled.rows[start : start + BATCH_SIZE]
+        rows = labelled.rows[start : start + batch_size]
         bad = {name for name, _ in part.skipped}
         places = enumerate(rows.tolist(), start)
         kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
@@ -269,7 +268,7 @@ def _select_split(source: Source, splits: Mapping[str, NDArray[np.int64]], split
 
 def _predict_batches(predictor: Predictor, labelled: LabelledImages, skip_bad: bool) -> Iterator[TaskPredictions]:
     try:
-        yield from predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
+        yield from predictor.predict_batches(labelled.images, skip_bad)
     except DataError as error:
         raise explain_unreadable(error) from error
 
@@ -441,7 +440,7 @@ def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
         )
         for one in predictor.members
     ]
-    found = Predictor(members, predictor.device)
+    found = Predictor(members)
     found.spec = predictor.spec
     return found
 

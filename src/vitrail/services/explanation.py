@@ -21,6 +21,7 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import DataError, UsageError
+from ..evaluate.inference import InferenceSettings
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
 from ..evaluate.tables import image_path
 from ..explain import methods
@@ -125,8 +126,11 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
     if found.classes:
-        member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-        return explainer_from_predictor(Predictor([member], machine.device), str(model_name))
+        member = PredictorMember(
+            model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task),
+            settings=InferenceSettings(device=machine.device),
+        )  # fmt: skip
+        return explainer_from_predictor(Predictor([member]), str(model_name))
     here = torch.device(machine.device)
     return Explainer(
         model_name=str(model_name),
@@ -145,7 +149,7 @@ def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer
     assert isinstance(member.model, ViT)
     return Explainer(
         model_name=model_name, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
-        device=predictor.device, predictor=predictor, views=member.views.num_views,
+        device=predictor.device, predictor=predictor, views=member.settings.views.num_views,
     )  # fmt: skip
 
 

@@ -156,8 +156,8 @@ def _export_file(
     notes = [str(proof), whose]
     if resized is not None:
         notes.append(f"resizing by itself, {resized}")
-    if member.precision != "float32":
-        notes.append(f"the model was evaluated in {member.precision}; this file computes in float32")
+    if member.settings.precision != "float32":
+        notes.append(f"the model was evaluated in {member.settings.precision}; this file computes in float32")
     proofs = [proof] if resized is None else [proof, resized]
     return ExportResult(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,

@@ -22,7 +22,6 @@ from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tables import check_table_extension
 from ..formatting import format_count
 from ..predict.chunks import (
-    BATCH_SIZE,
     DEFAULT_CHUNK_SIZE,
     FOLDER_SUFFIX,
     ChunkContent,
@@ -173,7 +172,7 @@ def predict_chunk_batches(
     predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """The images of a part batch by batch, in the batches of a prediction without parts."""
-    for batch in predictor.predict_batches(images, BATCH_SIZE, request.skip_bad):
+    for batch in predictor.predict_batches(images, request.skip_bad):
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 

@@ -12,6 +12,7 @@ from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import UsageError
+from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
 from .image_options import override_image_options
@@ -87,5 +88,8 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
             f"outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
-    return Predictor([member], machine.device)
+    member = PredictorMember(
+        model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task),
+        settings=InferenceSettings(device=machine.device),
+    )  # fmt: skip
+    return Predictor([member])

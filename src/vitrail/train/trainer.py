@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data.loader import ImageStore, StreamingImageStore
 from ..errors import DataError, DivergedError, InterruptedRun, PeerError, ResourceError
-from ..evaluate.inference import run_inference
+from ..evaluate.inference import InferenceSettings, run_inference
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..files import disk
 from ..formatting import format_count
@@ -269,9 +269,8 @@ def _evaluate(
 ) -> Iterator[Event]:
     """A figure and the loss on a fixed sample of the validation pictures, one view of each, for the curve."""
     with use_ema_weights(train_state.model, train_state.ema):
-        logits = run_inference(
-            train_state.model, images, rows, plan.image, 250, plan.compute.device, plan.compute.precision
-        )
+        settings = InferenceSettings(device=plan.compute.device, precision=plan.compute.precision, batch_size=250)
+        logits = run_inference(train_state.model, images, rows, plan.image, settings)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
     found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))

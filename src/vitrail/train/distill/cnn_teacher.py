@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from ...data.loader import Batch, ImageStore
 from ...data.preprocess import normalize
-from ...evaluate.inference import run_inference
+from ...evaluate.inference import InferenceSettings, run_inference
 from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
 from ...randomness import derive
@@ -113,7 +113,8 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     if not len(rows):
         return "The teacher is trained."
     pictures = dataset.load_images("val", plan.image, plan.compute.num_workers)
-    logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
+    settings = InferenceSettings(device=plan.compute.device, batch_size=250)
+    logits = run_inference(network, pictures, rows, plan.image, settings)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
     found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardize(targets))

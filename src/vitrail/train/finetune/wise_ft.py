@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.loader import ImageStore
-from ...evaluate.inference import run_inference
+from ...evaluate.inference import InferenceSettings, run_inference
 from ...model.vit import ViT
 from ..dataset import Dataset, class_indices
 from ..events import Event, Note, TaskProgress
@@ -94,8 +94,10 @@ def _evaluate_weights(
     source = dataset.source
     if not len(rows):
         return None
-    device, number_format, views = plan.compute.device, plan.compute.precision, plan.recipe.views
-    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
+    settings = InferenceSettings(
+        device=plan.compute.device, precision=plan.compute.precision, views=plan.recipe.views, batch_size=FEATURE_BATCH
+    )
+    outputs = run_inference(model, images, rows, plan.image, settings, source.task)
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
     learnt = targets if dataset.scaling is None else dataset.scaling.standardize(targets)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
