@@ -241,22 +241,6 @@ class RiskCoverageCurve:
         """Area under the risk-coverage curve (AURC); lower is better."""
         return float(self.risk.mean())
 
-    @property
-    def excess_aurc(self) -> float:
-        """Excess AURC (E-AURC): AURC minus that of the best order of the same errors; 0 for a perfect ranking.
-
-        Source: Geifman, Uziel and El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers".
-        """
-        n = len(self.risk)
-        wrong = round(float(self.risk[-1]) * n)  # defined for errors of 0 and 1
-        best = np.maximum(0, np.arange(1, n + 1) - (n - wrong)) / np.arange(1, n + 1)
-        return self.aurc - float(best.mean())
-
-    def coverage_at(self, risk: float) -> float:
-        """The largest fraction of images that can be answered with at most this mean error; 0 if none."""
-        allowed = np.flatnonzero(self.risk <= risk)
-        return float(self.coverage[allowed[-1]]) if len(allowed) else 0.0
-
     def risk_at(self, coverage: float) -> float:
         """Mean error if this fraction of images, at least one, is answered."""
         return float(self.risk[max(0, int(np.ceil(coverage * len(self.risk) - 1e-9)) - 1)])

@@ -14,13 +14,12 @@ from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
-from . import calibration, conformal, thresholds
-from .calibration import TargetScaling
-from .conformal import ConformalSets, min_calibration_size
+from . import conformal
+from .calibration import TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
 from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
-from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, Threshold, ThresholdRule
+from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
 """Their key in the notes of a bundle."""
@@ -154,7 +153,7 @@ def fit_decisions(
         targets: class indices [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: out-of-distribution distances of the images.
     """
-    temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else ()
+    temperature = fit_temperature(task, outputs, targets) if settings.calibrate else ()
     basis = Decisions(
         temperature=temperature,
         miss=settings.conformal_alpha,
@@ -162,10 +161,18 @@ def fit_decisions(
         unlike=None if distances is None else fit_ood_threshold(distances),
     )
     if task == "number":
-        return replace(basis, reach=_fit_range_radii(outputs, targets, settings.conformal_alpha))
+        errors = np.abs(outputs.astype(np.float64) - targets)
+        if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(settings.conformal_alpha):
+            return basis
+        columns = [column[~np.isnan(column)] for column in errors.T]
+        reach = tuple(conformal.conformal_quantile(column, settings.conformal_alpha) for column in columns)
+        return replace(basis, reach=reach)
     probabilities = basis.predict_proba(task, outputs)
     if task == "labels":
-        fitted = _fit_label_thresholds(settings.threshold_rule, probabilities, targets)
+        rule, fitted = ThresholdRule.parse(settings.threshold_rule), []
+        for chances, truth in zip(probabilities.T, targets.T, strict=True):
+            known = ~np.isnan(truth)
+            fitted.append(choose_threshold(rule, truth[known] >= DEFAULT_THRESHOLD, chances[known]))
         values, chosen = tuple(one.value for one in fitted), tuple(one.is_fitted for one in fitted)
         return replace(basis, rule=settings.threshold_rule, thresholds=values, chosen=chosen)
     return _fit_class_decisions(basis, settings, classes, probabilities, targets)
@@ -181,49 +188,28 @@ def _fit_class_decisions(
     known = targets >= 0
     cuts: tuple[float, ...] = ()
     if known.sum() >= conformal.min_calibration_size(settings.conformal_alpha):
-        cuts = conformal.fit_conformal_sets(probabilities[known], targets[known], settings.conformal_alpha).thresholds
-    decisions = replace(base, cuts=cuts)
+        cut = conformal.fit_set_threshold(probabilities[known], targets[known], settings.conformal_alpha)
+        cuts = (cut,) * len(classes)
+    sure = 0.0
     if settings.abstain_fraction and len(probabilities):
-        decisions = replace(decisions, sure=_confidence_cutoff(probabilities.max(1), settings.abstain_fraction))
+        confidences = np.sort(probabilities.max(1).astype(np.float64))
+        place = round(settings.abstain_fraction * len(confidences))
+        # half-way between two images, so that rounding changes no decision
+        sure = float(confidences[max(0, place - 1) : place + 1].mean()) if place else 0.0
+    decisions = replace(base, cuts=cuts, sure=sure)
     if not settings.positive:
         return decisions
     positive = classes.index(settings.positive)
-    cut = thresholds.choose_threshold(
+    threshold = choose_threshold(
         ThresholdRule.parse(settings.threshold_rule), targets[known] == positive, probabilities[known, positive]
     )
     return replace(
         decisions,
         positive=settings.positive,
         rule=settings.threshold_rule,
-        thresholds=(cut.value,),
-        chosen=(cut.is_fitted,),
+        thresholds=(threshold.value,),
+        chosen=(threshold.is_fitted,),
     )
-
-
-def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
-    """One threshold for each label, from the images whose target is known."""
-    fitted = []
-    for chances, truth in zip(probabilities.T, targets.T, strict=True):
-        known = ~np.isnan(truth)
-        fitted.append(
-            thresholds.choose_threshold(ThresholdRule.parse(rule), truth[known] >= DEFAULT_THRESHOLD, chances[known])
-        )
-    return fitted
-
-
-def _fit_range_radii(values: np.ndarray, targets: np.ndarray, alpha: float) -> tuple[float, ...]:
-    """Conformal half-width of each column; empty where one column has too few known images."""
-    errors = np.abs(values.astype(np.float64) - targets)
-    if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(alpha):
-        return ()
-    return tuple(conformal.conformal_quantile(column[~np.isnan(column)], alpha) for column in errors.T)
-
-
-def _confidence_cutoff(confidences: np.ndarray, share: float) -> float:
-    """The confidence that this fraction lies below, half-way between two images so that rounding changes nothing."""
-    ordered = np.sort(confidences.astype(np.float64))
-    place = round(share * len(ordered))
-    return float(ordered[max(0, place - 1) : place + 1].mean()) if place else 0.0
 
 
 def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where: str) -> Decisions:
@@ -333,27 +319,22 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     if not (decisions.cuts if task == "classes" else decisions.reach):
         raise UsageError(
             f"This model has no {'sets' if task == 'classes' else 'ranges'}: to hold the truth in "
-            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least {min_calibration_size(decisions.miss)} "
-            f"validation "
-            "pictures with a known target, and its training had fewer, or was not ours. Train with a larger "
-            "--data.val_fraction, or promise less by a larger --decisions.conformal_alpha."
+            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least "
+            f"{conformal.min_calibration_size(decisions.miss)} validation pictures with a known target, and its "
+            "training had fewer, or was not ours. Train with a larger --data.val_fraction, or promise less by a larger "
+            "--decisions.conformal_alpha."
         )
 
 
 def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
     """Add the conformal set of classes of each image, or the range of each number; see `conformal` for the guarantee.
 
-    Args:
-        decisions: of the model; of an ensemble, from `average_decisions`.
-
     Raises:
         UsageError: as `require_sets_support`.
     """
     if isinstance(predictions, ClassificationPredictions):
         require_sets_support("classes", decisions)
-        return replace(
-            predictions, sets=ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(predictions.probabilities)
-        )
+        return replace(predictions, sets=conformal.predict_sets(predictions.probabilities, decisions.cuts))
     if isinstance(predictions, RegressionPredictions):
         require_sets_support("number", decisions)
         around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]

@@ -214,7 +214,7 @@ def export_reduced_precision(
     """
     check_export_path(out, file_format)
     check_precision_support(file_format, precision)
-    exact = replace(member, precision="float32")
+    exact = replace(member, settings=replace(member.settings, precision="float32"))
     pictures = preprocess_decoded(decoded, exact.spec)
     with make_draft(out) as place, tempfile.TemporaryDirectory() as elsewhere:
         aside = Path(elsewhere) / f"float32.{file_format}"

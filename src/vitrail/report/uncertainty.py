@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 
 from ..evaluate import thresholds
 from ..evaluate.calibration import RiskCoverageCurve, risk_coverage_curve
-from ..evaluate.conformal import ConformalSets
+from ..evaluate.conformal import predict_sets
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
@@ -138,7 +138,7 @@ def _error_at_coverage(curve: RiskCoverageCurve, coverage: float) -> Proportion:
 def _set_coverage(
     probabilities: np.ndarray, targets: np.ndarray, decisions: Decisions, groups: np.ndarray | None
 ) -> SetCoverage:
-    held = ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(probabilities.astype(np.float32))
+    held = predict_sets(probabilities.astype(np.float32), decisions.cuts)
     sizes = held.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
     counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))

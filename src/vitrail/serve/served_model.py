@@ -86,7 +86,7 @@ class ServedModel:
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
         seen = [
-            compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.backbones
+            compute_features(eye, image[None], "pooled")[0] for eye in self.embedder.backbones
         ]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():

@@ -20,7 +20,7 @@ NAMES = ("fine", "a|b", "(odd", "=1+1")
 def table(n: int = 300) -> tuple[ClassificationPredictions, Decisions]:
     """Answers of a poor model to fresh pictures, and what others say that sets must hold."""
     probabilities, targets = answered(0, n=n + 1000)
-    cuts = conformal.fit_conformal_sets(probabilities[:1000], targets[:1000], 0.1).thresholds
+    cuts = (conformal.fit_set_threshold(probabilities[:1000], targets[:1000], 0.1),) * len(NAMES)
     fresh = ClassificationPredictions(
         **named(n), targets=targets[1000:], probabilities=probabilities[1000:], classes=NAMES
     )
