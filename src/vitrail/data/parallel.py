@@ -32,7 +32,7 @@ NAME = "vitrail-worker"
 def map_in_order(
     function: Callable[[Work], Result], work: Iterable[Work], threads: int | None = None
 ) -> Iterator[Result]:
-    """The results of `function`, in the order of `work`, by as many threads as there are cores unless said.
+    """The results of `function`, in the order of `work`, by one thread for each core by default.
 
     With 0 threads the caller's own does the work. The first exception of `function` is raised where its result would
     have come; what was not begun is dropped.
@@ -51,7 +51,7 @@ def map_in_order(
 
 
 class Workers:
-    """Threads that begin at once what they are given; with 0 of them, work is done when its result is asked for."""
+    """A pool of threads; with 0 of them, work is done by the caller when it takes the result."""
 
     def __init__(self, threads: int | None = None):
         self.threads = count_usable_cores() if threads is None else threads
@@ -62,9 +62,9 @@ class Workers:
         if self.threads == 0:
             return partial(function, *args)
         if self._pool is None:
-            torch = sys.modules.get("torch")  # ONNX Runtime answers without it, and to import it takes seconds
-            told = (_limit_torch_threads, (torch.get_num_threads(),)) if torch else ()
-            self._pool = ThreadPoolExecutor(self.threads, NAME, *told)
+            torch = sys.modules.get("torch")  # ONNX Runtime works without it, and to import it takes seconds
+            initializer = (_limit_torch_threads, (torch.get_num_threads(),)) if torch else ()
+            self._pool = ThreadPoolExecutor(self.threads, NAME, *initializer)
         return self._pool.submit(function, *args).result
 
     def close(self) -> None:

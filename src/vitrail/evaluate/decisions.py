@@ -293,9 +293,9 @@ def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions)
         )
     assert isinstance(first, ClassificationPredictions)
     unsure = probabilities.max(1) < decisions.sure if len(first) else np.zeros(0, bool)
-    answered = decisions.predict_classes(probabilities, first.classes)
+    predicted = decisions.predict_classes(probabilities, first.classes)
     return replace(
-        first, probabilities=probabilities, predicted=answered, abstain_reasons=_merge_abstain_reasons(unlike, unsure)
+        first, probabilities=probabilities, predicted=predicted, abstain_reasons=_merge_abstain_reasons(unlike, unsure)
     )
 
 

@@ -283,9 +283,9 @@ def _replace_with_wilson(
         if not np.isnan(values[OVERALL_NAMES.index(name)])
     }
     for k in range(K):
-        of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
-        shares[len(OVERALL_NAMES) + k] = answered[of_class], None if groups is None else groups[of_class]
-        shares[len(OVERALL_NAMES) + K + k] = of_class[answered], None if groups is None else groups[answered]
+        of_class, predicted = table[:, 0] // K == k, table[:, 0] % K == k
+        shares[len(OVERALL_NAMES) + k] = predicted[of_class], None if groups is None else groups[of_class]
+        shares[len(OVERALL_NAMES) + K + k] = of_class[predicted], None if groups is None else groups[predicted]
     intervals = list(spans)
     for index, (right, own) in shares.items():
         intervals[index] = proportion_interval(right, own, spans[index])

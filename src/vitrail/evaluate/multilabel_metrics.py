@@ -159,10 +159,10 @@ def compute_multilabel_metrics(
         raise no_targets_error(len(predictions), "label")
     require_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
-    chances, answers = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
+    chances, predicted = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
     groups = None if groups is None else groups[rows]
     labels = [
-        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], answers[:, k])
+        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], predicted[:, k])
         for k in range(len(predictions.classes))
     ]
     common = np.array([not one.is_rare for one in labels])

@@ -23,7 +23,6 @@ from ..data.source import Task
 from ..errors import DataError, UsageError
 from .tables import (
     PredictionTable,
-    RawTable,
     TypedColumn,
     escape_name,
     format_float32,
@@ -136,6 +135,13 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
     rows = [_parse_numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
     labels = [_class_index(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
+    sets = None
+    if with_sets:
+        escaped = {escape_name(name): k for k, name in enumerate(classes)}
+        cells_of_sets = [
+            parse_label_cell(unescape_cell(cells[-1]), escaped, where, SET_COLUMN) for where, cells in table.rows
+        ]
+        sets = np.array(cells_of_sets, np.float32).reshape(len(rows), len(classes)) == 1
     return ClassificationPredictions(
         paths=table.paths,
         ids=table.ids,
@@ -144,15 +150,9 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
         predicted=np.array(labels, dtype=np.int64),
-        sets=_read_sets(table, classes) if with_sets else None,
+        sets=sets,
         abstain_reasons=table.abstain_reasons,
     )
-
-
-def _read_sets(table: RawTable, classes: tuple[str, ...]) -> np.ndarray:
-    positions = {escape_name(name): k for k, name in enumerate(classes)}
-    held = [parse_label_cell(unescape_cell(cells[-1]), positions, where, SET_COLUMN) for where, cells in table.rows]
-    return np.array(held, np.float32).reshape(len(held), len(classes)) == 1
 
 
 def _classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:
@@ -219,12 +219,12 @@ class MultilabelPredictions(PredictionTable):
         """As in `PredictionTable`."""
         names = [escape_name(name) for name in self.classes]
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        for target, answer, row in zip(
+        for target, labels, row in zip(
             targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
         ):
             words = [
                 escape_cell(format_label_cell(target, names)),
-                escape_cell(format_label_cell(list(map(float, answer)), names)),
+                escape_cell(format_label_cell(list(map(float, labels)), names)),
             ]
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
 
@@ -334,8 +334,8 @@ class RegressionPredictions(PredictionTable):
         """Low, high, low, high, ... of each image; empty lists without ranges."""
         if self.ranges is None:
             return [[]] * len(self)
-        found: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
-        return found
+        ends: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
+        return ends
 
     def _targets(self) -> np.ndarray:
         return np.full(self.values.shape, np.nan, np.float32) if self.targets is None else self.targets

@@ -95,10 +95,10 @@ class RegressionMetrics:
         names = ("MAE", "RMSE", "R2", "Spearman")
         lines = [f"{'column':<{width}}  {'known':>6}" + "".join(f"  {name:>22}" for name in names)]
         for one in self.per_column:
-            figures = (one.mae, one.rmse, one.r2, one.spearman)
+            values = (one.mae, one.rmse, one.r2, one.spearman)
             spans = (one.mae_interval, one.rmse_interval, one.r2_interval, one.spearman_interval)
             lines.append(
-                f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_format_number(figure):>22}" for figure in figures)
+                f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_format_number(value):>22}" for value in values)
             )
             lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_format_interval(span):>22}" for span in spans))
             if one.bias is not None and one.agreement is not None:

@@ -304,34 +304,25 @@ def _regroup_rows(tables: Iterator[Any]) -> Iterator[Any]:
 
 
 def _to_arrow_table(table: PredictionTable) -> Any:
-    """Convert to an Arrow table."""
     import pyarrow
 
-    columns = table.all_typed_columns()
-    schema = pyarrow.schema([(to_valid_utf8(name), _arrow_type(column.kind)) for name, column in columns.items()])
-    arrays = [
-        pyarrow.array(_arrow_values(column), kind) for column, kind in zip(columns.values(), schema.types, strict=True)
-    ]
-    return pyarrow.table(arrays, schema=schema)
-
-
-def _arrow_type(kind: ColumnKind) -> Any:
-    import pyarrow
-
-    if kind == "text":
-        return pyarrow.string()
-    if kind == "number":
-        return pyarrow.float32()
-    if kind == "names":
-        return pyarrow.list_(pyarrow.string())
-    return pyarrow.struct([(to_valid_utf8(name), pyarrow.float32()) for name in kind])
-
-
-def _arrow_values(column: TypedColumn) -> Any:
-    """The values of a column with valid UTF-8."""
-    if column.kind == "number":
-        return column.values
-    return [_texts_to_utf8(value) for value in column.to_list()]
+    arrow_types = {
+        "text": pyarrow.string(),
+        "number": pyarrow.float32(),
+        "names": pyarrow.list_(pyarrow.string()),
+    }
+    schema, arrays = [], []
+    for name, column in table.all_typed_columns().items():
+        kind, values = column.kind, column.values
+        if isinstance(kind, str):
+            arrow_type = arrow_types[kind]
+        else:
+            arrow_type = pyarrow.struct([(to_valid_utf8(field), pyarrow.float32()) for field in kind])
+        if kind != "number":
+            values = [_texts_to_utf8(value) for value in column.to_list()]
+        schema.append((to_valid_utf8(name), arrow_type))
+        arrays.append(pyarrow.array(values, arrow_type))
+    return pyarrow.table(arrays, schema=pyarrow.schema(schema))
 
 
 def _texts_to_utf8(value: object) -> object:

@@ -80,7 +80,10 @@ def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    rows = [_format_row(row) for each in metrics for row in iter_results(each)]
+    rows = []
+    for row in (row for each in metrics for row in iter_results(each)):
+        numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
+        rows.append([escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)])
     atomic.write_bytes(path, "".join(format_csv_lines([RESULTS_HEADER, *rows])).encode("utf-8", "surrogateescape"))
 
 
@@ -95,8 +98,3 @@ def _iter_rows(values: Mapping[str, Any], split: str, scope: str) -> Iterator[Me
 
 def _is_range(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
-
-
-def _format_row(row: MetricRow) -> list[str]:
-    numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
-    return [escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)]

@@ -1,4 +1,4 @@
-"""What a model makes of images before it answers: one vector for each, or one for each of its patches."""
+"""Features of images, one vector for each image or for each of its patches, and nearest neighbours among them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Embeddings:
         return len(self.ids)
 
     def nearest(self, count: int, among: Embeddings | None = None) -> Neighbours:
-        """For each image the most similar of another set, or of the same set but itself.
+        """For each image the most similar ones of another set, or of the same set without itself.
 
         Raises:
             UsageError: features of patches, or of another model; nothing to find.
@@ -112,7 +112,7 @@ class Embedder:
 
         Raises:
             DataError: no images, or one that cannot be read, by name (unless `skip_bad`).
-            UsageError: as `parts`.
+            UsageError: as `embed_batches`.
         """
         return join_embeddings(list(self.embed_batches(images, features, skip_bad=skip_bad)))
 
@@ -150,13 +150,13 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
     Raises:
         DataError: there is no image in any of them.
     """
-    there = [part.vectors for part in parts if len(part)]
-    if not there:
+    vectors = [part.vectors for part in parts if len(part)]
+    if not vectors:
         raise DataError(NO_IMAGES_MESSAGE)
     return Embeddings(
         paths=tuple(path for part in parts for path in part.paths),
         ids=tuple(id for part in parts for id in part.ids),
-        vectors=np.concatenate(there),
+        vectors=np.concatenate(vectors),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -164,7 +164,7 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
 def compute_features(
     backbone: Backbone, images: UInt8[Tensor, "B C H W"], features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
-    """What one model makes of prepared images: [B, D], or of patches [B, rows, columns, D].
+    """Features of preprocessed images: [B, D], or of patches [B, rows, columns, D].
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
@@ -172,28 +172,27 @@ def compute_features(
     with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
-            found = model.dense(x).permute(0, 2, 3, 1)
+            vectors = model.dense(x).permute(0, 2, 3, 1)
         elif features == "pooled":
-            found = model.features(x, keep=("pooled",))["pooled"]
+            vectors = model.features(x, keep=("pooled",))["pooled"]
         else:
             tokens = model.features(x, keep=("tokens",))["tokens"].float()  # [B, T, D]
-            found = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
-    values: np.ndarray = found.float().cpu().numpy()
-    return values
+            vectors = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
+    return np.asarray(vectors.float().cpu().numpy())
 
 
-# The most similar of a set of images, by the cosine of the angle between their features.
+# -- Nearest neighbours by cosine similarity
 
 MAX_SIMILARITIES = 2**24
 """Similarities that are held at once, 64 MiB of them."""
 
 
 class Neighbours(NamedTuple):
-    """For each asked vector the rows of the nearest, nearest first, and how similar they are."""
+    """For each query the rows of its nearest neighbours, nearest first, and their similarities."""
 
     rows: Int64[np.ndarray, "m k"]
     similarities: Float32[np.ndarray, "m k"]
-    """Cosines, from -1 to 1; 0 beside a vector of zeros, which points nowhere."""
+    """Cosines, from -1 to 1; 0 for a vector of zeros."""
 
 
 def find_nearest(
@@ -202,12 +201,10 @@ def find_nearest(
     count: int,
     include_self: bool = True,
 ) -> Neighbours:
-    """The `count` nearest of a set, every pair compared; as many as there are, if there are fewer.
-
-    Equally similar ones among them come in the order of the set.
+    """The `count` nearest vectors of a set, or all if there are fewer; exact, equally similar ones in their order.
 
     Args:
-        include_self: False where both are the same set, and no vector shall find itself.
+        include_self: False where both are the same set and no vector may be its own neighbour.
 
     Raises:
         UsageError: a count below 1, nothing to find, or features of different models.
@@ -239,7 +236,7 @@ def find_nearest(
 
 
 def _stable_topk(similar: Float[Tensor, "c n"], count: int) -> tuple[Float[Tensor, "c k"], Int[Tensor, "c k"]]:
-    """The largest of each row, largest first, equal ones by their place."""
+    """The largest of each row, largest first, ties by index."""
     values, places = similar.topk(count, dim=1)
     places, order = places.sort(dim=1)
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)

@@ -1,4 +1,4 @@
-"""One `Predictor` behind every door: images in, predictions out, however many are asked for at once."""
+"""`Predictor`: images in, predictions out, the same for every interface."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess import preprocess_image
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
-from ..evaluate import decisions
 from ..evaluate.calibration import TargetScaling, read_scaling
-from ..evaluate.decisions import Decisions, average_decisions, average_predictions, predictions_from_outputs
+from ..evaluate.decisions import (
+    Decisions,
+    average_decisions,
+    average_predictions,
+    predictions_from_outputs,
+    read_decisions,
+)
 from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch
 from ..evaluate.ood import FeatureStats
 from ..evaluate.predictions import TaskPredictions, concat_predictions
@@ -48,7 +53,13 @@ class Predictor:
             raise UsageError("A predictor needs at least one model. Got none.")
         first = members[0]
         for member in members:
-            _check_compatible(first, member)
+            # members share images and tables; each normalises by its own mean and deviation
+            ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, member))
+            if (first.classes, first.task, ours) != (member.classes, member.task, theirs):
+                raise UsageError(
+                    "Models that answer together must have the same classes and read the same pictures. "
+                    f"Got {first.classes} at {first.spec.size} and {member.classes} at {member.spec.size}."
+                )
             member.model.to(member.settings.device)
         self.members = tuple(members)
         self.settings = first.settings
@@ -70,7 +81,7 @@ class Predictor:
 
         Raises:
             UsageError: no bundle and no run folder at `path`.
-            DamagedFileError: the files are not those of their manifest, or note what cannot be.
+            DamagedFileError: the files are not those of their manifest, or hold invalid values.
         """
         ensemble = find_ensemble(path)
         if ensemble is not None:
@@ -145,25 +156,15 @@ class Predictor:
         return self.members[0]
 
 
-def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
-    """Members share images and tables, so they must prepare the ones and fill the others alike."""
-    ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
-    if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
-        raise UsageError(
-            "Models that answer together must have the same classes and read the same pictures. "
-            f"Got {first.classes} at {first.spec.size} and {other.classes} at {other.spec.size}."
-        )
-
-
-# One model of a predictor: how it reads prepared images, and what turns its outputs into answers.
+# -- One model of a predictor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PredictorMember:
-    """A model with all that it needs to answer.
+    """A model with its preprocessing, inference settings and decisions.
 
     Raises:
-        UsageError: no class names, a scale for another task, or a cut for unlike images and nothing to compare with.
+        UsageError: no class names, a scaling for another task, or an out-of-distribution threshold without statistics.
     """
 
     model: nn.Module
@@ -173,10 +174,10 @@ class PredictorMember:
     task: Task = "classes"
     settings: InferenceSettings = DEFAULT_SETTINGS
     scaling: TargetScaling | None = None
-    """Of the task number, the scale that its numbers were learnt on."""
+    """Target scaling of regression."""
     decisions: Decisions = field(default_factory=Decisions)
     feature_stats: FeatureStats | None = None
-    """What the training images look like to the model, if that is known."""
+    """Statistics of the training features for out-of-distribution distances, if the bundle has them."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -199,41 +200,41 @@ class PredictorMember:
             precision: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
-            DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
-            UsageError: the model has learnt from images only, and from no answer.
+            DamagedFileError: the bundle's files are not those of its manifest, or hold invalid values.
+            UsageError: the model was pretrained on images without labels.
         """
-        found = bundle.load_bundle(folder)
-        if UNLABELED_KEY in found.info:
+        loaded, where = bundle.load_bundle(folder), str(folder / bundle.CONFIG_FILE)
+        if UNLABELED_KEY in loaded.info:
             raise UsageError(
                 f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
                 f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
                 f"SOURCE --weights {folder}"
             )
-        task = parse_task(found.task)
+        task = parse_task(loaded.task)
         return cls(
-            model=found.model,
-            spec=found.spec,
-            classes=found.classes,
+            model=loaded.model,
+            spec=loaded.spec,
+            classes=loaded.classes,
             task=task,
             settings=InferenceSettings(
                 device=device,
-                precision=precision or str(found.info.get("number_format", "float32")),
-                views=TtaViews.from_notes(found.info, str(folder / bundle.CONFIG_FILE)),
+                precision=precision or str(loaded.info.get("number_format", "float32")),
+                views=TtaViews.from_notes(loaded.info, where),
             ),
-            scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decisions=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            scaling=read_scaling(loaded.info, len(loaded.classes), str(folder)) if task == "number" else None,
+            decisions=read_decisions(loaded.info, task, loaded.classes, where),
             feature_stats=FeatureStats.from_tensors(
-                found.feature_stats, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
+                loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
             ),
         )
 
     @cached_property
     def inference_model(self) -> nn.Module:
-        """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
+        """The model in evaluation mode, its matrices cast to the precision once instead of in every batch."""
         return cast_weights(self.model.eval(), self.settings.precision)
 
     def compute_outputs(self, images: UInt8[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Outputs float32 [B, K], and the distances [B] of the images from those of the training, if known."""
+        """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics."""
         if not len(images):
             return np.zeros((0, len(self.classes)), np.float32), None
         with torch.inference_mode():
@@ -246,11 +247,11 @@ class PredictorMember:
         return outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy())
 
 
-# Which model answers, as one number: equal only where everything is that its answers depend on.
+# -- Identity of a predictor
 
 
 def hash_predictor(predictor: Predictor) -> str:
-    """SHA-256 of the weights, of how images are read, and of what turns outputs into answers."""
+    """SHA-256 of everything that predictions depend on: weights, preprocessing, precision, views and decisions."""
     digest = hashlib.sha256()
     digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decisions)))
     for member in predictor.members:
@@ -258,8 +259,8 @@ def hash_predictor(predictor: Predictor) -> str:
         digest.update(
             _encode_values((member.spec, settings.precision, settings.views, member.scaling, member.decisions))
         )
-        familiar = {} if member.feature_stats is None else member.feature_stats.to_tensors()
-        for name, tensor in sorted({**member.model.state_dict(), **familiar}.items()):
+        statistics = {} if member.feature_stats is None else member.feature_stats.to_tensors()
+        for name, tensor in sorted({**member.model.state_dict(), **statistics}.items()):
             digest.update(_encode_values((name, str(tensor.dtype), tuple(tensor.shape))))
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

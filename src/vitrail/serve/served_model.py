@@ -85,9 +85,7 @@ class ServedModel:
         """What the head reads of an image."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
-        seen = [
-            compute_features(eye, image[None], "pooled")[0] for eye in self.embedder.backbones
-        ]
+        seen = [compute_features(eye, image[None], "pooled")[0] for eye in self.embedder.backbones]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():
             self._on_broken()
