@@ -45,12 +45,15 @@ def fit_temperature(
     """
     if task == "number":
         return ()
+    from scipy.special import logsumexp
+
     logits = outputs.astype(np.float64)
     if task == "classes":
         known = targets >= 0
         if known.sum() < MIN_IMAGES:
             return ()
-        return (_minimize_over_temperature(_softmax_nll(logits[known], targets[known])),)
+        logits, right = logits[known], logits[known, targets[known]]
+        return (_minimize_over_temperature(lambda t: float((logsumexp(logits / t, axis=1) - right / t).sum())),)
     values = tuple(_fit_label_temperature(logit, truth) for logit, truth in zip(logits.T, targets.T, strict=True))
     return values if any(value != 1 for value in values) else ()
 
@@ -58,10 +61,10 @@ def fit_temperature(
 def _fit_label_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     known = ~np.isnan(targets)
     logits, targets = logits[known], targets[known].astype(np.float64)
-    kinds = int((targets >= 0.5).sum()), int((targets < 0.5).sum())
-    if sum(kinds) < MIN_IMAGES or min(kinds) < MIN_IMAGES_PER_SIDE:
+    positives, negatives = int((targets >= 0.5).sum()), int((targets < 0.5).sum())
+    if positives + negatives < MIN_IMAGES or min(positives, negatives) < MIN_IMAGES_PER_SIDE:
         return 1.0
-    return _minimize_over_temperature(_sigmoid_nll(logits, targets))
+    return _minimize_over_temperature(lambda t: float((np.logaddexp(0, logits / t) - targets * logits / t).sum()))
 
 
 def _minimize_over_temperature(loss: Callable[[float], float]) -> float:
@@ -73,17 +76,6 @@ def _minimize_over_temperature(loss: Callable[[float], float]) -> float:
 
     best = minimize_scalar(penalized_loss, bounds=np.log(TEMPERATURE_RANGE), method="bounded", options={"xatol": 1e-6})
     return float(np.exp(best.x)) if best.fun < penalized_loss(0.0) else 1.0
-
-
-def _softmax_nll(logits: np.ndarray, targets: np.ndarray) -> Callable[[float], float]:
-    from scipy.special import logsumexp
-
-    right = logits[np.arange(len(targets)), targets]
-    return lambda temperature: float((logsumexp(logits / temperature, axis=1) - right / temperature).sum())
-
-
-def _sigmoid_nll(logits: np.ndarray, targets: np.ndarray) -> Callable[[float], float]:
-    return lambda temperature: float((np.logaddexp(0, logits / temperature) - targets * logits / temperature).sum())
 
 
 class CalibrationBin(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
@@ -113,26 +114,23 @@ def predictions_from_outputs(
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
     """
-    paths, ids = tuple(path for path, _ in rows), tuple(id for _, id in rows)
-    outputs, left, by = outputs.reshape(len(rows), len(names)), tuple(skipped), decisions or Decisions()
-    if task == "number":
-        return RegressionPredictions(
-            paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
-            values=outputs if scaling is None else scaling.unstandardize(outputs),
-            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
-        )  # fmt: skip
-    probabilities = by.predict_proba(task, outputs)
+    outputs, by = outputs.reshape(len(rows), len(names)), decisions or Decisions()
+    shared: dict[str, Any] = {
+        "paths": tuple(path for path, _ in rows),
+        "ids": tuple(id for _, id in rows),
+        "split": split,
+        "targets": targets,
+        "skipped": tuple(skipped),
+    }
+    probabilities = None if task == "number" else by.predict_proba(task, outputs)
+    shared["abstain_reasons"] = by.abstain_reasons(probabilities if task == "classes" else None, distances, len(rows))
+    if probabilities is None:
+        values = outputs if scaling is None else scaling.unstandardize(outputs)
+        return RegressionPredictions(columns=names, values=values, **shared)
+    shared |= {"classes": names, "probabilities": probabilities}
     if task == "labels":
-        return MultilabelPredictions(
-            paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-            probabilities=probabilities, predicted=by.predict_labels(probabilities),
-            abstain_reasons=by.abstain_reasons(None, distances, len(rows)),
-        )  # fmt: skip
-    return ClassificationPredictions(
-        paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-        probabilities=probabilities, predicted=by.predict_classes(probabilities, names),
-        abstain_reasons=by.abstain_reasons(probabilities, distances, len(rows)),
-    )  # fmt: skip
+        return MultilabelPredictions(predicted=by.predict_labels(probabilities), **shared)
+    return ClassificationPredictions(predicted=by.predict_classes(probabilities, names), **shared)
 
 
 # -- Fitting, and reading from a bundle

@@ -77,47 +77,34 @@ class ClassificationPredictions(PredictionTable):
 
     def column_names(self) -> list[str]:
         """Target, label, its probability, and that of every class; the set, if there are sets."""
-        return [
-            *TARGET_COLUMNS,
-            *(f"prob_{name}" for name in self.classes),
-            *([] if self.sets is None else [SET_COLUMN]),
-        ]
+        names = [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
+        return names if self.sets is None else [*names, SET_COLUMN]
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        names = [escape_cell(name) for name in self.classes]
-        sets = self._set_cells()
+        names, escaped = [escape_cell(name) for name in self.classes], [escape_name(name) for name in self.classes]
+        sets = None if self.sets is None else self.sets.astype(float).tolist()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
-        targets = np.full(len(self), UNKNOWN_CLASS) if self.targets is None else self.targets
+        targets = _targets_or_unknown(self)
         for i in range(len(self)):
             target = "" if targets[i] == UNKNOWN_CLASS else names[targets[i]]
             chances = map(format_float32, self.probabilities[i].tolist())
-            yield [target, names[labels[i]], format_float32(confidences[i]), *chances, *sets[i]]
-
-    def _set_cells(self) -> list[list[str]]:
-        if self.sets is None:
-            return [[]] * len(self)
-        names = [escape_name(name) for name in self.classes]
-        return [[escape_cell(format_label_cell(row, names))] for row in self.sets.astype(float).tolist()]
+            row = [target, names[labels[i]], format_float32(confidences[i]), *chances]
+            yield row if sets is None else [*row, escape_cell(format_label_cell(sets[i], escaped))]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`; a set is a list of names."""
-        targets = [UNKNOWN_CLASS] * len(self) if self.targets is None else self.targets.tolist()
-        chances = {
-            f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)
-        }
-        return {
+        targets = _targets_or_unknown(self).tolist()
+        columns = {
             "target": TypedColumn("text", [None if k == UNKNOWN_CLASS else self.classes[k] for k in targets]),
             "label": TypedColumn("text", [self.classes[k] for k in self.labels.tolist()]),
             "probability": TypedColumn("number", self.confidences),
-            **chances,
-            **self._set_column(),
+            **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
-
-    def _set_column(self) -> dict[str, TypedColumn]:
-        if self.sets is None:
-            return {}
-        return {SET_COLUMN: TypedColumn("names", [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets])}
+        if self.sets is not None:
+            sets = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets]
+            columns[SET_COLUMN] = TypedColumn("names", sets)
+        return columns
 
 
 def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
@@ -209,7 +196,7 @@ class MultilabelPredictions(PredictionTable):
     @property
     def known_mask(self) -> np.ndarray:
         """bool [n, K]: labels with a known target."""
-        return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+        return ~np.isnan(_targets_or_unknown(self))
 
     def column_names(self) -> list[str]:
         """Targets, labels, the highest probability, and that of every label."""
@@ -218,30 +205,25 @@ class MultilabelPredictions(PredictionTable):
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
         names = [escape_name(name) for name in self.classes]
-        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        for target, labels, row in zip(
-            targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
-        ):
-            words = [
-                escape_cell(format_label_cell(target, names)),
-                escape_cell(format_label_cell(list(map(float, labels)), names)),
-            ]
+        targets, labels = _targets_or_unknown(self).tolist(), self.labels.astype(float).tolist()
+        for target, label, row in zip(targets, labels, self.probabilities.tolist(), strict=True):
+            words = [escape_cell(format_label_cell(each, names)) for each in (target, label)]
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`; predicted labels are a list, targets a dictionary of 0..1 or None."""
-        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        targets: list[dict[str, float | None] | None] = []
+        for row in _targets_or_unknown(self).tolist():
+            shares = [None if share != share else share for share in row]
+            is_known = any(share is not None for share in shares)
+            targets.append(dict(zip(self.classes, shares, strict=True)) if is_known else None)
         labels = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
         return {
-            "target": TypedColumn(self.classes, [self._target_as_dict(target) for target in targets.tolist()]),
+            "target": TypedColumn(self.classes, targets),
             "label": TypedColumn("names", labels),
             "probability": TypedColumn("number", self.probabilities.max(1)),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
-
-    def _target_as_dict(self, target: list[float]) -> dict[str, float | None] | None:
-        by_name = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
-        return None if all(t is None for t in by_name.values()) else by_name
 
 
 def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
@@ -300,7 +282,7 @@ class RegressionPredictions(PredictionTable):
     @property
     def known_mask(self) -> np.ndarray:
         """bool [n, K]: known targets."""
-        return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+        return ~np.isnan(_targets_or_unknown(self))
 
     def column_names(self) -> list[str]:
         """The targets, then the predictions; then their ranges, if there are any."""
@@ -309,20 +291,18 @@ class RegressionPredictions(PredictionTable):
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        rows = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
         for target, value, ends in rows:
             known = ["" if number != number else format_float32(number) for number in target]
             yield [*known, *map(format_float32, value), *map(format_float32, ends)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`."""
-        known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
+        targets = _targets_or_unknown(self).T.tolist()
+        known = [[None if number != number else number for number in column] for column in targets]
         ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._range_columns())).T
         return {
-            **{
-                f"target_{name}": TypedColumn("number", column)
-                for name, column in zip(self.columns, known, strict=True)
-            },
+            **{f"target_{name}": TypedColumn("number", known[k]) for k, name in enumerate(self.columns)},
             **{f"value_{name}": TypedColumn("number", self.values[:, k]) for k, name in enumerate(self.columns)},
             **{name: TypedColumn("number", column) for name, column in zip(self._range_columns(), ends, strict=True)},
         }
@@ -336,9 +316,6 @@ class RegressionPredictions(PredictionTable):
             return [[]] * len(self)
         ends: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
         return ends
-
-    def _targets(self) -> np.ndarray:
-        return np.full(self.values.shape, np.nan, np.float32) if self.targets is None else self.targets
 
 
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
@@ -421,6 +398,7 @@ def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
 
 
 def _targets_or_unknown(table: TaskPredictions) -> np.ndarray:
+    """The targets; where there are none, an array of unknown ones."""
     if table.targets is not None:
         return table.targets
     if isinstance(table, ClassificationPredictions):

@@ -133,19 +133,13 @@ def predictions_from_outputs(
     """Build the table of predictions from the outputs of a file."""
     reasons = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
     abstained = reasons if any(reasons) else ()
+    shared: dict[str, Any] = {
+        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained
+    }  # fmt: skip
     if metadata.task == "number":
-        values = outputs[exported.VALUES]
-        return RegressionPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=metadata.classes, values=values,
-            abstain_reasons=abstained,
-        )  # fmt: skip
-    probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
+        return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
+    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
+    predicted = outputs[exported.DECISIONS]
     if metadata.task == "labels":
-        return MultilabelPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
-            probabilities=probabilities, predicted=decided.astype(bool), abstain_reasons=abstained,
-        )  # fmt: skip
-    return ClassificationPredictions(
-        paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
-        probabilities=probabilities, predicted=decided.astype(np.int64).reshape(len(paths)), abstain_reasons=abstained,
-    )  # fmt: skip
+        return MultilabelPredictions(predicted=predicted.astype(bool), **shared)
+    return ClassificationPredictions(predicted=predicted.astype(np.int64).reshape(len(paths)), **shared)
