@@ -172,7 +172,7 @@ def _per_image_metrics(
         yield "log loss", False, [-np.log(np.maximum(one, MIN_PROBABILITY)) for one in chances], known
     if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
         losses = [label_losses(one).sum(1) / np.maximum(one.known_mask.sum(1), 1) for one in (first, second)]
-        yield "log loss", False, losses, first.known_mask.any(1)
+        yield "log loss", False, losses, np.asarray(first.known_mask.any(1))
     if (
         isinstance(first, RegressionPredictions)
         and isinstance(second, RegressionPredictions)

@@ -202,7 +202,7 @@ def assign_folds(
     if have < folds:
         things = "pictures" if groups is None else "groups"
         raise DataError(f"{folds} folds need at least {folds} {things}. Got {have}; give more pictures.")
-    strata = np.zeros(len(targets), np.int64)
+    strata: np.ndarray = np.zeros(len(targets), np.int64)
     if task != "number":
         strata = targets >= LABEL_THRESHOLD if task == "labels" else targets.astype(np.int64)
     fractions = np.full(folds, 1 / folds)

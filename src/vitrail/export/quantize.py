@@ -255,9 +255,8 @@ def _functions_to_time(
     exact: PredictorMember, whole: ExportedFile, file: ExportedFile, precision: str
 ) -> dict[str, Callable[[np.ndarray], object]]:
     """Whose speed is compared: the run itself, the same kind of file in float32, and the new one."""
-    device = next(exact.model.parameters()).device
     return {
-        "float32 in PyTorch": lambda pictures: exact.compute_outputs(to_batch_tensor(pictures), device),
+        "float32 in PyTorch": lambda images: exact.compute_outputs(to_batch_tensor(images)),
         "float32 file": whole.run,
         f"{precision} file": file.run,
     }
