@@ -173,16 +173,6 @@ def fit_decisions(
             fitted.append(choose_threshold(rule, truth[known] >= DEFAULT_THRESHOLD, chances[known]))
         values, chosen = tuple(one.value for one in fitted), tuple(one.is_fitted for one in fitted)
         return replace(basis, rule=settings.threshold_rule, thresholds=values, chosen=chosen)
-    return _fit_class_decisions(basis, settings, classes, probabilities, targets)
-
-
-def _fit_class_decisions(
-    base: Decisions,
-    settings: DecisionSettings,
-    classes: tuple[str, ...],
-    probabilities: np.ndarray,
-    targets: np.ndarray,
-) -> Decisions:
     known = targets >= 0
     cuts: tuple[float, ...] = ()
     if known.sum() >= conformal.min_calibration_size(settings.conformal_alpha):
@@ -194,7 +184,7 @@ def _fit_class_decisions(
         place = round(settings.abstain_fraction * len(confidences))
         # half-way between two images, so that rounding changes no decision
         sure = float(confidences[max(0, place - 1) : place + 1].mean()) if place else 0.0
-    decisions = replace(base, cuts=cuts, sure=sure)
+    decisions = replace(basis, cuts=cuts, sure=sure)
     if not settings.positive:
         return decisions
     positive = classes.index(settings.positive)

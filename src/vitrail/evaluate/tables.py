@@ -243,29 +243,23 @@ def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_table_extension(path)
-    into = {CSV_EXTENSION: _write_csv, JSONL_EXTENSION: _write_jsonl, PARQUET_EXTENSION: _write_parquet}[
-        path.suffix.lower()
-    ]
+    extension = path.suffix.lower()
     with atomic.write_file(path) as file:
-        into(file, tables)
+        if extension == PARQUET_EXTENSION:
+            _write_parquet(file, tables)
+            return
+        for number, table in enumerate(tables):
+            if extension == CSV_EXTENSION:
+                file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
+                continue
+            for row in table.records():  # undecodable bytes of file names become lone surrogates, which round-trip
+                text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
+                file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def to_valid_utf8(name: str) -> str:
     """A name as valid UTF-8; undecodable bytes of file names are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _write_csv(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
-    for number, table in enumerate(tables):
-        file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
-
-
-def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
-    """One object a line; undecodable bytes of file names are written as lone surrogates, which round-trip."""
-    for table in tables:
-        for row in table.records():
-            text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
-            file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def _round_to_9_digits(value: object) -> object:
@@ -377,13 +371,22 @@ def parse_label_cell(
         return np.full(len(positions), np.nan, np.float32)
     labels = np.zeros(len(positions), np.float32)
     for piece in [] if cell == NO_LABELS else _split_unescaped(cell):
-        name, _, share = (piece[1:], "", "nan") if piece.startswith("?") else _split_name_and_share(piece)
+        with_share = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
+        name, text = (with_share[1], with_share[2]) if with_share else (piece, "1")
+        if piece.startswith("?"):
+            name, text = piece[1:], "nan"
         if name not in positions:
             raise DataError(
                 f"{where}: {column} must hold labels among {', '.join(positions)}, joined by |, or be {NO_LABELS}. "
                 f"Got {piece!r}."
             )
-        labels[positions[name]] = _parse_share(share, where)
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if share < 0 or share > 1:
+            raise DataError(f"{where}: the share of a label must be a number in 0..1. Got {text!r}.")
+        labels[positions[name]] = share
     return labels
 
 
@@ -397,19 +400,3 @@ def _split_unescaped(cell: str) -> list[str]:
         start = match.end() + 1
         if start > len(cell):
             return pieces
-
-
-def _split_name_and_share(piece: str) -> tuple[str, str, str]:
-    """A name and its soft label, by default 1."""
-    match = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
-    return (match[1], "=", match[2]) if match else (piece, "", "1")
-
-
-def _parse_share(text: str, where: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if share < 0 or share > 1:
-        raise DataError(f"{where}: the share of a label must be a number in 0..1. Got {text!r}.")
-    return share

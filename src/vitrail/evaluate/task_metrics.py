@@ -89,12 +89,9 @@ def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
 
 def _iter_rows(values: Mapping[str, Any], split: str, scope: str) -> Iterator[MetricRow]:
     for name, value in values.items():
+        is_range = isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
         if isinstance(value, float):
             low, high = values.get(name + _INTERVAL, (None, None))
             yield MetricRow(split, scope, name, value, low, high, values["n"])
-        elif _is_range(value) and not name.endswith(_INTERVAL):
+        elif is_range and not name.endswith(_INTERVAL):
             yield MetricRow(split, scope, name, None, value[0], value[1], values["n"])
-
-
-def _is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
