@@ -130,15 +130,12 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
         ]
         sets = np.array(cells_of_sets, np.float32).reshape(len(rows), len(classes)) == 1
     return ClassificationPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=known if (known != UNKNOWN_CLASS).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
         predicted=np.array(labels, dtype=np.int64),
         sets=sets,
-        abstain_reasons=table.abstain_reasons,
     )
 
 
@@ -241,14 +238,11 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
     shape = (len(rows), len(classes))
     known = np.array(targets, dtype=np.float32).reshape(shape)
     return MultilabelPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=None if np.isnan(known).all() else known,
         probabilities=np.array(rows, dtype=np.float32).reshape(shape),
         classes=classes,
         predicted=np.array(labels, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
-        abstain_reasons=table.abstain_reasons,
     )
 
 
@@ -336,14 +330,11 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
     ends = [_parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
     known = np.array(targets, dtype=np.float32).reshape(len(targets), K)
     return RegressionPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype=np.float32).reshape(len(values), K),
         ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
         columns=columns,
-        abstain_reasons=table.abstain_reasons,
     )
 
 

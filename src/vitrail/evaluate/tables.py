@@ -75,13 +75,10 @@ class PredictionTable(ABC):
 
     def all_typed_columns(self) -> dict[str, TypedColumn]:
         """All columns of the file with their types, by name."""
-        before = (self.paths, self.ids, (self.split,) * len(self))
-        names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
-        return {
-            **names,
-            **self.typed_columns(),
-            **{name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS},
-        }
+        leading = (self.paths, self.ids, (self.split,) * len(self))
+        columns = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, leading, strict=True)}
+        trailing = {name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}
+        return columns | self.typed_columns() | trailing
 
     def records(self) -> list[dict[str, object]]:
         """The rows as dictionaries; None for empty cells."""
@@ -128,15 +125,12 @@ class PredictionTable(ABC):
 class RawTable:
     """A table as read from a file, its task's columns still text."""
 
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
-    split: str
+    shared: dict[str, Any]
+    """The fields of `PredictionTable`."""
     header: tuple[str, ...]
     """The columns between `split` and `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
     """(file and line for messages, cells below that header) of each row."""
-    abstain_reasons: tuple[str, ...]
-    """As in `PredictionTable`."""
 
 
 def image_path(image: ImageInput) -> str:
@@ -177,9 +171,13 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # older versions wrote 0
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
-    middle = tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)])
-    reasons = tuple(abstained) if any(abstained) else ()
-    return RawTable(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows), reasons)
+    shared = {
+        "paths": tuple(paths),
+        "ids": tuple(ids),
+        "split": splits[0] if splits else "",
+        "abstain_reasons": tuple(abstained) if any(abstained) else (),
+    }
+    return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]), tuple(rows))
 
 
 def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:
