@@ -111,7 +111,7 @@ def eager(member: PredictorMember) -> Callable[[np.ndarray], object]:
 
 def predict_with_run(member: PredictorMember) -> Callable[[np.ndarray], object]:
     """The model as `vitrail predict` asks it."""
-    return lambda images: member.compute_outputs(to_batch_tensor(images), torch.device("cpu"))
+    return lambda images: member.compute_outputs(to_batch_tensor(images))
 
 
 def agreements(run: Path) -> dict[str, object]:

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from vitrail.data.loader import ImageStore, iter_batches
 from vitrail.data.preprocess import normalize
-from vitrail.evaluate.inference import run_inference
+from vitrail.evaluate.inference import InferenceSettings, run_inference
 from vitrail.evaluate.tta import TtaViews
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
@@ -223,8 +223,10 @@ def shorter(case: Case, folder: Path, minutes: float) -> Row:
 def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: TtaViews) -> float:
     """Share of a split that is answered rightly, over these views of each picture."""
     rows, plan = case.dataset.splits[split], case.plan
-    form = plan.compute.precision
-    answers = run_inference(model, pictures, rows, plan.image, 250, plan.compute.device, form, views).argmax(1)
+    settings = InferenceSettings(
+        device=plan.compute.device, precision=plan.compute.precision, views=views, batch_size=250
+    )
+    answers = run_inference(model, pictures, rows, plan.image, settings).argmax(1)
     return float((answers == case.dataset.targets(split)).mean())
 
 

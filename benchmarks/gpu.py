@@ -27,7 +27,7 @@ from making.gpu_peer import compare_with_timm
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.random_crop import RandomResizedCrop
-from vitrail.evaluate.inference import run_inference
+from vitrail.evaluate.inference import InferenceSettings, run_inference
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -151,10 +151,11 @@ def answering(shape: tuple[str, int, int, int], device: str, dry: bool) -> dict[
     trained_plan = plan(shape, device, "bfloat16")
     held = pictures(trained_plan, shape[3])
     model = create_model(trained_plan.model, 0).to(device)
+    settings = InferenceSettings(device=device, precision="bfloat16", batch_size=shape[2])
     seconds = []
     for _ in range(2 if dry else 4):
         began = time.perf_counter()
-        run_inference(model, held, held.indices, trained_plan.image, shape[2], device, "bfloat16")
+        run_inference(model, held, held.indices, trained_plan.image, settings)
         seconds.append(time.perf_counter() - began)
     rate = shape[3] / min(seconds)
     tera = rate * flops(trained_plan.model) / 1e12

@@ -25,7 +25,7 @@ from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.evaluate.inference import run_inference
+from vitrail.evaluate.inference import InferenceSettings, run_inference
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.randomness import permutation
@@ -86,7 +86,8 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
     began = time.perf_counter()
     for _ in train_steps(learner, resident(source, rows), source.targets[rows], plan):
         pass
-    answers = run_inference(learner.model, resident(source, held_out), held_out, SPEC, 250).argmax(1)
+    settings = InferenceSettings(batch_size=250)
+    answers = run_inference(learner.model, resident(source, held_out), held_out, SPEC, settings).argmax(1)
     counts = np.bincount(source.targets[rows], minlength=len(source.classes))
     return {**figures(answers, source.targets[held_out], counts), "seconds": round(time.perf_counter() - began, 1)}
 

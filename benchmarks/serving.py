@@ -129,7 +129,7 @@ def by_pytorch(model: Path, seconds: float) -> float:
 
 def by_vitrail(model: Path, seconds: float) -> float:
     """The same of the predictor, with normalisation and decisions, in batches of 64 that are prepared already."""
-    from vitrail.predict.batches import ImageName
+    from vitrail.data.parallel import ImageName
     from vitrail.services.prediction import open_predictor
 
     predictor = open_predictor(model)

@@ -10,6 +10,7 @@ import torch
 from kinds import KINDS
 from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.inference import InferenceSettings
 from vitrail.evaluate.ood import fit_feature_stats
 from vitrail.evaluate.tta import TtaViews
 from vitrail.model.config import ViTConfig
@@ -50,7 +51,7 @@ def member(
         if weights.ndim > 1:
             torch.nn.init.normal_(weights, std=0.35, generator=generator)
     found = PredictorMember(
-        model=model, spec=spec_of(config), classes=names, task=task, views=views,
+        model=model, spec=spec_of(config), classes=names, task=task, settings=InferenceSettings(views=views),
         scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
     )  # fmt: skip
     decisions = DECIDED[decided]

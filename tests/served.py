@@ -73,7 +73,7 @@ def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     """A bundle of a small member, with everything that it has decided."""
     found = found or reading()
     info = {
-        **found.views.to_notes(),
+        **found.settings.views.to_notes(),
         decisions.DECISIONS_KEY: config.write(found.decisions),
         "number_format": found.precision,
     }

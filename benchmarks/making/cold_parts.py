@@ -31,7 +31,7 @@ def main() -> None:
 
     until_now("import torch")
     import vitrail.cli.main
-    import vitrail.evaluate.prediction_tables
+    import vitrail.evaluate.predictions
     import vitrail.predict.image_paths
     import vitrail.services.prediction
     import vitrail.services.progress
@@ -44,7 +44,7 @@ def main() -> None:
 
     image = preprocess_image(Path(sys.argv[2]), predictor.spec)
     until_now("decoding and resizing")
-    predictor.members[0].compute_outputs(image[None], predictor.device)
+    predictor.members[0].compute_outputs(image[None])
     until_now("forward")
     print(json.dumps(parts))
 

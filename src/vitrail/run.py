@@ -8,9 +8,10 @@ from pathlib import Path
 
 from .errors import UsageError
 from .evaluate.compare import Comparison
+from .evaluate.decisions import add_prediction_sets
 from .evaluate.label_errors import LabelErrorReport
 from .evaluate.ood import OodComparison
-from .evaluate.prediction_tables import TaskPredictions, add_prediction_sets
+from .evaluate.predictions import TaskPredictions
 from .evaluate.robustness import RobustnessReport
 from .evaluate.shortcut_reliance import ShortcutReport
 from .evaluate.subgroups import SubgroupReport

@@ -6,6 +6,7 @@ They are on the lowest floor because data, checkpoints, prediction and export al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from .errors import UsageError
@@ -84,12 +85,12 @@ class ImageSpec:
         if min(self.std) <= 0:
             raise UsageError(f"std must be positive. Got {self.std}.")
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, int]:
         """(height, width) in pixels."""
         return self.height, self.width
 
-    @property
+    @cached_property
     def resize_size(self) -> tuple[int, int]:
         """(height, width) that a resized image must cover (crop) or has (squash) before the centre crop."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)

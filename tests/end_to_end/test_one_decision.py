@@ -16,7 +16,7 @@ from PIL import Image
 import vitrail as package
 from end_to_end.drawn_tasks import draw_labels, draw_numbers
 from vitrail.cli.main import main
-from vitrail.evaluate import prediction_tables as tables
+from vitrail.evaluate import predictions as tables
 from vitrail.predict.predictor import Predictor
 
 pytestmark = pytest.mark.wide

@@ -9,7 +9,7 @@ import numpy as np
 
 import vitrail as package
 from end_to_end.conftest import TINY, draw_flowers
-from vitrail.evaluate.prediction_tables import read_predictions_csv
+from vitrail.evaluate.predictions import read_predictions_csv
 from vitrail.report import saliency
 
 HEADING = "Where its answers come from"

@@ -23,7 +23,7 @@ from ..data.open import open_source
 from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
 from ..errors import UsageError
-from ..evaluate.inference import DTYPES, NO_TTA, cast_weights, forward_batch, inference_mode
+from ..evaluate.inference import DTYPES, InferenceSettings, cast_weights, forward_batch, inference_mode
 from ..model import flops
 from ..model.config import ViTConfig
 from ..model.flops import MatrixProduct
@@ -319,10 +319,11 @@ NUM_BATCHES = 4
 def make_inference_job(model: nn.Module, spec: ImageSpec, batch_size: int, device: str, precision: str) -> BenchmarkJob:
     """Forward pass of a batch of preprocessed images on the device."""
     images = make_random_images(spec, batch_size).to(device)
+    settings = InferenceSettings(device=device, precision=precision)
 
     def job() -> Tensor:
         with inference_mode(model):
-            return forward_batch(model, images, spec, device, precision, NO_TTA)[0]
+            return forward_batch(model, images, spec, settings)[0]
 
     return job
 
@@ -353,8 +354,9 @@ def make_prediction_job(
 ) -> BenchmarkJob:
     """Prediction of files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
-    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, precision=precision)], device)
-    return lambda: predictor.predict(image_paths, batch_size).csv_bytes()
+    settings = InferenceSettings(device=device, precision=precision, batch_size=batch_size)
+    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, settings=settings)])
+    return lambda: predictor.predict(image_paths).csv_bytes()
 
 
 def make_random_images(spec: ImageSpec, count: int) -> Tensor:

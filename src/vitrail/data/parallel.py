@@ -1,4 +1,4 @@
-"""A thread pool that returns results in order.
+"""Work on many images at once, with results in order, and the batches of prepared images that prediction reads.
 
 Threads and not processes: reading, libjpeg, Pillow's decoders, torch's resize and NumPy's large copies all release the
 GIL, so that threads use every core, and no image is copied between processes.
@@ -9,12 +9,18 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar, TypeVarTuple
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
+import numpy as np
+
+from ..errors import DataError, UsageError
 from ..runtime import count_usable_cores
+from .source import ImageInput
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -86,3 +92,70 @@ def _limit_torch_threads(other_threads: int) -> None:
         other = threading.Thread(target=torch.set_num_threads, args=(other_threads,))
         other.start()
         other.join()
+
+
+# -- Batches of prepared images: the next one is made ready while the model works on this one.
+
+NUM_READERS = 4
+"""Threads that prepare the images."""
+PreparedT = TypeVar("PreparedT")
+
+
+class ImageName(NamedTuple):
+    """The names of an image in a table of predictions; an array has no path, and its position as its id."""
+
+    path: str
+    id: str
+
+
+def prepare_batches(
+    images: Sequence[ImageInput | bytes],
+    batch_size: int,
+    prepare: Callable[[ImageInput | bytes], PreparedT],
+    skip_bad: bool,
+) -> Iterator[tuple[list[ImageName], list[PreparedT], list[tuple[str, str]]]]:
+    """For each batch the names of its readable images, the prepared images, and (path, reason) of what was left out.
+
+    Args:
+        skip_bad: leave unreadable images out instead of raising at the first.
+
+    Raises:
+        DataError: an image that cannot be read, by name.
+        UsageError: batch below 1.
+    """
+    if batch_size < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch_size}.")
+
+    def prepare_or_error(image: ImageInput | bytes) -> PreparedT | DataError:
+        try:
+            return prepare(image)
+        except DataError as problem:
+            return problem
+
+    workers = Workers(NUM_READERS)
+    ahead: deque[Callable[[], PreparedT | DataError]] = deque()
+    todo = iter(images)
+    try:
+        for start in range(0, len(images), batch_size):
+            ahead.extend(workers.begin(prepare_or_error, image) for image in islice(todo, 2 * batch_size - len(ahead)))
+            names: list[ImageName] = []
+            batch: list[PreparedT] = []
+            skipped: list[tuple[str, str]] = []
+            for i in range(start, min(start + batch_size, len(images))):
+                prepared, name = ahead.popleft()(), _image_name(images[i], i)
+                if not isinstance(prepared, DataError):
+                    names.append(name)
+                    batch.append(prepared)
+                elif skip_bad:
+                    skipped.append((name.path or name.id, str(prepared)))
+                else:
+                    raise prepared
+            yield names, batch, skipped
+    finally:
+        workers.close()
+
+
+def _image_name(image: ImageInput | bytes, position: int) -> ImageName:
+    if isinstance(image, np.ndarray | bytes):
+        return ImageName("", str(position))
+    return ImageName(str(image) if isinstance(image, Path) else image.name, image.name)

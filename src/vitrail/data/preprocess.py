@@ -74,14 +74,14 @@ class Preprocessor:
         encoded: dict[int, ReducibleJpeg] = {}
         for place in positions:
             try:
-                found = self._open_image(int(rows[place]))
-                if isinstance(found, ReducibleJpeg):
-                    encoded[place] = found
-                elif isinstance(found, Tensor):
-                    images[place] = found.numpy()
+                opened = self._open_image(int(rows[place]))
+                if isinstance(opened, ReducibleJpeg):
+                    encoded[place] = opened
+                elif isinstance(opened, Tensor):
+                    images[place] = opened.numpy()
                 else:
-                    box = self._draw_boxes(keys[[place]], epoch, [(found.shape[0], found.shape[1])])[0]
-                    images[place] = self._crop_and_resize(found, box)
+                    box = self._draw_boxes(keys[[place]], epoch, [(opened.shape[0], opened.shape[1])])[0]
+                    images[place] = self._crop_and_resize(opened, box)
             except DataError as error:
                 failed[place] = error
         sizes = [(jpeg.height, jpeg.width) for jpeg in encoded.values()]
@@ -95,18 +95,18 @@ class Preprocessor:
 
     def _open_image(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
         """The preprocessed image outside training; in training a JPEG still encoded, or decoded values."""
-        picture = self._images[row]
+        image = self._images[row]
         if not self._training:
-            return preprocess_image(picture, self._spec)
-        if isinstance(picture, np.ndarray):
-            return decode_image(picture, self._spec)
-        content = read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
+            return preprocess_image(image, self._spec)
+        if isinstance(image, np.ndarray):
+            return decode_image(image, self._spec)
+        content = read_file_bytes(image) if isinstance(image, Path) else image.fetch()
         if isinstance(content, bytes):
-            self._check_unchanged(row, content, picture)
+            self._check_unchanged(row, content, image)
             jpeg = open_reducible_jpeg(content, self._spec.max_pixels)
             if jpeg is not None:
                 return jpeg
-        return _decode_values(content, self._spec, picture)
+        return _decode_values(content, self._spec, image)
 
     def _check_unchanged(self, row: int, content: bytes, image: ImageInput) -> None:
         """Refuse a file that changed since it was first read: its label may belong to the old contents."""

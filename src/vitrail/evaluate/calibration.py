@@ -28,24 +28,14 @@ TEMPERATURE_RANGE = (0.05, 20.0)
 NUM_BINS = 15
 
 
-@dataclass(frozen=True)
-class Temperature:
-    """Temperature scaling (Guo et al. 2017): one value for all classes of a softmax, or one for each label."""
-
-    values: tuple[float, ...]
-
-    def scale_logits(self, outputs: Float[np.ndarray, "n K"]) -> Float64[np.ndarray, "n K"]:
-        """Logits divided by the temperature, float64."""
-        return outputs.astype(np.float64) / np.array(self.values)
-
-
 def fit_temperature(
     task: Task, outputs: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
-) -> Temperature | None:
-    """Fit the temperature that minimises the negative log-likelihood plus a prior on log(temperature).
+) -> tuple[float, ...]:
+    """Fit temperature scaling: one value for all classes of a softmax, or one for each label; empty if none is fitted.
 
-    The result is never less likely than 1. A label with too few images keeps temperature 1. None for regression, or
-    where there are fewer than MIN_IMAGES known targets.
+    The temperature minimises the negative log-likelihood plus a prior on log(temperature), and is never less likely
+    than 1. A label with too few images keeps temperature 1. Empty for regression, and with fewer than MIN_IMAGES known
+    targets.
 
     Args:
         outputs: logits of the model.
@@ -54,24 +44,27 @@ def fit_temperature(
     Source: Guo et al. 2017, "On calibration of modern neural networks"; the prior is ours.
     """
     if task == "number":
-        return None
+        return ()
+    from scipy.special import logsumexp
+
     logits = outputs.astype(np.float64)
     if task == "classes":
         known = targets >= 0
         if known.sum() < MIN_IMAGES:
-            return None
-        return Temperature((_minimize_over_temperature(_softmax_nll(logits[known], targets[known])),))
+            return ()
+        logits, right = logits[known], logits[known, targets[known]]
+        return (_minimize_over_temperature(lambda t: float((logsumexp(logits / t, axis=1) - right / t).sum())),)
     values = tuple(_fit_label_temperature(logit, truth) for logit, truth in zip(logits.T, targets.T, strict=True))
-    return Temperature(values) if any(value != 1 for value in values) else None
+    return values if any(value != 1 for value in values) else ()
 
 
 def _fit_label_temperature(logits: np.ndarray, targets: np.ndarray) -> float:
     known = ~np.isnan(targets)
     logits, targets = logits[known], targets[known].astype(np.float64)
-    kinds = int((targets >= 0.5).sum()), int((targets < 0.5).sum())
-    if sum(kinds) < MIN_IMAGES or min(kinds) < MIN_IMAGES_PER_SIDE:
+    positives, negatives = int((targets >= 0.5).sum()), int((targets < 0.5).sum())
+    if positives + negatives < MIN_IMAGES or min(positives, negatives) < MIN_IMAGES_PER_SIDE:
         return 1.0
-    return _minimize_over_temperature(_sigmoid_nll(logits, targets))
+    return _minimize_over_temperature(lambda t: float((np.logaddexp(0, logits / t) - targets * logits / t).sum()))
 
 
 def _minimize_over_temperature(loss: Callable[[float], float]) -> float:
@@ -83,17 +76,6 @@ def _minimize_over_temperature(loss: Callable[[float], float]) -> float:
 
     best = minimize_scalar(penalized_loss, bounds=np.log(TEMPERATURE_RANGE), method="bounded", options={"xatol": 1e-6})
     return float(np.exp(best.x)) if best.fun < penalized_loss(0.0) else 1.0
-
-
-def _softmax_nll(logits: np.ndarray, targets: np.ndarray) -> Callable[[float], float]:
-    from scipy.special import logsumexp
-
-    right = logits[np.arange(len(targets)), targets]
-    return lambda temperature: float((logsumexp(logits / temperature, axis=1) - right / temperature).sum())
-
-
-def _sigmoid_nll(logits: np.ndarray, targets: np.ndarray) -> Callable[[float], float]:
-    return lambda temperature: float((np.logaddexp(0, logits / temperature) - targets * logits / temperature).sum())
 
 
 class CalibrationBin(NamedTuple):
@@ -250,22 +232,6 @@ class RiskCoverageCurve:
     def aurc(self) -> float:
         """Area under the risk-coverage curve (AURC); lower is better."""
         return float(self.risk.mean())
-
-    @property
-    def excess_aurc(self) -> float:
-        """Excess AURC (E-AURC): AURC minus that of the best order of the same errors; 0 for a perfect ranking.
-
-        Source: Geifman, Uziel and El-Yaniv 2019, "Bias-reduced uncertainty estimation for deep neural classifiers".
-        """
-        n = len(self.risk)
-        wrong = round(float(self.risk[-1]) * n)  # defined for errors of 0 and 1
-        best = np.maximum(0, np.arange(1, n + 1) - (n - wrong)) / np.arange(1, n + 1)
-        return self.aurc - float(best.mean())
-
-    def coverage_at(self, risk: float) -> float:
-        """The largest fraction of images that can be answered with at most this mean error; 0 if none."""
-        allowed = np.flatnonzero(self.risk <= risk)
-        return float(self.coverage[allowed[-1]]) if len(allowed) else 0.0
 
     def risk_at(self, coverage: float) -> float:
         """Mean error if this fraction of images, at least one, is answered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,15 @@ from ..stats.auc import RocAuc
 from ..stats.intervals import bootstrap_interval
 from ..stats.paired import holm_correction, sign_flip_test
 from .multilabel_metrics import MIN_PER_SIDE, MIN_PROBABILITY, label_losses
-from .prediction_tables import TaskPredictions, output_names, reorder_outputs
 from .predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
+    output_names,
+    reorder_outputs,
 )
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -74,7 +76,8 @@ class Comparison:
             return f"No evidence of a difference between {first} and {second} on these {self.n:,} pictures."
         better = [one.name for one in significant if (one.difference > 0) == one.higher_is_better]
         worse = [one.name for one in significant if one.name not in better]
-        parts = [f"{who} is better in {', '.join(names)}" for who, names in ((first, better), (second, worse)) if names]
+        winners = ((first, better), (second, worse))
+        parts = [f"{model} is better in {', '.join(names)}" for model, names in winners if names]
         rest = len(self.differences) - len(significant)
         return "; ".join(parts) + (f"; no evidence of a difference in the other {rest}." if rest else ".")
 
@@ -129,41 +132,47 @@ def _format_p_value(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-class _PerImageMetric(NamedTuple):
-    """A metric that is a mean over images, of both models."""
-
-    name: str
-    higher_is_better: bool
-    first: np.ndarray
-    second: np.ndarray
-    known: np.ndarray
-    """bool [n]: images that count."""
-
-
 def _all_differences(
     first: TaskPredictions, second: TaskPredictions, groups: np.ndarray | None, seed: int, samples: int
 ) -> Iterator[MetricDifference]:
     if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
         yield from _auc_differences(first, second, groups)
-    for means in _per_image_metrics(first, second):
-        if means.known.any():
-            yield _mean_difference(means, groups, seed, samples)
+    for name, higher_is_better, values, known in _per_image_metrics(first, second):
+        if not known.any():
+            continue
+        one, other = (np.asarray(each, np.float64)[known] for each in values)
+        own, gaps = None if groups is None else groups[known], one - other
+        yield MetricDifference(
+            name=name,
+            higher_is_better=higher_is_better,
+            first=float(one.mean()),
+            second=float(other.mean()),
+            difference=float(gaps.mean()),
+            interval=bootstrap_interval(gaps, lambda rows: float(rows.mean()), seed, samples, groups=own),
+            p_value=sign_flip_test(gaps, own, seed),
+            adjusted=1.0,
+        )
 
 
-def _per_image_metrics(first: TaskPredictions, second: TaskPredictions) -> Iterator[_PerImageMetric]:
+def _per_image_metrics(
+    first: TaskPredictions, second: TaskPredictions
+) -> Iterator[tuple[str, bool, list[np.ndarray], np.ndarray]]:
+    """Metrics that are means over images: name, whether higher is better, values [n] of both models, images that count.
+
+    The last is bool [n].
+    """
     if (
         isinstance(first, ClassificationPredictions)
         and isinstance(second, ClassificationPredictions)
         and first.targets is not None
     ):
         known, targets = first.targets != UNKNOWN_CLASS, np.maximum(first.targets, 0)
-        yield _PerImageMetric("accuracy", True, first.labels == targets, second.labels == targets, known)
-        rows = np.arange(len(first))
-        losses = [-np.log(np.maximum(one.probabilities[rows, targets], MIN_PROBABILITY)) for one in (first, second)]
-        yield _PerImageMetric("log loss", False, losses[0], losses[1], known)
+        yield "accuracy", True, [one.labels == targets for one in (first, second)], known
+        chances = [one.probabilities[np.arange(len(first)), targets] for one in (first, second)]
+        yield "log loss", False, [-np.log(np.maximum(one, MIN_PROBABILITY)) for one in chances], known
     if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
-        each = [label_losses(one).sum(1) / np.maximum(one.known_mask.sum(1), 1) for one in (first, second)]
-        yield _PerImageMetric("log loss", False, each[0], each[1], np.asarray(first.known_mask.any(1)))
+        losses = [label_losses(one).sum(1) / np.maximum(one.known_mask.sum(1), 1) for one in (first, second)]
+        yield "log loss", False, losses, np.asarray(first.known_mask.any(1))
     if (
         isinstance(first, RegressionPredictions)
         and isinstance(second, RegressionPredictions)
@@ -171,22 +180,7 @@ def _per_image_metrics(first: TaskPredictions, second: TaskPredictions) -> Itera
     ):
         for k, name in enumerate(first.columns):
             errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
-            yield _PerImageMetric(f"mean absolute error of {name}", False, errors[0], errors[1], first.known_mask[:, k])
-
-
-def _mean_difference(means: _PerImageMetric, groups: np.ndarray | None, seed: int, samples: int) -> MetricDifference:
-    first, second = (np.asarray(one, np.float64)[means.known] for one in (means.first, means.second))
-    own, gaps = None if groups is None else groups[means.known], first - second
-    return MetricDifference(
-        name=means.name,
-        higher_is_better=means.higher_is_better,
-        first=float(first.mean()),
-        second=float(second.mean()),
-        difference=float(gaps.mean()),
-        interval=bootstrap_interval(gaps, lambda rows: float(rows.mean()), seed, samples, groups=own),
-        p_value=sign_flip_test(gaps, own, seed),
-        adjusted=1.0,
-    )
+            yield f"mean absolute error of {name}", False, errors, first.known_mask[:, k]
 
 
 def _auc_differences(
@@ -205,14 +199,8 @@ def _auc_differences(
         if min(one.positives, one.negatives) >= MIN_PER_SIDE:  # images, or groups
             pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
-        pairs.insert(
-            0,
-            (
-                "mean AUROC",
-                auc.mean_roc_auc([pair[1] for pair in pairs]),
-                auc.mean_roc_auc([pair[2] for pair in pairs]),
-            ),
-        )
+        means = auc.mean_roc_auc([one for _, one, _ in pairs]), auc.mean_roc_auc([other for _, _, other in pairs])
+        pairs.insert(0, ("mean AUROC", means[0], means[1]))
     for name, one, other in pairs:
         gap, interval, p = auc.roc_auc_difference(one, other)
         yield MetricDifference(

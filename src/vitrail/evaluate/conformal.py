@@ -6,54 +6,33 @@ The guarantee is marginal and holds for images exchangeable with the validation 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 
 from ..errors import DataError, UsageError
 
 
-@dataclass(frozen=True)
-class ConformalSets:
-    """Conformal prediction sets: a class belongs to the set from its threshold on."""
-
-    alpha: float
-    """Fraction of images whose true class may be missing from the set."""
-    thresholds: tuple[float, ...]
-    """The probability from which each class belongs to a set."""
-    has_own_threshold: tuple[bool, ...]
-    """Which classes have a class-conditional threshold; the others share one."""
-
-    def predict_sets(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
-        """bool [n, K]: the classes in each set; a set may be empty."""
-        return probabilities.astype(np.float64) >= np.array(self.thresholds)
-
-
-def fit_conformal_sets(
-    probabilities: Float[np.ndarray, "n K"],
-    targets: Int64[np.ndarray, " n"],
-    alpha: float = 0.05,
-    class_conditional: bool = False,
-) -> ConformalSets:
-    """Fit thresholds on validation images: the probability that all but a fraction alpha of the true classes reach.
+def fit_set_threshold(
+    probabilities: Float[np.ndarray, "n K"], targets: Int64[np.ndarray, " n"], alpha: float = 0.05
+) -> float:
+    """Fit on validation images the probability that all but a fraction alpha of the true classes reach.
 
     Args:
         targets: class indices; all known.
-        class_conditional: guarantee the coverage for each class separately, where it has enough images.
 
     Raises:
         DataError: too few images for this alpha.
 
     Source: Sadinle, Lei and Wasserman 2019, "Least ambiguous set-valued classifiers"; finite samples as in Vovk,
-    Gammerman and Shafer 2005; by class as in Vovk 2012, "Conditional validity of inductive conformal predictors".
+    Gammerman and Shafer 2005.
     """
     true = probabilities.astype(np.float64)[np.arange(len(targets)), targets]
-    shared = -conformal_quantile(-true, alpha)
-    K = probabilities.shape[1]
-    own = [class_conditional and int((targets == k).sum()) >= min_calibration_size(alpha) for k in range(K)]
-    thresholds = [-conformal_quantile(-true[targets == k], alpha) if mine else shared for k, mine in enumerate(own)]
-    return ConformalSets(alpha, tuple(thresholds), tuple(own))
+    return -conformal_quantile(-true, alpha)
+
+
+def predict_sets(probabilities: Float[np.ndarray, "n K"], thresholds: tuple[float, ...]) -> Bool[np.ndarray, "n K"]:
+    """bool [n, K]: the classes in each set, from the threshold of each class on; a set may be empty."""
+    return probabilities.astype(np.float64) >= np.array(thresholds)
 
 
 def conformal_quantile(distances: Float64[np.ndarray, " n"], alpha: float) -> float:

@@ -198,7 +198,9 @@ def elastic_transform(values: ImageValues, severity: int, draws: CorruptionRando
     strength, deviation, moved = ELASTIC_LEVELS[severity - 1]
     scale = relative_scale(values)
     rows, columns = _random_affine_grid(values, moved * scale, draws.uniform("points", 3, 2))
-    down, right = _elastic_displacement(draws.uniform("bending", 2, *values.shape[1:]), strength, deviation, scale)
+    # noise smoothed over more pixels is flatter: the strength scales with the square of the image's scale
+    bending = 2 * draws.uniform("bending", 2, *values.shape[1:]) - 1
+    down, right = strength * scale**2 * gaussian_blur(bending, deviation * scale)
     return sample_bilinear(values, rows + down, columns + right, "reflect")
 
 
@@ -235,17 +237,6 @@ def _random_affine_grid(
     slopes = np.linalg.solve(np.column_stack([before, np.ones(3)]), after)  # [3, 2]
     down, right = (rows * slopes[0, k] + columns * slopes[1, k] + slopes[2, k] for k in range(2))
     return down, right
-
-
-def _elastic_displacement(
-    noise: Float64[np.ndarray, "2 H W"], strength: float, deviation: float, scale: float
-) -> Float64[np.ndarray, "2 H W"]:
-    """Displacement of every pixel, down and right, in pixels.
-
-    Noise smoothed over more pixels is flatter. Therefore the strength scales with the square of the image's scale where
-    the deviation scales with the scale.
-    """
-    return strength * scale**2 * gaussian_blur(2 * noise - 1, deviation * scale)
 
 
 def _block_mean_matrix(side: int, blocks: int) -> Float64[np.ndarray, "b s"]:

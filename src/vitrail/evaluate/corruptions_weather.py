@@ -56,8 +56,9 @@ def snow(values: ImageValues, severity: int, draws: CorruptionRandom) -> ImageVa
     mean, deviation, size, least, reach, trail, kept = SNOW_LEVELS[severity - 1]
     scale, angle = relative_scale(values), draws.uniform_between(math.pi / 4, 3 * math.pi / 4, "angle")
     layer = make_flakes(values.shape[1], values.shape[2], mean, SNOW_ZOOM * deviation, size * scale, least, draws)
-    layer = motion_blur_layer(layer, 2 * reach * scale, trail * scale, angle)
-    whitened = np.maximum(values, 1.5 * _to_grayscale(values) + 0.5)
+    layer = convolve(layer[None], motion_kernel(2 * reach * scale, trail * scale, angle))[0]  # flakes become streaks
+    weights = LUMA_WEIGHTS if len(values) == 3 else np.full(len(values), 1 / len(values))
+    whitened = np.maximum(values, 1.5 * np.tensordot(weights, values, 1)[None] + 0.5)
     return kept * values + (1 - kept) * whitened + layer + np.rot90(layer, 2)
 
 
@@ -86,12 +87,6 @@ def brightness(values: ImageValues, severity: int, draws: CorruptionRandom) -> I
 WEATHER_CORRUPTIONS: dict[str, Corruption] = {"snow": snow, "frost": frost, "fog": fog, "brightness": brightness}
 
 
-def _to_grayscale(values: ImageValues) -> Float64[np.ndarray, "1 H W"]:
-    """Luma of three channels, mean of any other number."""
-    weights = LUMA_WEIGHTS if len(values) == 3 else np.full(len(values), 1 / len(values))
-    return np.tensordot(weights, values, 1)[None]
-
-
 # -- Layers that are laid over an image
 
 
@@ -106,15 +101,16 @@ def plasma_fractal(
     total = np.zeros((height, width))
     for octave in range(1, max(1, math.ceil(math.log2(max(height, width)))) + 1):
         points = 2**octave + 1
-        total += fading**-octave * upsample_smoothly(
-            draws.uniform(f"{purpose} {octave}", points, points), height, width
-        )
+        noise = draws.uniform(f"{purpose} {octave}", points, points)
+        total += fading**-octave * upsample_smoothly(noise, height, width)
     total -= total.min()
     return total / (float(total.max()) or 1.0)
 
 
 def make_ice(height: int, width: int, draws: CorruptionRandom) -> Float64[np.ndarray, "h w"]:
     """Ice layer: needles around random crystals, with a density that varies over the image; 0..1."""
+    from scipy.ndimage import map_coordinates
+
     side = min(height, width)
     bends = [plasma_fractal(height, width, 2.0, draws, f"bend {axis}") - 0.5 for axis in range(2)]
     rows = (np.arange(height)[:, None] + 0.5) / side + 0.3 * bends[0]
@@ -129,7 +125,8 @@ def make_ice(height: int, width: int, draws: CorruptionRandom) -> Float64[np.nda
     table = np.concatenate([table, table[..., :1]], axis=2)  # once around
     across = (angles / (2 * np.pi) + 0.5) * ICE_NEEDLES
     along = nearest[0] * ICE_RINGS + (radii * ICE_RINGS).clip(0, ICE_RINGS - 1)
-    ridges = 1 - np.abs(2 * _sample_table(table, along, across) - 1)
+    needles = map_coordinates(table[0], [along, across], order=1, mode="nearest")
+    ridges = 1 - np.abs(2 * needles - 1)
     cover = ((plasma_fractal(height, width, 1.6, draws, "cover") - 0.25) / 0.5).clip(0, 1)
     return cover * (0.35 + 0.65 * np.square(ridges))
 
@@ -146,13 +143,6 @@ def make_flakes(
     return np.where(layer < threshold, 0.0, layer).clip(0, 1)
 
 
-def motion_blur_layer(
-    layer: Float64[np.ndarray, "h w"], length: float, deviation: float, angle: float
-) -> Float64[np.ndarray, "h w"]:
-    """Motion blur of a layer: every flake becomes a streak."""
-    return convolve(layer[None], motion_kernel(length, deviation, angle))[0]
-
-
 def upsample_smoothly(grid: Float64[np.ndarray, "g k"], height: int, width: int) -> Float64[np.ndarray, "h w"]:
     """Smoothstep interpolation of a grid to the size of an image."""
     return _upsample_axis(_upsample_axis(grid, height).T, width).T
@@ -164,11 +154,3 @@ def _upsample_axis(grid: Float64[np.ndarray, "g k"], length: int) -> Float64[np.
     part = (places - low)[:, None]
     part = part * part * (3 - 2 * part)
     return grid[low] * (1 - part) + grid[low + 1] * part
-
-
-def _sample_table(
-    table: Float64[np.ndarray, "1 r n"], rows: Float64[np.ndarray, "h w"], columns: Float64[np.ndarray, "h w"]
-) -> Float64[np.ndarray, "h w"]:
-    from scipy.ndimage import map_coordinates
-
-    return np.asarray(map_coordinates(table[0], [rows, columns], order=1, mode="nearest"))

@@ -5,8 +5,9 @@ They are fitted on validation images, stored in the bundle, and the same for eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64, Shaped
@@ -14,11 +15,12 @@ from jaxtyping import Bool, Float, Float64, Int64, Shaped
 from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
-from . import calibration, conformal, thresholds
-from .calibration import Temperature
+from . import conformal
+from .calibration import TargetScaling, fit_temperature
 from .inference import sigmoid, softmax
 from .ood import fit_ood_threshold
-from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, Threshold, ThresholdRule
+from .predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions, TaskPredictions
+from .thresholds import DEFAULT_THRESHOLD, DecisionSettings, ThresholdRule, choose_threshold
 
 DECISIONS_KEY = "decisions"
 """Their key in the notes of a bundle."""
@@ -55,7 +57,7 @@ class Decisions:
 
     def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Calibrated probabilities of classes or labels."""
-        logits = Temperature(self.temperature).scale_logits(outputs) if self.temperature else outputs
+        logits = outputs.astype(np.float64) / np.array(self.temperature) if self.temperature else outputs
         return softmax(logits) if task == "classes" else sigmoid(logits)
 
     def predict_classes(
@@ -89,6 +91,51 @@ class Decisions:
         return tuple(reasons.tolist()) if any(reasons) else ()
 
 
+def predictions_from_outputs(
+    task: Task,
+    outputs: np.ndarray,
+    names: tuple[str, ...],
+    scaling: TargetScaling | None,
+    rows: Sequence[tuple[str, str]],
+    split: str = "",
+    targets: np.ndarray | None = None,
+    skipped: Sequence[tuple[str, str]] = (),
+    decisions: Decisions | None = None,
+    distances: np.ndarray | None = None,
+) -> TaskPredictions:
+    """Build the table of predictions from model outputs.
+
+    Args:
+        outputs: of the model, [n, K]; without images any empty array.
+        names: of the K outputs.
+        scaling: target scaling of regression; None if outputs have the user's units.
+        rows: (path, id) of each image.
+        targets: int64 [n] for classes, float32 [n, K] for the other tasks.
+        decisions: calibration, thresholds and abstention; None applies none.
+        distances: out-of-distribution distances, if they were computed.
+    """
+    outputs, by = outputs.reshape(len(rows), len(names)), decisions or Decisions()
+    shared: dict[str, Any] = {
+        "paths": tuple(path for path, _ in rows),
+        "ids": tuple(id for _, id in rows),
+        "split": split,
+        "targets": targets,
+        "skipped": tuple(skipped),
+    }
+    probabilities = None if task == "number" else by.predict_proba(task, outputs)
+    shared["abstain_reasons"] = by.abstain_reasons(probabilities if task == "classes" else None, distances, len(rows))
+    if probabilities is None:
+        values = outputs if scaling is None else scaling.unstandardize(outputs)
+        return RegressionPredictions(columns=names, values=values, **shared)
+    shared |= {"classes": names, "probabilities": probabilities}
+    if task == "labels":
+        return MultilabelPredictions(predicted=by.predict_labels(probabilities), **shared)
+    return ClassificationPredictions(predicted=by.predict_classes(probabilities, names), **shared)
+
+
+# -- Fitting, and reading from a bundle
+
+
 def fit_decisions(
     task: Task,
     settings: DecisionSettings,
@@ -104,76 +151,53 @@ def fit_decisions(
         targets: class indices [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: out-of-distribution distances of the images.
     """
-    temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else None
+    temperature = fit_temperature(task, outputs, targets) if settings.calibrate else ()
     basis = Decisions(
-        temperature=() if temperature is None else temperature.values,
+        temperature=temperature,
         miss=settings.conformal_alpha,
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
     )
     if task == "number":
-        return replace(basis, reach=_fit_range_radii(outputs, targets, settings.conformal_alpha))
+        errors = np.abs(outputs.astype(np.float64) - targets)
+        if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(settings.conformal_alpha):
+            return basis
+        columns = [column[~np.isnan(column)] for column in errors.T]
+        reach = tuple(conformal.conformal_quantile(column, settings.conformal_alpha) for column in columns)
+        return replace(basis, reach=reach)
     probabilities = basis.predict_proba(task, outputs)
     if task == "labels":
-        fitted = _fit_label_thresholds(settings.threshold_rule, probabilities, targets)
+        rule, fitted = ThresholdRule.parse(settings.threshold_rule), []
+        for chances, truth in zip(probabilities.T, targets.T, strict=True):
+            known = ~np.isnan(truth)
+            fitted.append(choose_threshold(rule, truth[known] >= DEFAULT_THRESHOLD, chances[known]))
         values, chosen = tuple(one.value for one in fitted), tuple(one.is_fitted for one in fitted)
         return replace(basis, rule=settings.threshold_rule, thresholds=values, chosen=chosen)
-    return _fit_class_decisions(basis, settings, classes, probabilities, targets)
-
-
-def _fit_class_decisions(
-    base: Decisions,
-    settings: DecisionSettings,
-    classes: tuple[str, ...],
-    probabilities: np.ndarray,
-    targets: np.ndarray,
-) -> Decisions:
     known = targets >= 0
     cuts: tuple[float, ...] = ()
     if known.sum() >= conformal.min_calibration_size(settings.conformal_alpha):
-        cuts = conformal.fit_conformal_sets(probabilities[known], targets[known], settings.conformal_alpha).thresholds
-    decisions = replace(base, cuts=cuts)
+        cut = conformal.fit_set_threshold(probabilities[known], targets[known], settings.conformal_alpha)
+        cuts = (cut,) * len(classes)
+    sure = 0.0
     if settings.abstain_fraction and len(probabilities):
-        decisions = replace(decisions, sure=_confidence_cutoff(probabilities.max(1), settings.abstain_fraction))
+        confidences = np.sort(probabilities.max(1).astype(np.float64))
+        place = round(settings.abstain_fraction * len(confidences))
+        # half-way between two images, so that rounding changes no decision
+        sure = float(confidences[max(0, place - 1) : place + 1].mean()) if place else 0.0
+    decisions = replace(basis, cuts=cuts, sure=sure)
     if not settings.positive:
         return decisions
     positive = classes.index(settings.positive)
-    cut = thresholds.choose_threshold(
+    threshold = choose_threshold(
         ThresholdRule.parse(settings.threshold_rule), targets[known] == positive, probabilities[known, positive]
     )
     return replace(
         decisions,
         positive=settings.positive,
         rule=settings.threshold_rule,
-        thresholds=(cut.value,),
-        chosen=(cut.is_fitted,),
+        thresholds=(threshold.value,),
+        chosen=(threshold.is_fitted,),
     )
-
-
-def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
-    """One threshold for each label, from the images whose target is known."""
-    fitted = []
-    for chances, truth in zip(probabilities.T, targets.T, strict=True):
-        known = ~np.isnan(truth)
-        fitted.append(
-            thresholds.choose_threshold(ThresholdRule.parse(rule), truth[known] >= DEFAULT_THRESHOLD, chances[known])
-        )
-    return fitted
-
-
-def _fit_range_radii(values: np.ndarray, targets: np.ndarray, alpha: float) -> tuple[float, ...]:
-    """Conformal half-width of each column; empty where one column has too few known images."""
-    errors = np.abs(values.astype(np.float64) - targets)
-    if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(alpha):
-        return ()
-    return tuple(conformal.conformal_quantile(column[~np.isnan(column)], alpha) for column in errors.T)
-
-
-def _confidence_cutoff(confidences: np.ndarray, share: float) -> float:
-    """The confidence that this fraction lies below, half-way between two images so that rounding changes nothing."""
-    ordered = np.sort(confidences.astype(np.float64))
-    place = round(share * len(ordered))
-    return float(ordered[max(0, place - 1) : place + 1].mean()) if place else 0.0
 
 
 def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where: str) -> Decisions:
@@ -204,3 +228,110 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
             f"another copy."
         )
     return decisions
+
+
+# -- Ensembles
+
+
+def average_decisions(decisions: Sequence[Decisions]) -> Decisions:
+    """Mean decisions of an ensemble; a decision that not every model has is dropped.
+
+    Distances of several models have no common threshold: `average_predictions` takes a majority vote instead.
+    """
+    first, *rest = decisions
+    if not rest:
+        return first
+
+    def means(values: list[tuple[float, ...]]) -> tuple[float, ...]:
+        return tuple(np.mean(values, axis=0).tolist()) if all(values) else ()
+
+    return replace(
+        first,
+        temperature=(),
+        unlike=None,
+        thresholds=means([one.thresholds for one in decisions]),
+        cuts=means([one.cuts for one in decisions]),
+        reach=means([one.reach for one in decisions]),
+        sure=float(np.mean([one.sure for one in decisions])),
+    )
+
+
+def average_predictions(tables: Sequence[TaskPredictions], decisions: Decisions) -> TaskPredictions:
+    """Average the predictions of an ensemble on the same images; at least half of the models decide on `unlike`.
+
+    Args:
+        decisions: from `average_decisions`.
+    """
+    first, *rest = tables
+    if not rest:
+        return first
+    votes = [np.array([why == UNLIKE for why in one.abstain_column()], np.float64) for one in tables]
+    unlike = np.asarray(np.mean(votes, axis=0) >= 0.5)
+    if isinstance(first, RegressionPredictions):
+        values = np.asarray(np.mean([one.values for one in tables if isinstance(one, RegressionPredictions)], axis=0))
+        return replace(first, values=values, abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)))
+    several = [one.probabilities for one in tables if not isinstance(one, RegressionPredictions)]
+    probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
+    if isinstance(first, MultilabelPredictions):
+        return replace(
+            first,
+            probabilities=probabilities,
+            predicted=decisions.predict_labels(probabilities),
+            abstain_reasons=_merge_abstain_reasons(unlike, np.zeros(len(first), bool)),
+        )
+    assert isinstance(first, ClassificationPredictions)
+    unsure = probabilities.max(1) < decisions.sure if len(first) else np.zeros(0, bool)
+    predicted = decisions.predict_classes(probabilities, first.classes)
+    return replace(
+        first, probabilities=probabilities, predicted=predicted, abstain_reasons=_merge_abstain_reasons(unlike, unsure)
+    )
+
+
+def _merge_abstain_reasons(unlike: np.ndarray, unsure: np.ndarray) -> tuple[str, ...]:
+    if not (unlike.any() or unsure.any()):
+        return ()
+    return tuple(np.where(unlike, UNLIKE, np.where(unsure, UNSURE, "")).tolist())
+
+
+# -- Conformal sets and ranges
+
+
+def require_sets_support(task: Task, decisions: Decisions) -> None:
+    """Check that the model has conformal sets or ranges, before inference.
+
+    Raises:
+        UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
+    """
+    if task == "labels":
+        raise _no_label_sets_error()
+    if not (decisions.cuts if task == "classes" else decisions.reach):
+        raise UsageError(
+            f"This model has no {'sets' if task == 'classes' else 'ranges'}: to hold the truth in "
+            f"{1 - decisions.miss:.0%} of all cases they are fitted on at least "
+            f"{conformal.min_calibration_size(decisions.miss)} validation pictures with a known target, and its "
+            "training had fewer, or was not ours. Train with a larger --data.val_fraction, or promise less by a larger "
+            "--decisions.conformal_alpha."
+        )
+
+
+def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> TaskPredictions:
+    """Add the conformal set of classes of each image, or the range of each number; see `conformal` for the guarantee.
+
+    Raises:
+        UsageError: as `require_sets_support`.
+    """
+    if isinstance(predictions, ClassificationPredictions):
+        require_sets_support("classes", decisions)
+        return replace(predictions, sets=conformal.predict_sets(predictions.probabilities, decisions.cuts))
+    if isinstance(predictions, RegressionPredictions):
+        require_sets_support("number", decisions)
+        around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
+        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(np.float32))
+    raise _no_label_sets_error()
+
+
+def _no_label_sets_error() -> UsageError:
+    return UsageError(
+        "Sets are of classes, and ranges of numbers. This model answers each label by itself, from a threshold of its "
+        'own on; train with --decisions.threshold_rule "sensitivity 0.95" to miss fewer of them.'
+    )

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -28,7 +29,6 @@ from ..runtime import set_thread_count
 from ..spec import ImageSpec
 from .tta import TtaViews
 
-NO_TTA = TtaViews()
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -36,28 +36,45 @@ DTYPES: dict[str, torch.dtype] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class InferenceSettings:
+    """How predictions are computed; made once, where a model is opened or a training evaluates one.
+
+    Raises:
+        UsageError: an unknown precision, or a batch size below 1.
+    """
+
+    device: str | torch.device = "cpu"
+    precision: str = "float32"
+    """Of matrix products and convolutions, by autocast: float32, bfloat16 or float16."""
+    views: TtaViews = field(default_factory=TtaViews)
+    """Views of test-time augmentation, whose outputs are averaged."""
+    batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        if self.precision not in DTYPES:
+            raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {self.precision!r}.")
+        if self.batch_size < 1:
+            raise UsageError(f"batch must be at least 1. Got {self.batch_size}.")
+
+
+DEFAULT_SETTINGS = InferenceSettings()
+
+
 def run_inference(
     model: nn.Module,
     image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch_size: int = 64,
-    device: str | torch.device = "cpu",
-    precision: str = "float32",
-    views: TtaViews = NO_TTA,
+    settings: InferenceSettings = DEFAULT_SETTINGS,
     task: Task = "classes",
 ) -> np.ndarray:
     """Run the model on the images at `indices`; returns outputs float32 [n, K] in that order.
 
     Outputs are logits, or standardized numbers for regression. Outputs of test-time augmentation views are averaged by
-    `average_outputs`. The model must be on `device` already; its training mode is restored.
-
-    Raises:
-        UsageError: an unknown precision, or a batch size below 1.
+    `average_outputs`. The model must be on the device already; its training mode is restored.
     """
-    parts, _ = _run_batches(
-        model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=False
-    )
+    parts, _ = _run_batches(model, image_store, indices, spec, settings, task, with_features=False)
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 
@@ -66,18 +83,13 @@ def run_inference_with_features(
     image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch_size: int = 64,
-    device: str | torch.device = "cpu",
-    precision: str = "float32",
-    views: TtaViews = NO_TTA,
+    settings: InferenceSettings = DEFAULT_SETTINGS,
     task: Task = "classes",
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `run_inference`, and also the pooled features of the last block, float32 [n, D]."""
-    parts, read = _run_batches(
-        model, image_store, indices, spec, batch_size, device, precision, views, task, with_features=True
-    )
-    blank = [np.zeros((0, width), np.float32) for width in (model.config.outputs, model.config.width)]
-    return np.concatenate([blank[0], *parts]), np.concatenate([blank[1], *read])
+    parts, features = _run_batches(model, image_store, indices, spec, settings, task, with_features=True)
+    empty = [np.zeros((0, width), np.float32) for width in (model.config.outputs, model.config.width)]
+    return np.concatenate([empty[0], *parts]), np.concatenate([empty[1], *features])
 
 
 def _run_batches(
@@ -85,21 +97,16 @@ def _run_batches(
     image_store: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
-    batch_size: int,
-    device: str | torch.device,
-    precision: str,
-    views: TtaViews,
+    settings: InferenceSettings,
     task: Task,
     with_features: bool,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Outputs of every batch, and features if `with_features`."""
-    if batch_size < 1:
-        raise UsageError(f"batch must be at least 1. Got {batch_size}.")
     outputs_parts: list[np.ndarray] = []
     feature_parts: list[np.ndarray] = []
     with inference_mode(model):
-        for images in _prefetch_batches(image_store, indices, batch_size):
-            outputs, features = forward_batch(model, images, spec, device, precision, views, task, with_features)
+        for images in _prefetch_batches(image_store, indices, settings.batch_size):
+            outputs, features = forward_batch(model, images, spec, settings, task, with_features)
             outputs_parts.append(outputs.cpu().numpy())
             if features is not None:
                 feature_parts.append(features.cpu().numpy())
@@ -129,34 +136,24 @@ def forward_batch(
     model: nn.Module,
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
-    device: str | torch.device,
-    precision: str,
-    views: TtaViews,
+    settings: InferenceSettings,
     task: Task = "classes",
     with_features: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
-    """Outputs of one batch of preprocessed images, float32 on the device; call it inside `inference_mode(model)`.
+    """Outputs of one batch of preprocessed images, float32 on the device; for a model in `inference_mode`.
 
     Args:
         with_features: also return the pooled features of the last block, without augmentation; needs a ViT.
     """
-    if precision not in DTYPES:
-        raise UsageError(f"The number format must be one of {', '.join(DTYPES)}. Got {precision!r}.")
-    device = torch.device(device)
-    if (parts := num_parallel_parts(model, images, device, precision)) > 1:
-        one = partial(
-            _forward_views,
-            model,
-            spec=spec,
-            device=device,
-            precision=precision,
-            views=views,
-            task=task,
-            with_features=with_features,
-        )
-        outputs, features = zip(*run_in_parallel(one, images, parts), strict=True)
-        return torch.cat(outputs), torch.cat(features) if with_features else None
-    return _forward_views(model, images, spec, device, precision, views, task, with_features)
+    device = torch.device(settings.device)
+    forward = partial(
+        _forward_views, model, spec=spec, device=device, settings=settings, task=task, with_features=with_features
+    )
+    parts = num_parallel_parts(model, images, device, settings.precision)
+    if parts == 1:
+        return forward(images)
+    outputs, features = zip(*run_in_parallel(forward, images, parts), strict=True)
+    return torch.cat(outputs), torch.cat(features) if with_features else None
 
 
 def _forward_views(
@@ -164,25 +161,23 @@ def _forward_views(
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
     device: torch.device,
-    precision: str,
-    views: TtaViews,
+    settings: InferenceSettings,
     task: Task,
     with_features: bool,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
     """`forward_batch` without splitting the batch over threads."""
-    dtype = DTYPES[precision]
+    dtype, features = DTYPES[settings.precision], None
     x = normalize(images.to(device), spec)  # [B, C, H, W] float32
-    with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-        original, *others = views.iter_views(x)
-        features = None
+    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         if with_features:
             assert isinstance(model, ViT)
-            kept = model.features(original, keep=("pooled", "outputs"))
+            kept = model.features(x, keep=("pooled", "outputs"))
             logits, features = kept["outputs"].float(), kept["pooled"][..., -model.config.width :].float()
         else:
-            logits = model(original).float()
-        if not others:
+            logits = model(x).float()
+        if not (settings.views.flip or settings.views.shift):
             return logits, features
+        _, *others = settings.views.iter_views(x)
         outputs = torch.stack([logits, *(model(view).float() for view in others)])  # [views, B, K]
     return average_outputs(outputs, task), features
 
@@ -328,5 +323,5 @@ class FeatureExtractor(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
         x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
-        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_span))
+        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.pool_span))
         return pooled

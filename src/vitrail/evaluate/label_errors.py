@@ -54,6 +54,11 @@ class LabelErrorCandidates:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def sort_by_score(self) -> LabelErrorCandidates:
+        """The cells by falling score; ties keep their order."""
+        order = np.argsort(-self.scores, kind="stable")
+        return LabelErrorCandidates(**{name: values[order] for name, values in vars(self).items()})
+
 
 def find_label_errors(
     task: Task, predictions: Float[np.ndarray, "n K"], targets: Shaped[np.ndarray, " n *K"]
@@ -66,11 +71,9 @@ def find_label_errors(
     """
     if task == "classes":
         return find_class_label_errors(predictions, targets.astype(np.int64))
-    return (
-        find_multilabel_errors(predictions, targets)
-        if task == "labels"
-        else find_regression_label_errors(predictions, targets)
-    )
+    if task == "labels":
+        return find_multilabel_errors(predictions, targets)
+    return find_regression_label_errors(predictions, targets)
 
 
 def find_class_label_errors(
@@ -98,10 +101,15 @@ def find_class_label_errors(
     scores = (1 - own + chances[every, likeliest]) / 2
     flagged = (confident.max(1, initial=-1.0) >= 0) & (best_confident != given) & (scores >= MIN_CONFIDENCE_GAP)
     suggested = np.where(flagged, best_confident, likeliest)
-    return _sort_candidates(
-        rows, np.zeros_like(rows), given, suggested, scores, flagged,
-        np.stack([own, chances[every, suggested]], axis=1),
-    )  # fmt: skip
+    return LabelErrorCandidates(
+        rows=rows,
+        outputs=np.zeros_like(rows),
+        given_label=given.astype(np.float64),
+        suggested_label=suggested.astype(np.float64),
+        scores=scores,
+        flagged=flagged,
+        probabilities=np.stack([own, chances[every, suggested]], axis=1),
+    ).sort_by_score()
 
 
 def find_multilabel_errors(
@@ -113,16 +121,9 @@ def find_multilabel_errors(
         present = np.where(np.isnan(targets[:, k]), -1, targets[:, k] >= LABEL_THRESHOLD).astype(np.int64)
         both = np.stack([1 - probabilities[:, k], probabilities[:, k]], axis=1)
         per_label.append(find_class_label_errors(both, present))
-    columns = np.repeat(np.arange(len(per_label)), [len(one) for one in per_label])
-    return _sort_candidates(
-        np.concatenate([one.rows for one in per_label]),
-        columns,
-        np.concatenate([one.given_label for one in per_label]),
-        np.concatenate([one.suggested_label for one in per_label]),
-        np.concatenate([one.scores for one in per_label]),
-        np.concatenate([one.flagged for one in per_label]),
-        np.concatenate([one.probabilities for one in per_label]),
-    )
+    joined = {name: np.concatenate([vars(one)[name] for one in per_label]) for name in vars(per_label[0])}
+    joined["outputs"] = np.repeat(np.arange(len(per_label)), [len(one) for one in per_label])
+    return LabelErrorCandidates(**joined).sort_by_score()
 
 
 def find_regression_label_errors(
@@ -138,41 +139,20 @@ def find_regression_label_errors(
     for k in range(errors.shape[1]):
         there = ~np.isnan(errors[:, k])
         if there.any():
-            scores[there, k] = _robust_z_scores(errors[there, k])
+            apart = np.abs(errors[there, k] - np.median(errors[there, k]))
+            # the standard deviation where more than half of the errors are equal
+            scale = MAD_TO_STD * float(np.median(apart)) or float(errors[there, k].std())
+            scores[there, k] = apart / scale if scale else apart
     cells = scores[rows, columns]
-    unknown = np.full((len(rows), 2), np.nan)
-    return _sort_candidates(
-        rows, columns, targets[rows, columns], values[rows, columns], cells, cells > MAX_ROBUST_Z, unknown
-    )
-
-
-def _robust_z_scores(errors: np.ndarray) -> np.ndarray:
-    """Distances from the median in robust deviations; in standard deviations where more than half are equal."""
-    apart = np.abs(errors - np.median(errors))
-    scale = MAD_TO_STD * float(np.median(apart)) or float(errors.std())
-    return apart / scale if scale else apart
-
-
-def _sort_candidates(
-    rows: np.ndarray,
-    outputs: np.ndarray,
-    given_labels: np.ndarray,
-    suggested: np.ndarray,
-    scores: np.ndarray,
-    flagged: np.ndarray,
-    probabilities: np.ndarray,
-) -> LabelErrorCandidates:
-    """Cells by falling score; ties keep their order."""
-    order = np.argsort(-scores, kind="stable")
     return LabelErrorCandidates(
-        rows=rows[order].astype(np.int64),
-        outputs=outputs[order].astype(np.int64),
-        given_label=given_labels[order].astype(np.float64),
-        suggested_label=suggested[order].astype(np.float64),
-        scores=scores[order].astype(np.float64),
-        flagged=flagged[order],
-        probabilities=probabilities[order].astype(np.float64),
-    )
+        rows=rows,
+        outputs=columns,
+        given_label=targets[rows, columns].astype(np.float64),
+        suggested_label=values[rows, columns].astype(np.float64),
+        scores=cells,
+        flagged=cells > MAX_ROBUST_Z,
+        probabilities=np.full((len(rows), 2), np.nan),
+    ).sort_by_score()
 
 
 # -- The report: a sentence, a table, and a CSV file that `vitrail train --exclude` takes
@@ -265,10 +245,29 @@ def list_label_errors(
         rows: index in the source of each prediction.
         predictions, targets: as in `find_label_errors`.
         judges: number and name of the models, such as (5, "probes").
-        metric, worth: name and value of their metric against the given labels.
+        figure, worth: name and value of their metric against the given labels.
     """
     candidates = find_label_errors(source.task, predictions, targets)
-    flagged = np.flatnonzero(candidates.flagged)
+    label_errors = []
+    for index in np.flatnonzero(candidates.flagged).tolist():
+        row, output = int(rows[candidates.rows[index]]), int(candidates.outputs[index])
+        given = _describe_label(source, output, float(candidates.given_label[index]))
+        suggested = _describe_label(source, output, float(candidates.suggested_label[index]))
+        score, (own, other) = float(candidates.scores[index]), candidates.probabilities[index].tolist()
+        if source.task == "number":
+            reason = f"{score:.1f} robust deviations from what {judges[1]} expect that have not seen it"
+        else:
+            reason = f"{judges[1]} that have not seen it give {given} {own:.0%}, {suggested} {other:.0%}"
+        label_errors.append(
+            LabelError(
+                id=source.ids[row],
+                path=image_path(source.images[row]),
+                given=given,
+                suggested=suggested,
+                score=score,
+                reason=reason,
+            )
+        )
     return LabelErrorReport(
         source=source.name,
         pictures=len(rows),
@@ -276,25 +275,7 @@ def list_label_errors(
         judges=f"{judges[0]} {judges[1]}",
         figure=figure,
         worth=worth,
-        suspects=tuple(_make_label_error(source, rows, candidates, index, judges[1]) for index in flagged.tolist()),
-    )
-
-
-def _make_label_error(
-    source: Source, rows: np.ndarray, candidates: LabelErrorCandidates, index: int, judges: str
-) -> LabelError:
-    row, output = int(rows[candidates.rows[index]]), int(candidates.outputs[index])
-    given, suggested = (
-        _describe_label(source, output, float(cell[index]))
-        for cell in (candidates.given_label, candidates.suggested_label)
-    )
-    return LabelError(
-        id=source.ids[row],
-        path=image_path(source.images[row]),
-        given=given,
-        suggested=suggested,
-        score=float(candidates.scores[index]),
-        reason=_describe_reason(source, candidates, index, given, suggested, judges),
+        suspects=tuple(label_errors),
     )
 
 
@@ -306,12 +287,3 @@ def _describe_label(source: Source, output: int, cell: float) -> str:
     if source.task == "labels":
         return f"with {name}" if cell else f"without {name}"
     return f"{name} {cell:.6g}"
-
-
-def _describe_reason(
-    source: Source, candidates: LabelErrorCandidates, index: int, given: str, suggested: str, judges: str
-) -> str:
-    if source.task == "number":
-        return f"{candidates.scores[index]:.1f} robust deviations from what {judges} expect that have not seen it"
-    own, other = candidates.probabilities[index].tolist()
-    return f"{judges} that have not seen it give {given} {own:.0%}, {suggested} {other:.0%}"

@@ -136,13 +136,14 @@ class ClassificationMetrics:
             "calibration error": (self.calibration_error, None),
         }
         lines = [
-            f"{name:<17} {_format_percent(share)}{_format_percent_interval(span)}"
+            f"{name:<17} {_format_percent(share)}  (95 % interval {100 * span[0]:.2f} to {100 * span[1]:.2f} %)"
             for name, (share, span) in shares.items()
             if span
         ]
         lines[0] = lines[0].removesuffix(")") + f", {n})"
         for name, (number, span) in numbers.items():
-            lines += [] if number is None else [f"{name:<17} {number:6.4f}{_format_number_interval(span)}"]
+            interval = "" if span is None else f"  (95 % interval {span[0]:.4f} to {span[1]:.4f})"
+            lines += [] if number is None else [f"{name:<17} {number:6.4f}{interval}"]
         doubt = self.describe_doubt()
         return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class_lines()])
 
@@ -177,14 +178,24 @@ def compute_classification_metrics(
 
     Source: definitions as in scikit-learn.
     """
-    targets, probabilities, answers, groups = _select_known(predictions, groups)
-    K, top = len(predictions.classes), _top_k(len(predictions.classes))
-    table = _per_image_table(targets, answers, probabilities, top)
+    known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN_CLASS
+    if predictions.targets is None or not known.any():
+        raise no_targets_error(len(predictions), "class")
+    targets, probabilities = predictions.targets[known].astype(np.int64), predictions.probabilities[known].astype(float)
+    require_finite(probabilities)
+    groups = None if groups is None else groups[known]
+    K = len(predictions.classes)
+    top = None if K < 3 else 2 if K <= 10 else 5
+    table = _per_image_table(targets, predictions.labels[known], probabilities, top)
+    confusion = _confusion_matrix(table, K)
     values = _compute_statistics(table, K, ordered)
     spans = bootstrap_intervals(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
     spans = _replace_with_wilson(spans, values, table, K, groups)
-    ranks = [_auc_or_none(targets == k, probabilities[:, k], groups) for k in range(K)]
-    ranked = [one for one in ranks if one is not None]
+    aucs = [
+        auc.roc_auc_with_influence(targets == k, probabilities[:, k], groups=groups) if 0 < count < len(table) else None
+        for k, count in enumerate(confusion.sum(1))
+    ]
+    defined = [one for one in aucs if one is not None]
     confidences, hits = probabilities.max(1), targets == probabilities.argmax(1)  # before any threshold
     whole: dict[str, Any] = {}
     for name, value, span in zip(OVERALL_NAMES, values, spans, strict=False):
@@ -195,11 +206,11 @@ def compute_classification_metrics(
         groups=None if groups is None else len(np.unique(groups)),
         top=top,
         **whole,
-        **(auc_fields(auc.mean_roc_auc(ranked)) if ranked else {}),
+        **(auc_fields(auc.mean_roc_auc(defined)) if defined else {}),
         calibration_error=debiased_calibration_error(confidences, hits),
         plain_calibration_error=expected_calibration_error(confidences, hits),
-        confusion=tuple(tuple(row) for row in _confusion_matrix(table, K).tolist()),
-        per_class=_compute_per_class(predictions.classes, _confusion_matrix(table, K), values, spans, ranks),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        per_class=_compute_per_class(predictions.classes, confusion, values, spans, aucs),
     )
 
 
@@ -214,28 +225,6 @@ OVERALL_NAMES = (
     "brier",
 )
 """The first values of `_compute_statistics`; recall, precision and F1 of every class follow."""
-PER_CLASS_NAMES = ("recall", "precision", "f1")
-
-
-def _select_known(
-    predictions: ClassificationPredictions, groups: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN_CLASS
-    if predictions.targets is None or not known.any():
-        raise DataError(
-            f"Metrics need at least one picture with a known class. Got "
-            f"{format_count(len(predictions), 'picture')}, none "
-            "with a target; `vitrail predict` answers pictures without one."
-        )
-    probabilities = predictions.probabilities[known].astype(np.float64)
-    require_finite(probabilities)
-    groups = None if groups is None else groups[known]
-    return predictions.targets[known].astype(np.int64), probabilities, predictions.labels[known], groups
-
-
-def _top_k(K: int) -> int | None:
-    """k of the top-k accuracy; None with fewer than three classes."""
-    return None if K < 3 else 2 if K <= 10 else 5
 
 
 def _per_image_table(
@@ -294,9 +283,9 @@ def _replace_with_wilson(
         if not np.isnan(values[OVERALL_NAMES.index(name)])
     }
     for k in range(K):
-        of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
-        shares[len(OVERALL_NAMES) + k] = answered[of_class], None if groups is None else groups[of_class]
-        shares[len(OVERALL_NAMES) + K + k] = of_class[answered], None if groups is None else groups[answered]
+        of_class, predicted = table[:, 0] // K == k, table[:, 0] % K == k
+        shares[len(OVERALL_NAMES) + k] = predicted[of_class], None if groups is None else groups[of_class]
+        shares[len(OVERALL_NAMES) + K + k] = of_class[predicted], None if groups is None else groups[predicted]
     intervals = list(spans)
     for index, (right, own) in shares.items():
         intervals[index] = proportion_interval(right, own, spans[index])
@@ -307,40 +296,27 @@ def _replace_with_wilson(
     return intervals
 
 
-def _auc_or_none(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> RocAuc | None:
-    return auc.roc_auc_with_influence(positive, scores, groups=groups) if 0 < positive.sum() < len(positive) else None
-
-
 def _compute_per_class(
     names: tuple[str, ...],
     confusion: np.ndarray,
     values: np.ndarray,
     spans: list[Interval | None],
-    ranks: list[RocAuc | None],
+    aucs: list[RocAuc | None],
 ) -> tuple[PerClassMetrics, ...]:
     per_class = []
-    for k, (name, rank) in enumerate(zip(names, ranks, strict=True)):
-        figures: dict[str, Any] = {}
-        for number, kind in enumerate(PER_CLASS_NAMES):
+    for k, (name, one) in enumerate(zip(names, aucs, strict=True)):
+        fields: dict[str, Any] = {} if one is None else auc_fields(one)
+        for number, kind in enumerate(("recall", "precision", "f1")):
             place = len(OVERALL_NAMES) + number * len(names) + k
-            figures |= metric_fields(kind, values[place], spans[place])
-        figures |= {} if rank is None else auc_fields(rank)
+            fields |= metric_fields(kind, values[place], spans[place])
         per_class.append(
-            PerClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **figures)
+            PerClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **fields)
         )
     return tuple(per_class)
 
 
 def _format_percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
-
-
-def _format_percent_interval(interval: Span) -> str:
-    return f"  (95 % interval {100 * interval[0]:.2f} to {100 * interval[1]:.2f} %)"
-
-
-def _format_number_interval(interval: Span | None) -> str:
-    return "" if interval is None else f"  (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"
 
 
 # -- Shared by the metrics of all tasks
@@ -382,3 +358,11 @@ def require_finite(predictions: np.ndarray) -> None:
             f"{bad:,} of {predictions.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
             "damaged or has diverged; train it again with lower rates."
         )
+
+
+def no_targets_error(n: int, what: str) -> DataError:
+    """The error for metrics of images without targets."""
+    return DataError(
+        f"Metrics need at least one picture with a known {what}. Got {format_count(n, 'picture')}, none with a target; "
+        "`vitrail predict` answers pictures without one."
+    )

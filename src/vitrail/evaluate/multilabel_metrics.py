@@ -13,13 +13,11 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from .. import config
-from ..errors import DataError
-from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
 from ..stats.intervals import Interval, bootstrap_intervals
 from .calibration import debiased_calibration_error
-from .metrics import auc_fields, metric_fields, proportion_interval, require_finite
+from .metrics import auc_fields, metric_fields, no_targets_error, proportion_interval, require_finite
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
 
 MIN_PER_SIDE = 10
@@ -158,24 +156,20 @@ def compute_multilabel_metrics(
     """
     known, rows = predictions.known_mask, predictions.known_mask.any(1)
     if predictions.targets is None or not rows.any():
-        raise DataError(
-            f"Metrics need at least one picture with a known label. Got "
-            f"{format_count(len(predictions), 'picture')}, none "
-            "with a target; `vitrail predict` answers pictures without one."
-        )
+        raise no_targets_error(len(predictions), "label")
     require_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
-    chances, answers = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
+    chances, predicted = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
     groups = None if groups is None else groups[rows]
     labels = [
-        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], answers[:, k])
+        RankedLabel.from_scores(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], predicted[:, k])
         for k in range(len(predictions.classes))
     ]
-    common = np.array([not _is_rare(one) for one in labels])
+    common = np.array([not one.is_rare for one in labels])
     losses = label_losses(predictions)[rows]
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
-    def compute_figures(rows: np.ndarray) -> np.ndarray:
+    def compute_statistics(rows: np.ndarray) -> np.ndarray:
         """Log loss, two means, and RANKING_METRICS of every label: [1 + NUM_MEANS + labels * len(RANKING_METRICS)]."""
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
@@ -184,10 +178,8 @@ def compute_multilabel_metrics(
         return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
     everything = np.arange(len(sums))
-    values, spans = (
-        compute_figures(everything),
-        bootstrap_intervals(everything, compute_figures, seed, samples, groups=groups),
-    )
+    values = compute_statistics(everything)
+    spans = bootstrap_intervals(everything, compute_statistics, seed, samples, groups=groups)
     per_label = tuple(
         _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
         for k, name in enumerate(predictions.classes)
@@ -196,7 +188,7 @@ def compute_multilabel_metrics(
     whole: dict[str, Any] = {}
     for place, name in enumerate(("log_loss", *RANKING_METRICS[:NUM_MEANS])):
         whole |= metric_fields(name, values[place], spans[place])
-    ranks = [one.compute_auc(groups) for one, mine in zip(labels, common, strict=True) if mine]
+    aucs = [one.compute_auc(groups) for one, is_common in zip(labels, common, strict=True) if is_common]
     return MultilabelMetrics(
         split=predictions.split,
         n=len(targets),
@@ -204,7 +196,7 @@ def compute_multilabel_metrics(
         counted=int(common.sum()),
         per_label=per_label,
         **whole,
-        **(auc_fields(auc.mean_roc_auc([rank for rank in ranks if rank is not None])) if ranks else {}),
+        **(auc_fields(auc.mean_roc_auc([one for one in aucs if one is not None])) if aucs else {}),
     )
 
 
@@ -212,33 +204,28 @@ NUM_MEANS = 2
 """The first of RANKING_METRICS that are also averaged over labels: average precision and F1."""
 
 
-def _is_rare(label: RankedLabel) -> bool:
-    return min(label.positives, label.negatives) < MIN_PER_SIDE
-
-
 def _compute_label_metrics(
     name: str, label: RankedLabel, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
 ) -> PerLabelMetrics:
     """Metrics of one label over its known images; `values` and `spans` begin with its RANKING_METRICS."""
-    rare, rank = _is_rare(label), label.compute_auc(groups)
-    figures: dict[str, Any] = {}
-    for figure, value, span in zip(RANKING_METRICS, values, spans, strict=False):
-        figures |= metric_fields(figure, value, None if rare else span)
-    for figure, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
+    roc_auc, n = label.compute_auc(groups), label.positives + label.negatives
+    fields: dict[str, Any] = {}
+    for metric, value, span in zip(RANKING_METRICS, values, spans, strict=False):
+        fields |= metric_fields(metric, value, None if label.is_rare else span)
+    for metric, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
         right = (label.predicted == label.positive)[kind]
         own = None if groups is None else groups[label.rows][kind]
-        figures |= {f"{figure}_interval": proportion_interval(right, own, spans[RANKING_METRICS.index(figure)])}
-    if rank is not None:
-        figures |= {"auroc": rank.value} if rare else auc_fields(rank)
-    n = label.positives + label.negatives
+        fields |= {f"{metric}_interval": proportion_interval(right, own, spans[RANKING_METRICS.index(metric)])}
+    if roc_auc is not None:
+        fields |= {"auroc": roc_auc.value} if label.is_rare else auc_fields(roc_auc)
     return PerLabelMetrics(
         name=name,
         n=n,
         positives=label.positives,
-        rare=rare,
+        rare=label.is_rare,
         prevalence=label.positives / n if n else None,
-        calibration_error=label.compute_calibration_error() if n else None,
-        **figures,
+        calibration_error=debiased_calibration_error(label.scores, label.positive) if n else None,
+        **fields,
     )
 
 
@@ -296,6 +283,11 @@ class RankedLabel:
         """Number of known images without it."""
         return int((~self.positive).sum())
 
+    @property
+    def is_rare(self) -> bool:
+        """Whether the means leave it out."""
+        return min(self.positives, self.negatives) < MIN_PER_SIDE
+
     def compute_metrics_for_counts(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " metrics"]:
         """RANKING_METRICS of a sample that holds image i of the table counts[i] times; NaN for undefined ones."""
         weights = counts[self.rows]
@@ -319,10 +311,6 @@ class RankedLabel:
         known, positive, scores = np.zeros(self.n, bool), np.zeros(self.n, bool), np.zeros(self.n)
         known[self.rows], positive[self.rows], scores[self.rows] = True, self.positive, self.scores
         return roc_auc_with_influence(positive, scores, known, groups)
-
-    def compute_calibration_error(self) -> float:
-        """Debiased calibration error of the probability of the label."""
-        return debiased_calibration_error(self.scores, self.positive)
 
 
 # -- Loss of each label

@@ -228,12 +228,16 @@ def compare_ood(
     """
     both = np.concatenate([in_features, out_features])
     foreign = np.arange(len(both)) >= len(in_features)
-    belong = (
-        None if all(one is None for one in groups) else _disjoint_groups(groups, (len(in_features), len(out_features)))
-    )
+    own_groups = None
+    if any(one is not None for one in groups):  # numbers that the two sources do not share
+        numbers = [
+            np.arange(len(features)) if one is None else np.unique(one, return_inverse=True)[1]
+            for one, features in zip(groups, (in_features, out_features), strict=True)
+        ]
+        own_groups = np.concatenate([2 * number + source for source, number in enumerate(numbers)])
     distances = feature_stats.mahalanobis_distances(both)
     scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, feature_stats.knn_distances(both)))
-    areas = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
+    areas = [(name, roc_auc_with_influence(foreign, values, groups=own_groups)) for name, values in scores]
     return OodComparison(
         source=names[0],
         split=names[1],
@@ -245,15 +249,6 @@ def compare_ood(
         held_out=None if cut is None else _rejected_share(distances[~foreign] > cut),
         unlike=None if cut is None else _rejected_share(distances[foreign] > cut),
     )
-
-
-def _disjoint_groups(groups: tuple[np.ndarray | None, np.ndarray | None], counts: tuple[int, int]) -> np.ndarray:
-    """Group numbers that the two sources do not share; an image without a group is its own group."""
-    parts = []
-    for source, (one, count) in enumerate(zip(groups, counts, strict=True)):
-        numbers = np.arange(count) if one is None else np.unique(one, return_inverse=True)[1]
-        parts.append(2 * numbers + source)
-    return np.concatenate(parts)
 
 
 def _rejected_share(flags: np.ndarray) -> RejectedShare:

@@ -12,27 +12,22 @@ An empty target is unknown. Cells of labels hold several names, see `tables.form
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..data.csv_injection import escape_cell, unescape_cell
+from ..data.source import Task
 from ..errors import DataError, UsageError
 from .tables import (
     PredictionTable,
-    RawTable,
     TypedColumn,
-    check_concatenable,
-    check_prediction_shape,
-    concat_abstain_reasons,
-    concat_optional,
-    concat_targets,
     escape_name,
     format_float32,
     format_label_cell,
     parse_label_cell,
-    parse_numbers,
     read_rows,
     wrong_header_error,
 )
@@ -61,7 +56,7 @@ class ClassificationPredictions(PredictionTable):
     """bool [n, K]: conformal sets; None if they were not requested."""
 
     def __post_init__(self) -> None:
-        check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
+        _check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
         if self.predicted is not None and self.predicted.shape != (len(self.ids),):
             raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.predicted)}.")
         if self.targets is not None and len(self.targets) != len(self.ids):
@@ -82,68 +77,34 @@ class ClassificationPredictions(PredictionTable):
 
     def column_names(self) -> list[str]:
         """Target, label, its probability, and that of every class; the set, if there are sets."""
-        return [
-            *TARGET_COLUMNS,
-            *(f"prob_{name}" for name in self.classes),
-            *([] if self.sets is None else [SET_COLUMN]),
-        ]
+        names = [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
+        return names if self.sets is None else [*names, SET_COLUMN]
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        names = [escape_cell(name) for name in self.classes]
-        sets = self._set_cells()
+        names, escaped = [escape_cell(name) for name in self.classes], [escape_name(name) for name in self.classes]
+        sets = None if self.sets is None else self.sets.astype(float).tolist()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
-        targets = np.full(len(self), UNKNOWN_CLASS) if self.targets is None else self.targets
+        targets = _targets_or_unknown(self)
         for i in range(len(self)):
             target = "" if targets[i] == UNKNOWN_CLASS else names[targets[i]]
             chances = map(format_float32, self.probabilities[i].tolist())
-            yield [target, names[labels[i]], format_float32(confidences[i]), *chances, *sets[i]]
-
-    def _set_cells(self) -> list[list[str]]:
-        if self.sets is None:
-            return [[]] * len(self)
-        names = [escape_name(name) for name in self.classes]
-        return [[escape_cell(format_label_cell(row, names))] for row in self.sets.astype(float).tolist()]
+            row = [target, names[labels[i]], format_float32(confidences[i]), *chances]
+            yield row if sets is None else [*row, escape_cell(format_label_cell(sets[i], escaped))]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`; a set is a list of names."""
-        targets = [UNKNOWN_CLASS] * len(self) if self.targets is None else self.targets.tolist()
-        chances = {
-            f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)
-        }
-        return {
+        targets = _targets_or_unknown(self).tolist()
+        columns = {
             "target": TypedColumn("text", [None if k == UNKNOWN_CLASS else self.classes[k] for k in targets]),
             "label": TypedColumn("text", [self.classes[k] for k in self.labels.tolist()]),
             "probability": TypedColumn("number", self.confidences),
-            **chances,
-            **self._set_column(),
+            **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
-
-    def _set_column(self) -> dict[str, TypedColumn]:
-        if self.sets is None:
-            return {}
-        return {SET_COLUMN: TypedColumn("names", [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets])}
-
-
-def concat_class_predictions(parts: Sequence[ClassificationPredictions]) -> ClassificationPredictions:
-    """One table from several over the same classes and split, in the order given.
-
-    Raises:
-        UsageError: no parts, or parts of different classes or splits.
-    """
-    check_concatenable(parts, [part.classes for part in parts])
-    return ClassificationPredictions(
-        paths=tuple(path for part in parts for path in part.paths),
-        ids=tuple(id for part in parts for id in part.ids),
-        split=parts[0].split,
-        targets=concat_targets([(part.targets, np.full(len(part), UNKNOWN_CLASS, np.int64)) for part in parts]),
-        probabilities=np.concatenate([part.probabilities for part in parts]),
-        classes=parts[0].classes,
-        predicted=np.concatenate([part.labels for part in parts]),
-        sets=concat_optional([part.sets for part in parts]),
-        abstain_reasons=concat_abstain_reasons(parts),
-        skipped=tuple(pair for part in parts for pair in part.skipped),
-    )
+        if self.sets is not None:
+            sets = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets]
+            columns[SET_COLUMN] = TypedColumn("names", sets)
+        return columns
 
 
 def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
@@ -154,38 +115,32 @@ def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
     """
     table = read_rows(path, f"{','.join(TARGET_COLUMNS)},prob_<class>...", TARGET_COLUMNS)
     with_sets = table.header[-1:] == (SET_COLUMN,)
-    classes = classes_from_header(table.header[:-1] if with_sets else table.header, path)
+    classes = _classes_from_header(table.header[:-1] if with_sets else table.header, path)
     positions = {name: k for k, name in enumerate(classes)}
     targets = [_class_index(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
     chances = slice(len(TARGET_COLUMNS), len(TARGET_COLUMNS) + len(classes))
-    rows = [parse_numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
+    rows = [_parse_numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
     labels = [_class_index(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
+    sets = None
+    if with_sets:
+        escaped = {escape_name(name): k for k, name in enumerate(classes)}
+        cells_of_sets = [
+            parse_label_cell(unescape_cell(cells[-1]), escaped, where, SET_COLUMN) for where, cells in table.rows
+        ]
+        sets = np.array(cells_of_sets, np.float32).reshape(len(rows), len(classes)) == 1
     return ClassificationPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=known if (known != UNKNOWN_CLASS).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
         predicted=np.array(labels, dtype=np.int64),
-        sets=_read_sets(table, classes) if with_sets else None,
-        abstain_reasons=table.abstain_reasons,
+        sets=sets,
     )
 
 
-def _read_sets(table: RawTable, classes: tuple[str, ...]) -> np.ndarray:
-    positions = {escape_name(name): k for k, name in enumerate(classes)}
-    held = [parse_label_cell(unescape_cell(cells[-1]), positions, where, SET_COLUMN) for where, cells in table.rows]
-    return np.array(held, np.float32).reshape(len(held), len(classes)) == 1
-
-
-def classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:
-    """The names after `prob_` in the header of a table of classes or labels.
-
-    Raises:
-        DataError: another column among them.
-    """
+def _classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:
+    """The names after `prob_` in the header of a table of classes or labels."""
     columns = header[len(TARGET_COLUMNS) :]
     if not all(name.startswith("prob_") for name in columns):
         raise wrong_header_error(path, f"{','.join(TARGET_COLUMNS)},prob_<class>...", header)
@@ -219,7 +174,7 @@ class MultilabelPredictions(PredictionTable):
     """bool [n, K]: the predicted labels; None takes a threshold of 0.5."""
 
     def __post_init__(self) -> None:
-        check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
+        _check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
         if self.targets is not None and self.targets.shape != self.probabilities.shape:
             raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
         if self.predicted is not None and self.predicted.shape != self.probabilities.shape:
@@ -238,7 +193,7 @@ class MultilabelPredictions(PredictionTable):
     @property
     def known_mask(self) -> np.ndarray:
         """bool [n, K]: labels with a known target."""
-        return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+        return ~np.isnan(_targets_or_unknown(self))
 
     def column_names(self) -> list[str]:
         """Targets, labels, the highest probability, and that of every label."""
@@ -247,51 +202,25 @@ class MultilabelPredictions(PredictionTable):
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
         names = [escape_name(name) for name in self.classes]
-        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        for target, answer, row in zip(
-            targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
-        ):
-            words = [
-                escape_cell(format_label_cell(target, names)),
-                escape_cell(format_label_cell(list(map(float, answer)), names)),
-            ]
+        targets, labels = _targets_or_unknown(self).tolist(), self.labels.astype(float).tolist()
+        for target, label, row in zip(targets, labels, self.probabilities.tolist(), strict=True):
+            words = [escape_cell(format_label_cell(each, names)) for each in (target, label)]
             yield [*words, format_float32(max(row)), *map(format_float32, row)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`; predicted labels are a list, targets a dictionary of 0..1 or None."""
-        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        targets: list[dict[str, float | None] | None] = []
+        for row in _targets_or_unknown(self).tolist():
+            shares = [None if share != share else share for share in row]
+            is_known = any(share is not None for share in shares)
+            targets.append(dict(zip(self.classes, shares, strict=True)) if is_known else None)
         labels = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
         return {
-            "target": TypedColumn(self.classes, [self._target_as_dict(target) for target in targets.tolist()]),
+            "target": TypedColumn(self.classes, targets),
             "label": TypedColumn("names", labels),
             "probability": TypedColumn("number", self.probabilities.max(1)),
             **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
         }
-
-    def _target_as_dict(self, target: list[float]) -> dict[str, float | None] | None:
-        by_name = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
-        return None if all(t is None for t in by_name.values()) else by_name
-
-
-def concat_label_predictions(parts: Sequence[MultilabelPredictions]) -> MultilabelPredictions:
-    """One table from several over the same labels and split, in the order given.
-
-    Raises:
-        UsageError: no parts, or parts of different labels or splits.
-    """
-    check_concatenable(parts, [part.classes for part in parts])
-    unknown = [np.full(part.probabilities.shape, np.nan, np.float32) for part in parts]
-    return MultilabelPredictions(
-        paths=tuple(path for part in parts for path in part.paths),
-        ids=tuple(id for part in parts for id in part.ids),
-        split=parts[0].split,
-        targets=concat_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
-        probabilities=np.concatenate([part.probabilities for part in parts]),
-        classes=parts[0].classes,
-        predicted=np.concatenate([part.labels for part in parts]),
-        abstain_reasons=concat_abstain_reasons(parts),
-        skipped=tuple(pair for part in parts for pair in part.skipped),
-    )
 
 
 def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
@@ -301,22 +230,19 @@ def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
         DataError: not such a table; the message names the file and the line.
     """
     table = read_rows(path, f"{','.join(TARGET_COLUMNS)},prob_<label>...", TARGET_COLUMNS)
-    classes = classes_from_header(table.header, path)
+    classes = _classes_from_header(table.header, path)
     positions = {escape_name(name): k for k, name in enumerate(classes)}
     targets = [parse_label_cell(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
     labels = [parse_label_cell(unescape_cell(cells[1]), positions, where) for where, cells in table.rows]
-    rows = [parse_numbers(cells[len(TARGET_COLUMNS) :], where, "probabilities") for where, cells in table.rows]
+    rows = [_parse_numbers(cells[len(TARGET_COLUMNS) :], where, "probabilities") for where, cells in table.rows]
     shape = (len(rows), len(classes))
     known = np.array(targets, dtype=np.float32).reshape(shape)
     return MultilabelPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=None if np.isnan(known).all() else known,
         probabilities=np.array(rows, dtype=np.float32).reshape(shape),
         classes=classes,
         predicted=np.array(labels, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
-        abstain_reasons=table.abstain_reasons,
     )
 
 
@@ -340,7 +266,7 @@ class RegressionPredictions(PredictionTable):
     """float32 [n, K, 2]: conformal ranges, low and high; None if they were not requested."""
 
     def __post_init__(self) -> None:
-        check_prediction_shape(self, self.values, self.columns, "columns need values")
+        _check_prediction_shape(self, self.values, self.columns, "columns need values")
         if self.targets is not None and self.targets.shape != self.values.shape:
             raise UsageError(f"Targets must have shape {self.values.shape}. Got {self.targets.shape}.")
         object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
@@ -350,7 +276,7 @@ class RegressionPredictions(PredictionTable):
     @property
     def known_mask(self) -> np.ndarray:
         """bool [n, K]: known targets."""
-        return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+        return ~np.isnan(_targets_or_unknown(self))
 
     def column_names(self) -> list[str]:
         """The targets, then the predictions; then their ranges, if there are any."""
@@ -359,20 +285,18 @@ class RegressionPredictions(PredictionTable):
 
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
-        rows = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
         for target, value, ends in rows:
             known = ["" if number != number else format_float32(number) for number in target]
             yield [*known, *map(format_float32, value), *map(format_float32, ends)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`."""
-        known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
+        targets = _targets_or_unknown(self).T.tolist()
+        known = [[None if number != number else number for number in column] for column in targets]
         ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._range_columns())).T
         return {
-            **{
-                f"target_{name}": TypedColumn("number", column)
-                for name, column in zip(self.columns, known, strict=True)
-            },
+            **{f"target_{name}": TypedColumn("number", known[k]) for k, name in enumerate(self.columns)},
             **{f"value_{name}": TypedColumn("number", self.values[:, k]) for k, name in enumerate(self.columns)},
             **{name: TypedColumn("number", column) for name, column in zip(self._range_columns(), ends, strict=True)},
         }
@@ -384,32 +308,8 @@ class RegressionPredictions(PredictionTable):
         """Low, high, low, high, ... of each image; empty lists without ranges."""
         if self.ranges is None:
             return [[]] * len(self)
-        found: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
-        return found
-
-    def _targets(self) -> np.ndarray:
-        return np.full(self.values.shape, np.nan, np.float32) if self.targets is None else self.targets
-
-
-def concat_regression_predictions(parts: Sequence[RegressionPredictions]) -> RegressionPredictions:
-    """One table from several over the same columns and split, in the order given.
-
-    Raises:
-        UsageError: no parts, or parts of different columns or splits.
-    """
-    check_concatenable(parts, [part.columns for part in parts])
-    unknown = [np.full(part.values.shape, np.nan, np.float32) for part in parts]
-    return RegressionPredictions(
-        paths=tuple(path for part in parts for path in part.paths),
-        ids=tuple(id for part in parts for id in part.ids),
-        split=parts[0].split,
-        targets=concat_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
-        values=np.concatenate([part.values for part in parts]),
-        ranges=concat_optional([part.ranges for part in parts]),
-        columns=parts[0].columns,
-        abstain_reasons=concat_abstain_reasons(parts),
-        skipped=tuple(pair for part in parts for pair in part.skipped),
-    )
+        ends: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
+        return ends
 
 
 def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
@@ -425,17 +325,134 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
     own = [*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)]
     if table.header != (*own, *(f"{end}_{name}" for name in columns for end in RANGE_ENDS if with_ranges)):
         raise wrong_header_error(path, EXPECTED_HEADER, table.header)
-    targets = [parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
-    values = [parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
-    ends = [parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
+    targets = [_parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
+    values = [_parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
+    ends = [_parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
     known = np.array(targets, dtype=np.float32).reshape(len(targets), K)
     return RegressionPredictions(
-        paths=table.paths,
-        ids=table.ids,
-        split=table.split,
+        **table.shared,
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype=np.float32).reshape(len(values), K),
         ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
         columns=columns,
-        abstain_reasons=table.abstain_reasons,
     )
+
+
+# -- Tables of any task
+
+TaskPredictions = ClassificationPredictions | MultilabelPredictions | RegressionPredictions
+TableT = TypeVar("TableT", bound=TaskPredictions)
+
+
+def concat_predictions(parts: Sequence[TableT]) -> TableT:
+    """One table from several of the same task, names and split, in the order given.
+
+    Raises:
+        UsageError: no parts, or parts of different tasks, names or splits.
+    """
+    if not parts:
+        raise UsageError("Joining predictions needs at least one part. Got none.")
+    first = parts[0]
+    if any(type(part) is not type(first) for part in parts):
+        raise UsageError("Predictions to join must be of one task. Got several.")
+    for part in parts:
+        if (output_names(part), part.split) != (output_names(first), first.split):
+            raise UsageError(
+                "Predictions to join must share classes and split. "
+                f"Got {output_names(first)} of '{first.split}' and {output_names(part)} of '{part.split}'."
+            )
+    columns: dict[str, Any] = {"targets": None, "abstain_reasons": ()}
+    if any(part.targets is not None for part in parts):
+        columns["targets"] = np.concatenate([_targets_or_unknown(part) for part in parts])
+    if any(part.abstain_reasons for part in parts):
+        columns["abstain_reasons"] = tuple(why for part in parts for why in part.abstain_reasons or ("",) * len(part))
+    for part in parts:
+        for name, values in _array_columns(part).items():
+            columns.setdefault(name, []).append(values)
+    for name in _array_columns(first):
+        columns[name] = None if any(one is None for one in columns[name]) else np.concatenate(columns[name])
+    return replace(
+        first,
+        paths=tuple(path for part in parts for path in part.paths),
+        ids=tuple(id for part in parts for id in part.ids),
+        skipped=tuple(pair for part in parts for pair in part.skipped),
+        **columns,
+    )
+
+
+def _array_columns(table: TaskPredictions) -> dict[str, np.ndarray | None]:
+    """The arrays of a table with one row per image, but for the targets."""
+    if isinstance(table, RegressionPredictions):
+        return {"values": table.values, "ranges": table.ranges}
+    arrays: dict[str, np.ndarray | None] = {"probabilities": table.probabilities, "predicted": table.labels}
+    return arrays | {"sets": table.sets} if isinstance(table, ClassificationPredictions) else arrays
+
+
+def _targets_or_unknown(table: TaskPredictions) -> np.ndarray:
+    """The targets; where there are none, an array of unknown ones."""
+    if table.targets is not None:
+        return table.targets
+    if isinstance(table, ClassificationPredictions):
+        return np.full(len(table), UNKNOWN_CLASS, np.int64)
+    return np.full((len(table), len(output_names(table))), np.nan, np.float32)
+
+
+def output_names(table: TaskPredictions) -> tuple[str, ...]:
+    """Names of the classes, labels or columns."""
+    return table.columns if isinstance(table, RegressionPredictions) else table.classes
+
+
+def reorder_outputs(table: TaskPredictions, names: tuple[str, ...]) -> TaskPredictions:
+    """Reorder classes, labels or columns as in `names`, a permutation of the table's names."""
+    if output_names(table) == names:
+        return table
+    places = [output_names(table).index(name) for name in names]
+    if isinstance(table, ClassificationPredictions):
+        new = np.append(np.argsort(places), UNKNOWN_CLASS)  # old class index -> new one; -1 stays -1
+        return replace(
+            table,
+            classes=names,
+            probabilities=table.probabilities[:, places],
+            targets=None if table.targets is None else new[table.targets],
+            predicted=new[table.labels],
+            sets=None if table.sets is None else table.sets[:, places],
+        )
+    targets = None if table.targets is None else table.targets[:, places]
+    if isinstance(table, MultilabelPredictions):
+        probabilities, labels = table.probabilities[:, places], table.labels[:, places]
+        return replace(table, classes=names, probabilities=probabilities, targets=targets, predicted=labels)
+    ranges = None if table.ranges is None else table.ranges[:, places]
+    return replace(table, columns=names, values=table.values[:, places], targets=targets, ranges=ranges)
+
+
+def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
+    """Read a predictions file of this task.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    if task == "classes":
+        return read_class_predictions_csv(path)
+    return read_label_predictions_csv(path) if task == "labels" else read_regression_predictions_csv(path)
+
+
+# -- Parts of the tables
+
+
+def _check_prediction_shape(table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], what: str) -> None:
+    """Refuse predictions that are not one row per image and one column per name."""
+    shape = (len(table.ids), len(names))
+    if predictions.shape != shape or len(table.paths) != len(table.ids):
+        raise UsageError(
+            f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
+            f"paths. Got {predictions.shape} and {len(table.paths)} paths."
+        )
+    if table.abstain_reasons and len(table.abstain_reasons) != len(table.ids):
+        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstain_reasons)}.")
+
+
+def _parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as problem:
+        raise DataError(f"{where}: {what} must be numbers. Got {', '.join(cells)[:200]}.") from problem

@@ -14,13 +14,13 @@ from ..stats import auc
 from ..stats.intervals import Interval, bootstrap_interval, wilson_interval
 from .metrics import require_finite
 from .multilabel_metrics import MIN_PER_SIDE
-from .prediction_tables import TaskPredictions
 from .predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 
 ACCURACY = "accuracy"
@@ -79,10 +79,10 @@ def compute_mean_primary_metric(
     """
     first = tables[0]
     if isinstance(first, MultilabelPredictions):
-        return _multilabel_primary_metric(tables, first, _row_mask(first, rows), groups, labels)
+        return _multilabel_primary_metric(tables, first, rows, groups, labels)
     name, values = per_image_metric(first)
     values = np.mean([per_image_metric(one)[1] for one in tables], axis=0)
-    there = _row_mask(first, rows) & ~np.isnan(values)
+    there = ~np.isnan(values) if rows is None else rows & ~np.isnan(values)
     own = None if groups is None else groups[there]
     n, count = int(there.sum()), int(there.sum()) if own is None else len(np.unique(own))
     if not n:
@@ -103,7 +103,18 @@ def primary_metric_value(predictions: TaskPredictions) -> float:
             are constant.
     """
     if isinstance(predictions, MultilabelPredictions):
-        return _mean_auc_value(predictions)
+        require_finite(predictions.probabilities)
+        known = predictions.known_mask
+        if not known.any():
+            raise _no_targets_error(len(predictions), "label")
+        counted = _measurable_labels(known, _positive_mask(predictions))
+        if not counted:
+            raise DataError(
+                f"An AUROC needs a label with {MIN_PER_SIDE} known pictures that have it and {MIN_PER_SIDE} that do "
+                f"not. None of the {len(predictions.classes)} labels has them among {len(predictions):,} pictures; "
+                "give more."
+            )
+        return auc.mean_roc_auc(_label_aucs(predictions, known, counted, None)).value
     require_finite(predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities)
     values = per_image_metric(predictions)[1]
     if not np.isnan(values).all():
@@ -115,21 +126,6 @@ def primary_metric_value(predictions: TaskPredictions) -> float:
             f"pictures; give more."
         )
     raise _no_targets_error(len(predictions), "number" if isinstance(predictions, RegressionPredictions) else "class")
-
-
-def _mean_auc_value(predictions: MultilabelPredictions) -> float:
-    require_finite(predictions.probabilities)
-    known = _known_mask(predictions)
-    if not known.any():
-        raise _no_targets_error(len(predictions), "label")
-    counted = _measurable_labels(known, _positive_mask(predictions))
-    if not counted:
-        raise DataError(
-            f"An AUROC needs a label with {MIN_PER_SIDE} known pictures that have it and {MIN_PER_SIDE} that do "
-            f"not. None of the "
-            f"{len(predictions.classes)} labels has them among {len(predictions):,} pictures; give more."
-        )
-    return auc.mean_roc_auc(_label_aucs(predictions, known, counted, None)).value
 
 
 def _no_targets_error(n: int, what: str) -> DataError:
@@ -177,33 +173,25 @@ def _float_targets(predictions: RegressionPredictions) -> np.ndarray:
     )
 
 
-def _row_mask(predictions: TaskPredictions, rows: np.ndarray | None) -> np.ndarray:
-    return np.ones(len(predictions), bool) if rows is None else rows
-
-
 def _multilabel_primary_metric(
     tables: Sequence[TaskPredictions],
     first: MultilabelPredictions,
-    rows: np.ndarray,
+    rows: np.ndarray | None,
     groups: np.ndarray | None,
     labels: Sequence[int] | None,
 ) -> PrimaryMetric:
-    known = _known_mask(first) & rows[:, None]
+    known = first.known_mask if rows is None else first.known_mask & rows[:, None]
     counted = _measurable_labels(known, _positive_mask(first)) if labels is None else tuple(labels)
-    seen = known.any(1)
-    n = int(seen.sum())
-    count = n if groups is None else len(np.unique(groups[seen]))
+    measured = known.any(1)
+    n = int(measured.sum())
+    count = n if groups is None else len(np.unique(groups[measured]))
     name = "AUROC" if known.shape[1] == 1 else "mean AUROC"
-    labelled = [one for one in tables if isinstance(one, MultilabelPredictions)]
-    found = [one for table in labelled for one in _label_aucs(table, known, counted, groups)]
-    if not found:
+    multilabel = [one for one in tables if isinstance(one, MultilabelPredictions)]
+    aucs = [one for table in multilabel for one in _label_aucs(table, known, counted, groups)]
+    if not aucs:
         return PrimaryMetric(name=name, n=n, groups=count)
-    mean = auc.mean_roc_auc(found)
+    mean = auc.mean_roc_auc(aucs)
     return PrimaryMetric(name=name, n=n, groups=count, value=mean.value, interval=mean.interval(), labels=counted)
-
-
-def _known_mask(predictions: MultilabelPredictions) -> np.ndarray:
-    return np.asarray(predictions.known_mask)
 
 
 def _positive_mask(predictions: MultilabelPredictions) -> np.ndarray:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float32, Int64, Shaped
 from torch import Tensor
 
+from ..data import splits
 from ..data.source import Task
-from ..data.splits import assign_folds as splits_assign_folds
 from ..data.splits import assign_groups, assign_iterative_stratified, number_groups
 from ..errors import DataError
 from ..randomness import permutation, uniform
@@ -59,7 +59,9 @@ def fit_probe_path(
         targets: class indices [n] or probabilities [n, K]; labels 0..1 and numbers float32 [n, K], NaN where unknown.
         strengths: values of C, best in increasing order: the smallest converges fastest and is a good start.
     """
-    x, mean, deviation = _standardize(features)
+    x = torch.from_numpy(features).double()
+    mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=MIN_STD)
+    x = (x - mean) / deviation
     if task == "number":
         fits: Iterator[tuple[Tensor, Tensor, float]] = _fit_ridge_path(x, torch.from_numpy(targets).double(), strengths)
     else:
@@ -68,12 +70,6 @@ def fit_probe_path(
         folded = weight / deviation  # [K, P]
         moved = bias - folded @ mean
         yield LinearProbe(folded.float().numpy(), moved.float().numpy(), c)
-
-
-def _standardize(features: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    x = torch.from_numpy(features).double()
-    mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=MIN_STD)
-    return (x - mean) / deviation, mean, deviation
 
 
 def _fit_logistic_path(
@@ -179,10 +175,12 @@ def predict_out_of_fold(
     for number in range(folds):
         test, train = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         learnable[test] = learnable_mask(aims[train], aims[test], task, outputs)
-        some = _subsample_rows(train, features.shape[1], seed)
+        most = max(1, MAX_PROBE_VALUES // features.shape[1])
+        some = train if len(train) <= most else train[np.sort(permutation(seed, "probes", 0, len(train))[:most])]
         for index, linear in enumerate(fit_probe_path(features[some], aims[some], task, outputs, strengths)):
             predictions[index, test] = linear.predict_outputs(features[test])
-    best = predictions[_select_strength(predictions, aims, task)]
+    metrics = [compute_quick_metrics(task, one, aims) for one in predictions]
+    best = predictions[int(np.argmin([np.inf if one is None else one.loss for one in metrics]))]
     return np.where(learnable, best if scaling is None else scaling.unstandardize(best), np.float32(np.nan))
 
 
@@ -204,28 +202,22 @@ def assign_folds(
     if have < folds:
         things = "pictures" if groups is None else "groups"
         raise DataError(f"{folds} folds need at least {folds} {things}. Got {have}; give more pictures.")
-    strata = _stratification_targets(targets, task)
+    strata: np.ndarray = np.zeros(len(targets), np.int64)
+    if task != "number":
+        strata = targets >= LABEL_THRESHOLD if task == "labels" else targets.astype(np.int64)
     fractions = np.full(folds, 1 / folds)
     if have < len(targets):
         rows, kinds = np.nonzero(strata) if strata.ndim == 2 else (np.arange(len(strata)), strata)
         return assign_groups(rows, kinds, keys, fractions, names)
-    return (
-        assign_iterative_stratified(strata, keys, fractions)
-        if strata.ndim == 2
-        else splits_assign_folds(strata, keys, folds)
-    )
-
-
-def _stratification_targets(targets: np.ndarray, task: Task) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
-    if task == "labels":
-        return targets >= LABEL_THRESHOLD
-    return targets.astype(np.int64) if task == "classes" else np.zeros(len(targets), np.int64)
+    if strata.ndim == 2:
+        return assign_iterative_stratified(strata, keys, fractions)
+    return splits.assign_folds(strata, keys, folds)
 
 
 def learnable_mask(
     train_targets: Shaped[np.ndarray, " n *K"], test_targets: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
 ) -> Bool[np.ndarray, "m K"]:
-    """bool [m, K]: test cells that the training targets allow to learn, see `predict_out_of_fold`."""
+    """bool [m, K]: test cells whose targets can be learnt from the training targets, see `predict_out_of_fold`."""
     if task == "classes":
         return np.repeat(np.isin(test_targets, train_targets)[:, None], outputs, axis=1)
     known = ~np.isnan(train_targets)
@@ -235,17 +227,6 @@ def learnable_mask(
     else:
         able = known.sum(0) >= 2
     return np.repeat(able[None], len(test_targets), axis=0)
-
-
-def _subsample_rows(rows: np.ndarray, width: int, seed: int) -> np.ndarray:
-    most = max(1, MAX_PROBE_VALUES // width)
-    return rows if len(rows) <= most else rows[np.sort(permutation(seed, "probes", 0, len(rows))[:most])]
-
-
-def _select_strength(predictions: np.ndarray, targets: np.ndarray, task: Task) -> int:
-    """Index of the strength with the lowest loss."""
-    metrics = [compute_quick_metrics(task, one, targets) for one in predictions]
-    return int(np.argmin([np.inf if one is None else one.loss for one in metrics]))
 
 
 # -- k-nearest neighbours

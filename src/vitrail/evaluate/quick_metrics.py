@@ -39,21 +39,16 @@ def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) 
     if not known.any():
         return None
     if task == "labels":
-        return _multilabel_quick_metrics(sigmoid(outputs).astype(np.float64), targets, known)
+        probabilities, present = sigmoid(outputs).astype(np.float64), targets >= LABEL_THRESHOLD
+        aucs = [
+            roc_auc_with_influence(present[:, k], probabilities[:, k], there).value
+            for k, there in enumerate(known.T)
+            if 0 < present[there, k].sum() < there.sum()  # with positives and negatives, however few
+        ]
+        p, t = np.clip(probabilities[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
+        loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
+        return QuickMetrics("AUROC", float(np.mean(aucs)) if aucs else None, loss)
     pairs = [np.stack([targets[there, k], outputs[there, k]], 1) for k, there in enumerate(known.T) if there.any()]
     scores = [score for score in map(r_squared, pairs) if np.isfinite(score)]
     loss = float(np.square(outputs.astype(np.float64) - targets)[known].mean())
     return QuickMetrics("R2", float(np.mean(scores)) if scores else None, loss)
-
-
-def _multilabel_quick_metrics(probabilities: np.ndarray, targets: np.ndarray, known: np.ndarray) -> QuickMetrics:
-    """Mean AUROC over the labels that have positives and negatives, however few, and the loss."""
-    present = targets >= LABEL_THRESHOLD
-    areas = [
-        roc_auc_with_influence(present[:, k], probabilities[:, k], there).value
-        for k, there in enumerate(known.T)
-        if 0 < present[there, k].sum() < there.sum()
-    ]
-    p, t = np.clip(probabilities[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
-    loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
-    return QuickMetrics("AUROC", float(np.mean(areas)) if areas else None, loss)

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import config
-from ..errors import DataError
-from ..formatting import format_count
 from ..stats.intervals import bootstrap_intervals
-from .metrics import metric_fields, require_finite
+from .metrics import metric_fields, no_targets_error, require_finite
 from .predictions import RegressionPredictions
 
 Span = tuple[float, float]
@@ -78,11 +76,8 @@ class RegressionMetrics:
         if len(self.per_column) > 1:
             each = "; ".join(f"{one.name} {_format_number(one.mae)}" for one in self.per_column[:5])
             more = "; ..." if len(self.per_column) > 5 else ""
-            mean = (
-                "R2 cannot be told"
-                if self.r2 is None
-                else f"R2 {self.r2:.3f} (mean of {self._num_measured_columns()} columns)"
-            )
+            measured = sum(one.r2 is not None for one in self.per_column)
+            mean = "R2 cannot be told" if self.r2 is None else f"R2 {self.r2:.3f} (mean of {measured} columns)"
             return f"{mean} {where}; mean absolute errors: {each}{more}"
         (one,) = self.per_column
         assert one.mae is not None and one.mae_interval is not None  # a single column has a known target
@@ -94,19 +89,16 @@ class RegressionMetrics:
             f"{r2}"
         )
 
-    def _num_measured_columns(self) -> int:
-        return sum(one.r2 is not None for one in self.per_column)
-
     def table(self) -> str:
         """Lines with metrics, intervals and differences of each column, for the terminal."""
         width = max(6, *(len(one.name) for one in self.per_column))
         names = ("MAE", "RMSE", "R2", "Spearman")
         lines = [f"{'column':<{width}}  {'known':>6}" + "".join(f"  {name:>22}" for name in names)]
         for one in self.per_column:
-            figures = (one.mae, one.rmse, one.r2, one.spearman)
+            values = (one.mae, one.rmse, one.r2, one.spearman)
             spans = (one.mae_interval, one.rmse_interval, one.r2_interval, one.spearman_interval)
             lines.append(
-                f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_format_number(figure):>22}" for figure in figures)
+                f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_format_number(value):>22}" for value in values)
             )
             lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_format_interval(span):>22}" for span in spans))
             if one.bias is not None and one.agreement is not None:
@@ -143,11 +135,7 @@ def compute_regression_metrics(
     """
     known = predictions.known_mask
     if predictions.targets is None or not known.any():
-        raise DataError(
-            f"Metrics need at least one picture with a known number. Got "
-            f"{format_count(len(predictions), 'picture')}, none "
-            "with a target; `vitrail predict` answers pictures without one."
-        )
+        raise no_targets_error(len(predictions), "number")
     require_finite(predictions.values[known])
     pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]
     per_column = []
@@ -181,23 +169,22 @@ def _compute_column_metrics(
     """Metrics of one column from its known pairs (target, prediction) [n, 2]."""
     if not len(pairs):
         return PerColumnMetrics(name=name, n=0, constant=mean)
-    always = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
-    figures: dict[str, Any] = {}
-    for figure, value, span in zip(
-        REGRESSION_METRICS,
-        _compute_statistics(pairs),
-        bootstrap_intervals(pairs, _compute_statistics, seed, samples, groups=groups),
-        strict=True,
-    ):
-        figures |= metric_fields(figure, value, span)
+    constant = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
+    spans = bootstrap_intervals(pairs, _compute_statistics, seed, samples, groups=groups)
+    fields: dict[str, Any] = {}
+    for metric, value, span in zip(REGRESSION_METRICS, _compute_statistics(pairs), spans, strict=True):
+        fields |= metric_fields(metric, value, span)
+    if len(pairs) > 1:
+        gaps = pairs[:, 1] - pairs[:, 0]
+        middle, reach = float(gaps.mean()), AGREEMENT_Z * float(gaps.std(ddof=1))
+        fields["agreement"] = middle - reach, middle + reach
     return PerColumnMetrics(
         name=name,
         n=len(pairs),
-        **figures,
-        agreement=_limits_of_agreement(pairs),
+        **fields,
         constant=mean,
-        constant_mae=None if always is None else _mean_absolute_error(always),
-        constant_rmse=None if always is None else _root_mean_squared_error(always),
+        constant_mae=None if constant is None else _mean_absolute_error(constant),
+        constant_rmse=None if constant is None else _root_mean_squared_error(constant),
     )
 
 
@@ -207,14 +194,6 @@ def _compute_statistics(pairs: np.ndarray) -> np.ndarray:
     return np.array(
         [_mean_absolute_error(pairs), _root_mean_squared_error(pairs), r_squared(pairs), _spearman(pairs), bias]
     )
-
-
-def _limits_of_agreement(pairs: np.ndarray) -> Span | None:
-    if len(pairs) < 2:
-        return None
-    gaps = pairs[:, 1] - pairs[:, 0]
-    middle, reach = float(gaps.mean()), AGREEMENT_Z * float(gaps.std(ddof=1))
-    return middle - reach, middle + reach
 
 
 def _mean_absolute_error(pairs: np.ndarray) -> float:

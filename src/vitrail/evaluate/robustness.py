@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,7 @@ from ..errors import UsageError
 from ..formatting import format_count
 from . import corruption_filters, corruptions_acquisition, corruptions_weather
 from .corruption_filters import Corruption, CorruptionRandom
-from .prediction_tables import TaskPredictions
-from .predictions import RegressionPredictions
+from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import ACCURACY, compute_mean_primary_metric, compute_primary_metric, primary_metric_value
 
 CORRUPTION_BATCH_SIZE = 64
@@ -86,8 +85,7 @@ class RobustnessReport:
         split = f" ({self.split})" if self.split else ""
         return (
             f"{name} on {self.n:,} pictures{split}: {self._format_with_interval(self.clean, self.clean_interval)}; "
-            f"disturbed in "
-            f"{len(self.disturbances)} ways of {len(SEVERITIES)} severities "
+            f"disturbed in {len(self.disturbances)} ways of {len(SEVERITIES)} severities "
             f"{self._format_with_interval(self.mean, self.mean_interval)} in the mean; worst: {worst}"
         )
 
@@ -150,15 +148,25 @@ def measure_robustness(
     kinds = corruption_kinds(suite)
     if not len(images):
         raise UsageError("Robustness needs at least one picture. Got none.")
-    clean = predictions(
-        np.concatenate([forward(images[start : start + CORRUPTION_BATCH_SIZE]) for start in _batch_starts(images)])
-    )
+    batches = [slice(start, start + CORRUPTION_BATCH_SIZE) for start in range(0, len(images), CORRUPTION_BATCH_SIZE)]
+
+    def predict_corrupted(kind: str, severity: int) -> TaskPredictions:
+        corrupted = (corrupt_images(images[part], kind, severity, seed, indices[part]) for part in batches)
+        return predictions(np.concatenate([forward(part) for part in corrupted]))
+
+    clean = predictions(np.concatenate([forward(images[part]) for part in batches]))
     value, whole = primary_metric_value(clean), compute_primary_metric(clean, groups=groups, seed=seed)
     cells = [(kind, severity) for kind in kinds for severity in SEVERITIES]
-    found = (predictions(_forward_corrupted(forward, images, indices, *cell, seed)) for cell in cells)
-    tables = list(progress(found, len(cells), len(images)) if progress else found)
-    each, everything = len(SEVERITIES), compute_mean_primary_metric(tables, groups=groups, seed=seed)
-    rows = [_summarize_kind(kind, tables[at * each : (at + 1) * each], groups, seed) for at, kind in enumerate(kinds)]
+    corrupted_tables = (predict_corrupted(kind, severity) for kind, severity in cells)
+    tables = list(progress(corrupted_tables, len(cells), len(images)) if progress else corrupted_tables)
+    everything = compute_mean_primary_metric(tables, groups=groups, seed=seed)
+    rows = []
+    for at, kind in enumerate(kinds):
+        own = tables[at * len(SEVERITIES) : (at + 1) * len(SEVERITIES)]
+        values = tuple(primary_metric_value(table) for table in own)
+        interval = compute_mean_primary_metric(own, groups=groups, seed=seed).interval
+        mean = sum(values) / len(values)
+        rows.append(CorruptionResult(kind=kind, by_severity=values, mean=mean, mean_interval=interval))
     return RobustnessReport(
         suite=suite,
         split=split,
@@ -174,14 +182,6 @@ def measure_robustness(
     )
 
 
-def _summarize_kind(
-    kind: str, tables: Sequence[TaskPredictions], groups: np.ndarray | None, seed: int
-) -> CorruptionResult:
-    values = tuple(primary_metric_value(table) for table in tables)
-    interval = compute_mean_primary_metric(tables, groups=groups, seed=seed).interval
-    return CorruptionResult(kind=kind, by_severity=values, mean=sum(values) / len(values), mean_interval=interval)
-
-
 def corruption_kinds(suite: str) -> tuple[str, ...]:
     """The kinds of a suite, in its order.
 
@@ -191,21 +191,6 @@ def corruption_kinds(suite: str) -> tuple[str, ...]:
     if suite not in CORRUPTION_SUITES:
         raise UsageError(f"The corruptions must be {' or '.join(CORRUPTION_SUITES)}. Got {suite!r}.")
     return tuple(CORRUPTION_SUITES[suite])
-
-
-def _batch_starts(images: Tensor) -> range:
-    return range(0, len(images), CORRUPTION_BATCH_SIZE)
-
-
-def _forward_corrupted(
-    forward: ForwardFunction, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
-) -> np.ndarray:
-    """Outputs for all images, corrupted batch by batch."""
-    parts = []
-    for start in _batch_starts(images):
-        part = slice(start, start + CORRUPTION_BATCH_SIZE)
-        parts.append(forward(corrupt_images(images[part], kind, severity, seed, indices[part])))
-    return np.concatenate(parts)
 
 
 def _kind_as_words(kind: str) -> str:

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from .. import config
 from ..errors import DataError
-from .prediction_tables import TaskPredictions
-from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions
+from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions, TaskPredictions
 from .primary_metric import compute_primary_metric, constant_baseline_errors
 
 BORDER_FRACTION_INVERSE = 8
@@ -126,15 +125,11 @@ def compare_regions(
     shortcuts over signal"; the rule is ours.
     """
     first = compute_primary_metric(whole, groups=groups)
-    figures = [
-        first,
-        *(
-            compute_primary_metric(one, groups=groups, labels=first.labels or None)
-            for one in (border_only, centre_only)
-        ),
-    ]
-    values = [one.value for one in figures if one.value is not None]
-    if len(values) < len(figures):
+    labels = first.labels or None
+    parts = [compute_primary_metric(one, groups=groups, labels=labels) for one in (border_only, centre_only)]
+    metrics = [first, *parts]
+    values = [one.value for one in metrics if one.value is not None]
+    if len(values) < len(metrics):
         raise DataError(
             f"Whether the border tells the answer shows on pictures whose answers are known; a label needs ten with it "
             f"and ten without. Got {first.n:,} pictures."
@@ -142,7 +137,7 @@ def compare_regions(
     guess, perfect = _guess_and_perfect(whole)
     known, left, middle = (_relative_skill(value, guess, perfect) for value in values)
     knows = min(_relative_skill(bound, guess, perfect) for bound in first.interval or (values[0],)) > 0
-    surely = min(_relative_skill(bound, guess, perfect) for bound in figures[1].interval or (values[1],))
+    surely = min(_relative_skill(bound, guess, perfect) for bound in metrics[1].interval or (values[1],))
     return ShortcutReport(
         figure=first.name,
         split=whole.split,
@@ -151,9 +146,9 @@ def compare_regions(
         whole=values[0],
         whole_interval=first.interval,
         border=values[1],
-        border_interval=figures[1].interval,
+        border_interval=metrics[1].interval,
         centre=values[2],
-        centre_interval=figures[2].interval,
+        centre_interval=metrics[2].interval,
         kept_by_border=left / known if knows else None,
         kept_by_centre=middle / known if knows else None,
         alarm=bool(surely >= MIN_SIGNAL and left >= MIN_BORDER_SHARE * known),
@@ -171,11 +166,8 @@ def _guess_and_perfect(predictions: TaskPredictions) -> tuple[float, float]:
         return 0.5, 1.0
     if isinstance(predictions, RegressionPredictions):
         return float(np.nanmean(constant_baseline_errors(predictions))), 0.0
-    targets = (
-        np.zeros(0, np.int64)
-        if predictions.targets is None
-        else predictions.targets[predictions.targets != UNKNOWN_CLASS]
-    )
+    assert predictions.targets is not None  # something was measured
+    targets = predictions.targets[predictions.targets != UNKNOWN_CLASS]
     return float(np.bincount(targets).max() / len(targets)), 1.0
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from .. import config
-from .prediction_tables import TaskPredictions
-from .predictions import RegressionPredictions
+from .predictions import RegressionPredictions, TaskPredictions
 from .primary_metric import PrimaryMetric, compute_primary_metric
 
 MIN_SUBGROUP_IMAGES = 30
@@ -77,14 +76,18 @@ class SubgroupReport:
 
     def table(self) -> str:
         """One line per subgroup, for the terminal."""
-        lines = [
-            (
-                f"{self.figure} of all {self.n:,} pictures: {_format_number(self.overall)} "
-                f"({_format_interval(self.interval)})"
-            )
-        ]
+        overall = f"{_format_number(self.overall)} ({_format_interval(self.interval)})"
+        lines = [f"{self.figure} of all {self.n:,} pictures: {overall}"]
         for column in self.columns:
-            lines += ["", *_format_column(column)]
+            shown = column.slices[:MAX_TABLE_SUBGROUPS]
+            width = max(len(column.name), *(len(one.value) for one in shown))
+            lines += ["", f"{column.name:<{width}}  {'n':>7}  {'figure':>8}  95 % interval"]
+            for one in shown:
+                mark = "  worst" if one.worst else "  few" if one.few else ""
+                metric = f"{_format_number(one.figure):>8}  {_format_interval(one.interval):<20}"
+                lines.append(f"{one.value:<{width}}  {one.n:>7,}  {metric}{mark}".rstrip())
+            if rest := len(column.slices) - len(shown):
+                lines.append(f"and {rest} smaller slices, which --json lists")
         lines += ["", *(f"{name} is left out: {why}" for name, why in self.left_out)]
         if any(one.worst for column in self.columns for one in column.slices):
             lines.append(
@@ -162,10 +165,8 @@ def _measure_subgroup(
 
 def _mark_worst(column: SubgroupColumn, num_judged: int, higher: bool) -> SubgroupColumn:
     """Mark the worst of the subgroups that are significantly worse than all images."""
-    wider = NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * max(1, num_judged))) / NormalDist().inv_cdf(
-        1 - SUBGROUP_LEVEL / 2
-    )
-    gaps = [_significant_gap(one, wider, higher) for one in column.slices]
+    narrow, wide = (NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * count)) for count in (1, max(1, num_judged)))
+    gaps = [_significant_gap(one, wide / narrow, higher) for one in column.slices]
     worst = int(np.argmax(gaps)) if gaps else 0
     if not gaps or gaps[worst] <= 0:
         return column
@@ -180,19 +181,6 @@ def _significant_gap(subgroup: Subgroup, wider: float, higher: bool) -> float:
     nearest = subgroup.figure + wider * ((high if higher else low) - subgroup.figure)
     worse = nearest < subgroup.overall if higher else nearest > subgroup.overall
     return abs(subgroup.overall - subgroup.figure) if worse else 0.0
-
-
-def _format_column(column: SubgroupColumn) -> list[str]:
-    shown = column.slices[:MAX_TABLE_SUBGROUPS]
-    width = max(len(column.name), *(len(one.value) for one in shown))
-    lines = [f"{column.name:<{width}}  {'n':>7}  {'figure':>8}  95 % interval"]
-    for one in shown:
-        mark = "  worst" if one.worst else "  few" if one.few else ""
-        figures = f"{_format_number(one.figure):>8}  {_format_interval(one.interval):<20}"
-        lines.append(f"{one.value:<{width}}  {one.n:>7,}  {figures}{mark}".rstrip())
-    if rest := len(column.slices) - len(shown):
-        lines.append(f"and {rest} smaller slices, which --json lists")
-    return lines
 
 
 def _format_number(value: float | None) -> str:
@@ -229,17 +217,19 @@ def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] |
     if len(names) + (not there.all()) < 2:
         return UnusableColumn(f"it is {str(names[0])!r} everywhere" if len(names) else "it is empty")
     numbers = _parse_numbers(texts, there) if len(names) > MAX_DISTINCT_NUMBERS else None
-    if numbers is None or _is_identifier(texts[there], len(names)):
-        if len(names) == there.sum():
+    all_distinct = len(names) == there.sum()
+    is_identifier = all_distinct and all(text.lstrip("+-").isdigit() for text in texts[there].tolist())
+    if numbers is None or is_identifier:  # texts, or running numbers
+        if all_distinct:
             return UnusableColumn("every picture has a value of its own")
         if len(names) > MAX_GROUPS:
             return UnusableColumn(f"it has {len(names):,} values, more than {MAX_GROUPS}")
-        found = {str(name): texts == name for name in names[np.argsort(-counts, kind="stable")]}
+        masks = {str(name): texts == name for name in names[np.argsort(-counts, kind="stable")]}
     else:
-        found = _split_into_quartiles(numbers, there)
-        if len(found) + (not there.all()) < 2:
+        masks = _split_into_quartiles(numbers, there)
+        if len(masks) + (not there.all()) < 2:
             return UnusableColumn("three of four values are the largest")
-    return found if there.all() else {**found, EMPTY: ~there}
+    return masks if there.all() else {**masks, EMPTY: ~there}
 
 
 def _parse_numbers(texts: np.ndarray, non_empty: np.ndarray) -> Float64[np.ndarray, " n"] | None:
@@ -249,11 +239,6 @@ def _parse_numbers(texts: np.ndarray, non_empty: np.ndarray) -> Float64[np.ndarr
     except ValueError:
         return None
     return numbers if np.isfinite(numbers[non_empty]).all() else None
-
-
-def _is_identifier(texts: np.ndarray, num_distinct: int) -> bool:
-    """Whether the cells are distinct whole numbers, such as a running number."""
-    return num_distinct == len(texts) and all(text.lstrip("+-").isdigit() for text in texts.tolist())
 
 
 def _split_into_quartiles(numbers: np.ndarray, non_empty: np.ndarray) -> dict[str, Bool[np.ndarray, " n"]]:

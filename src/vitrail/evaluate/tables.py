@@ -75,13 +75,10 @@ class PredictionTable(ABC):
 
     def all_typed_columns(self) -> dict[str, TypedColumn]:
         """All columns of the file with their types, by name."""
-        before = (self.paths, self.ids, (self.split,) * len(self))
-        names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
-        return {
-            **names,
-            **self.typed_columns(),
-            **{name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS},
-        }
+        leading = (self.paths, self.ids, (self.split,) * len(self))
+        columns = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, leading, strict=True)}
+        trailing = {name: TypedColumn("text", self.abstain_column()) for name in TRAILING_COLUMNS}
+        return columns | self.typed_columns() | trailing
 
     def records(self) -> list[dict[str, object]]:
         """The rows as dictionaries; None for empty cells."""
@@ -128,15 +125,12 @@ class PredictionTable(ABC):
 class RawTable:
     """A table as read from a file, its task's columns still text."""
 
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
-    split: str
+    shared: dict[str, Any]
+    """The fields of `PredictionTable`."""
     header: tuple[str, ...]
     """The columns between `split` and `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
     """(file and line for messages, cells below that header) of each row."""
-    abstain_reasons: tuple[str, ...]
-    """As in `PredictionTable`."""
 
 
 def image_path(image: ImageInput) -> str:
@@ -177,9 +171,13 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Raw
         abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # older versions wrote 0
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
-    middle = tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)])
-    reasons = tuple(abstained) if any(abstained) else ()
-    return RawTable(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows), reasons)
+    shared = {
+        "paths": tuple(paths),
+        "ids": tuple(ids),
+        "split": splits[0] if splits else "",
+        "abstain_reasons": tuple(abstained) if any(abstained) else (),
+    }
+    return RawTable(shared, tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]), tuple(rows))
 
 
 def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:
@@ -188,74 +186,6 @@ def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> Data
         f"{path}: the first line must read {','.join(LEADING_COLUMNS)},{expected},{','.join(TRAILING_COLUMNS)}. "
         f"Got {','.join(header)[:200] or 'nothing'}."
     )
-
-
-def check_concatenable(parts: Sequence[PredictionTable], names: Sequence[tuple[str, ...]]) -> None:
-    """Refuse to concatenate nothing, or parts of different classes or splits.
-
-    Args:
-        names: the names of each part's outputs.
-    """
-    if not parts:
-        raise UsageError("Joining predictions needs at least one part. Got none.")
-    for part, own in zip(parts, names, strict=True):
-        if (own, part.split) != (names[0], parts[0].split):
-            raise UsageError(
-                "Predictions to join must share classes and split. "
-                f"Got {names[0]} of '{parts[0].split}' and {own} of '{part.split}'."
-            )
-
-
-def concat_abstain_reasons(parts: Sequence[PredictionTable]) -> tuple[str, ...]:
-    """Concatenate the reasons of abstention."""
-    if not any(part.abstain_reasons for part in parts):
-        return ()
-    return tuple(why for part in parts for why in part.abstain_reasons or ("",) * len(part))
-
-
-def concat_optional(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    """Concatenate an optional column; None where one part has none."""
-    there = [one for one in parts if one is not None]
-    return np.concatenate(there) if there and len(there) == len(parts) else None
-
-
-def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
-    """Concatenate targets; a part without targets gets its array of unknown ones.
-
-    Args:
-        parts: (targets or None, unknown targets) of each part.
-    """
-    if all(targets is None for targets, _ in parts):
-        return None
-    return np.concatenate([unknown if targets is None else targets for targets, unknown in parts])
-
-
-def check_prediction_shape(table: PredictionTable, predictions: np.ndarray, names: tuple[str, ...], what: str) -> None:
-    """Refuse predictions that are not one row per image and one column per name.
-
-    Raises:
-        UsageError: shapes that differ, or not one abstain reason per image.
-    """
-    shape = (len(table.ids), len(names))
-    if predictions.shape != shape or len(table.paths) != len(table.ids):
-        raise UsageError(
-            f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
-            f"paths. Got {predictions.shape} and {len(table.paths)} paths."
-        )
-    if table.abstain_reasons and len(table.abstain_reasons) != len(table.ids):
-        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstain_reasons)}.")
-
-
-def parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
-    """Parse cells as numbers.
-
-    Raises:
-        DataError: a cell is no number; `what` names the cells.
-    """
-    try:
-        return [float(cell) for cell in cells]
-    except ValueError as problem:
-        raise DataError(f"{where}: {what} must be numbers. Got {', '.join(cells)[:200]}.") from problem
 
 
 def format_float32(number: float) -> str:
@@ -311,29 +241,23 @@ def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_table_extension(path)
-    into = {CSV_EXTENSION: _write_csv, JSONL_EXTENSION: _write_jsonl, PARQUET_EXTENSION: _write_parquet}[
-        path.suffix.lower()
-    ]
+    extension = path.suffix.lower()
     with atomic.write_file(path) as file:
-        into(file, tables)
+        if extension == PARQUET_EXTENSION:
+            _write_parquet(file, tables)
+            return
+        for number, table in enumerate(tables):
+            if extension == CSV_EXTENSION:
+                file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
+                continue
+            for row in table.records():  # undecodable bytes of file names become lone surrogates, which round-trip
+                text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
+                file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def to_valid_utf8(name: str) -> str:
     """A name as valid UTF-8; undecodable bytes of file names are replaced."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def _write_csv(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
-    for number, table in enumerate(tables):
-        file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
-
-
-def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
-    """One object a line; undecodable bytes of file names are written as lone surrogates, which round-trip."""
-    for table in tables:
-        for row in table.records():
-            text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
-            file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def _round_to_9_digits(value: object) -> object:
@@ -372,34 +296,25 @@ def _regroup_rows(tables: Iterator[Any]) -> Iterator[Any]:
 
 
 def _to_arrow_table(table: PredictionTable) -> Any:
-    """Convert to an Arrow table."""
     import pyarrow
 
-    columns = table.all_typed_columns()
-    schema = pyarrow.schema([(to_valid_utf8(name), _arrow_type(column.kind)) for name, column in columns.items()])
-    arrays = [
-        pyarrow.array(_arrow_values(column), kind) for column, kind in zip(columns.values(), schema.types, strict=True)
-    ]
-    return pyarrow.table(arrays, schema=schema)
-
-
-def _arrow_type(kind: ColumnKind) -> Any:
-    import pyarrow
-
-    if kind == "text":
-        return pyarrow.string()
-    if kind == "number":
-        return pyarrow.float32()
-    if kind == "names":
-        return pyarrow.list_(pyarrow.string())
-    return pyarrow.struct([(to_valid_utf8(name), pyarrow.float32()) for name in kind])
-
-
-def _arrow_values(column: TypedColumn) -> Any:
-    """The values of a column with valid UTF-8."""
-    if column.kind == "number":
-        return column.values
-    return [_texts_to_utf8(value) for value in column.to_list()]
+    arrow_types = {
+        "text": pyarrow.string(),
+        "number": pyarrow.float32(),
+        "names": pyarrow.list_(pyarrow.string()),
+    }
+    schema, arrays = [], []
+    for name, column in table.all_typed_columns().items():
+        kind, values = column.kind, column.values
+        if isinstance(kind, str):
+            arrow_type = arrow_types[kind]
+        else:
+            arrow_type = pyarrow.struct([(to_valid_utf8(field), pyarrow.float32()) for field in kind])
+        if kind != "number":
+            values = [_texts_to_utf8(value) for value in column.to_list()]
+        schema.append((to_valid_utf8(name), arrow_type))
+        arrays.append(pyarrow.array(values, arrow_type))
+    return pyarrow.table(arrays, schema=pyarrow.schema(schema))
 
 
 def _texts_to_utf8(value: object) -> object:
@@ -454,13 +369,22 @@ def parse_label_cell(
         return np.full(len(positions), np.nan, np.float32)
     labels = np.zeros(len(positions), np.float32)
     for piece in [] if cell == NO_LABELS else _split_unescaped(cell):
-        name, _, share = (piece[1:], "", "nan") if piece.startswith("?") else _split_name_and_share(piece)
+        with_share = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
+        name, text = (with_share[1], with_share[2]) if with_share else (piece, "1")
+        if piece.startswith("?"):
+            name, text = piece[1:], "nan"
         if name not in positions:
             raise DataError(
                 f"{where}: {column} must hold labels among {', '.join(positions)}, joined by |, or be {NO_LABELS}. "
                 f"Got {piece!r}."
             )
-        labels[positions[name]] = _parse_share(share, where)
+        try:
+            share = float(text)
+        except ValueError:
+            share = -1.0
+        if share < 0 or share > 1:
+            raise DataError(f"{where}: the share of a label must be a number in 0..1. Got {text!r}.")
+        labels[positions[name]] = share
     return labels
 
 
@@ -474,19 +398,3 @@ def _split_unescaped(cell: str) -> list[str]:
         start = match.end() + 1
         if start > len(cell):
             return pieces
-
-
-def _split_name_and_share(piece: str) -> tuple[str, str, str]:
-    """A name and its soft label, by default 1."""
-    match = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
-    return (match[1], "=", match[2]) if match else (piece, "", "1")
-
-
-def _parse_share(text: str, where: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = -1.0
-    if share < 0 or share > 1:
-        raise DataError(f"{where}: the share of a label must be a number in 0..1. Got {text!r}.")
-    return share

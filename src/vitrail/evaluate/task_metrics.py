@@ -14,8 +14,7 @@ from . import metrics, multilabel_metrics, regression_metrics
 from .calibration import TargetScaling
 from .metrics import ClassificationMetrics
 from .multilabel_metrics import MultilabelMetrics
-from .prediction_tables import TaskPredictions
-from .predictions import ClassificationPredictions, MultilabelPredictions
+from .predictions import ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from .regression_metrics import RegressionMetrics
 
 TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
@@ -81,23 +80,18 @@ def write_results_csv(path: Path, metrics: Iterable[TaskMetrics]) -> None:
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    rows = [_format_row(row) for each in metrics for row in iter_results(each)]
+    rows = []
+    for row in (row for each in metrics for row in iter_results(each)):
+        numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
+        rows.append([escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)])
     atomic.write_bytes(path, "".join(format_csv_lines([RESULTS_HEADER, *rows])).encode("utf-8", "surrogateescape"))
 
 
 def _iter_rows(values: Mapping[str, Any], split: str, scope: str) -> Iterator[MetricRow]:
     for name, value in values.items():
+        is_range = isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
         if isinstance(value, float):
             low, high = values.get(name + _INTERVAL, (None, None))
             yield MetricRow(split, scope, name, value, low, high, values["n"])
-        elif _is_range(value) and not name.endswith(_INTERVAL):
+        elif is_range and not name.endswith(_INTERVAL):
             yield MetricRow(split, scope, name, None, value[0], value[1], values["n"])
-
-
-def _is_range(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
-
-
-def _format_row(row: MetricRow) -> list[str]:
-    numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
-    return [escape_cell(row.split), escape_cell(row.scope), row.metric, *numbers, str(row.n)]

@@ -114,11 +114,9 @@ def choose_threshold(
 ) -> Threshold:
     """Choose the threshold of one label on its known validation images; ties go to the one nearest to 0.5."""
     few = min(int(positive.sum()), int((~positive).sum())) < MIN_PER_SIDE
-    value = (
-        DEFAULT_THRESHOLD
-        if few or rule.kind == "half"
-        else _best_threshold(rule, compute_roc_points(positive, probabilities))
-    )
+    value = DEFAULT_THRESHOLD
+    if not few and rule.kind != "half":
+        value = _best_threshold(rule, compute_roc_points(positive, probabilities))
     return evaluate_threshold(value, positive, probabilities, is_fitted=not few)
 
 
@@ -140,27 +138,20 @@ def evaluate_threshold(
 
 
 def _best_threshold(rule: ThresholdRule, points: RocPoints) -> float:
-    sensitivity, specificity = points.sensitivity, points.specificity
+    sensitivity, specificity, target = points.sensitivity, points.specificity, rule.value or 0.0
     if rule.kind == "sensitivity":
-        assert rule.value is not None
-        return float(points.thresholds[int(np.argmax(sensitivity >= rule.value - 1e-12))])
+        return float(points.thresholds[int(np.argmax(sensitivity >= target - 1e-12))])
     if rule.kind == "specificity":
-        assert rule.value is not None
-        return float(points.thresholds[int(np.flatnonzero(specificity >= rule.value - 1e-12)[-1])])
-    worth = _rule_objective(rule, points)
+        return float(points.thresholds[int(np.flatnonzero(specificity >= target - 1e-12)[-1])])
+    positives, hits, false_alarms = points.true_positives[-1], points.true_positives, points.false_positives
+    if rule.kind == "youden":
+        worth = sensitivity + specificity
+    elif rule.kind == "cost":
+        worth = -(target * (positives - hits) + false_alarms).astype(np.float64)
+    else:
+        worth = 2 * hits / (positives + hits + false_alarms)
     best = np.flatnonzero(worth >= worth.max() - 1e-12)
     return float(points.thresholds[best[np.argmin(np.abs(points.thresholds[best] - DEFAULT_THRESHOLD))]])
-
-
-def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
-    if rule.kind == "youden":
-        return points.sensitivity + points.specificity
-    if rule.kind == "cost":
-        assert rule.value is not None
-        return -(rule.value * (points.true_positives[-1] - points.true_positives) + points.false_positives).astype(
-            np.float64
-        )
-    return 2 * points.true_positives / (points.true_positives[-1] + points.true_positives + points.false_positives)
 
 
 # -- Settings: the [decisions] table of a plan
@@ -168,7 +159,7 @@ def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionSettings:
-    """How answers are made of outputs, and how they are judged; everything is fitted on validation pictures."""
+    """How outputs become predictions; everything is fitted on validation images."""
 
     calibrate: bool = True
     """Divide logits by the temperature under which the validation pictures are likeliest."""

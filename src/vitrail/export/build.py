@@ -185,7 +185,7 @@ def export_file(
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_export_path(out, file_format)
-    exact = replace(member, precision="float32")
+    exact = replace(member, settings=replace(member.settings, precision="float32"))
     with make_draft(out) as draft:
         file = write_and_reopen(exact, file_format, draft, resize)
         result = verify_file(file.run, file.metadata, exact, preprocess_decoded(decoded, exact.spec))

@@ -47,7 +47,7 @@ class ExportModule(nn.Module):
         assert isinstance(member.model, ViT)
         self.spec = member.spec
         self.task = member.task
-        self.views = member.views
+        self.views = member.settings.views
         self.resizing = GraphResize(member.spec) if resize else None
         self.precision = precision
         self.model = _freeze_model(member.model, attention, DTYPES[precision])

@@ -216,7 +216,7 @@ def export_reduced_precision(
     """
     check_export_path(out, file_format)
     check_precision_support(file_format, precision)
-    exact = replace(member, precision="float32")
+    exact = replace(member, settings=replace(member.settings, precision="float32"))
     images = preprocess_decoded(decoded, exact.spec)
     with make_draft(out) as draft, tempfile.TemporaryDirectory() as folder:
         float32_path = Path(folder) / f"float32.{file_format}"
@@ -228,9 +228,8 @@ def export_reduced_precision(
         else:
             file = write_and_reopen(exact, file_format, draft, resize, TORCH_PRECISIONS[precision])
         same, difference = compare_with_float32(file.run, file.metadata, exact, images)
-        device = next(exact.model.parameters()).device
         timed: dict[str, Callable[[np.ndarray], object]] = {
-            "float32 in PyTorch": lambda batch: exact.compute_outputs(to_batch_tensor(batch), device),
+            "float32 in PyTorch": lambda batch: exact.compute_outputs(to_batch_tensor(batch)),
             "float32 file": float32_file.run,
             f"{precision} file": file.run,
         }

@@ -12,8 +12,13 @@ from jaxtyping import UInt8
 
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
-from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
-from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from ..evaluate.decisions import predictions_from_outputs
+from ..evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+)
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
@@ -99,8 +104,7 @@ def predict_expected(
 
 def predict_with_member(member: PredictorMember, images: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
     """The model's predictions for preprocessed images, in the member's precision."""
-    device = next(member.model.parameters()).device
-    parts = [member.compute_outputs(part, device) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
+    parts = [member.compute_outputs(part) for part in to_batch_tensor(images).split(max(BATCH_SIZES))]
     all_distances = [distances for _, distances in parts if distances is not None]
     return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,

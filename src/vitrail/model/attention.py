@@ -1,4 +1,4 @@
-"""One attention with two equal paths, and the measured table that chooses between them."""
+"""Attention by a fused kernel or in open form, with the measured table that chooses, and relative positions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ AttentionPath = Literal["fused", "open"]
 
 
 class TokenPositions(NamedTuple):
-    """Where the tokens of a batch stand: what attention needs to know of it."""
+    """The positions of the tokens of a batch, as attention needs them."""
 
     grid: Grid
     """Rows and columns of all patches."""
     visible: Tensor | None = None
-    """Which patches are there, picture by picture [B, n]; None for all."""
+    """Indices of the patches that are there, for each image [B, n]; None for all."""
     rotary: RotaryTables | None = None
     """Angles of queries and keys."""
 
@@ -40,7 +40,7 @@ class Attention(nn.Module):
         self.scale = config.head_dim**-0.5 if config.qk_scale is None else config.qk_scale
         self.dropout = config.attention_dropout
         self.choice: AttentionChoice = config.attention
-        self.cpu_capability = device_capability("cpu")  # asked here: a compiled forward cannot
+        self.cpu_capability = device_capability("cpu")  # read here: a compiled forward cannot
         self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
         self.q_norm = make_norm(config, config.head_dim) if config.qk_norm else None
@@ -51,12 +51,11 @@ class Attention(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], token_positions: TokenPositions, num_queries: int | None = None
     ) -> Float[Tensor, "B r D"]:
-        """What the first `num_queries` tokens (None: all, then r is T) gather from all."""
+        """Output of the first `num_queries` tokens (None: all, then r is T), which attend to all tokens."""
         q, k, v = self._project_heads(x, token_positions.rotary)  # 3 x [B, A, T, d]
         if self.relative is not None:
-            y = self._apply_relative_weights(self._relative_weights(q, k, token_positions), v, token_positions)[
-                :, :, :num_queries
-            ]
+            weights = self._relative_weights(q, k, token_positions)
+            y = self._apply_relative_weights(weights, v, token_positions)[:, :, :num_queries]
         else:
             dropout = self.dropout if self.training else 0.0
             y = attend(q[:, :, :num_queries], k, v, self.scale, dropout, self._choose_path(k))  # [B, A, r, d]
@@ -69,17 +68,16 @@ class Attention(nn.Module):
         heads: Sequence[int] | None,
         rows: Sequence[int] | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
-        """The same numbers, and the weights of the chosen heads and rows (None: all), through which gradients flow.
+        """The same output, and the weights of the chosen heads and rows (None: all), through which gradients flow.
 
-        What is not chosen takes the usual path.
+        The other heads and rows take the usual path.
         """
         q, k, v = self._project_heads(x, token_positions.rotary)
         if self.relative is not None:
             all_weights = self._relative_weights(q, k, token_positions)
             weights = _select_heads_and_rows(all_weights, heads, rows)
-            y = self._apply_relative_weights(
-                _insert_heads_and_rows(all_weights, weights, heads, rows), v, token_positions
-            )
+            all_weights = _insert_heads_and_rows(all_weights, weights, heads, rows)
+            y = self._apply_relative_weights(all_weights, v, token_positions)
         else:
             weights = attention_weights(
                 _select_heads_and_rows(q, heads, rows), _select_heads_and_rows(k, heads, None), self.scale
@@ -91,7 +89,7 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2)), weights
 
     def _project_heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [B, A, T, d], normalised and turned where the design says so."""
+        """Queries, keys and values [B, A, T, d], with QK normalisation and rotary positions where configured."""
         qkv = self._project_qkv(x).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, A, d]
         if rotary is None and self.q_norm is None:
             q, k, v = qkv.permute(2, 0, 3, 1, 4)
@@ -106,25 +104,22 @@ class Attention(nn.Module):
     def _project_qkv(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
         if self.qv_bias is None:
             return self.qkv(x)
-        of_q, of_v = self.qv_bias.chunk(2)
-        bias = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+        q_bias, v_bias = self.qv_bias.chunk(2)
+        bias = torch.cat([q_bias, torch.zeros_like(q_bias), v_bias])
         if isinstance(self.qkv, nn.Linear):
             return F.linear(x, self.qkv.weight, bias)
-        return self.qkv(x) + bias  # what stands in for the matrix, as model/lora.py does, has more than a weight
+        return self.qkv(x) + bias  # a LoRA layer in place of the matrix has more than a weight
 
     def _choose_path(self, q: Tensor) -> AttentionPath:
-        here = self.cpu_capability if q.device.type == "cpu" else q.device.type
-        number_format = str(q.dtype).removeprefix("torch.")
-        return choose_path(self.choice, here, number_format, q.shape[2], torch.is_grad_enabled())
+        capability = self.cpu_capability if q.device.type == "cpu" else q.device.type
+        dtype = str(q.dtype).removeprefix("torch.")
+        return choose_path(self.choice, capability, dtype, q.shape[2], torch.is_grad_enabled())
 
     def _relative_weights(self, q: Tensor, k: Tensor, token_positions: TokenPositions) -> Float[Tensor, "B A T T"]:
-        """Attention weights with relative positions in their products."""
         assert self.relative is not None
         scaled = q * self.scale
-        products = scaled @ k.transpose(-2, -1) + self.relative.scores(
-            scaled, token_positions.grid, token_positions.visible
-        )
-        return products.softmax(dim=-1)
+        added = self.relative.scores(scaled, token_positions.grid, token_positions.visible)
+        return (scaled @ k.transpose(-2, -1) + added).softmax(dim=-1)
 
     def _apply_relative_weights(
         self, weights: Tensor, v: Tensor, token_positions: TokenPositions
@@ -145,7 +140,7 @@ def _select_heads_and_rows(
 def _insert_heads_and_rows(
     target: Float[Tensor, "B A T n"], part: Tensor, heads: Sequence[int] | None, rows: Sequence[int] | None
 ) -> Float[Tensor, "B A T n"]:
-    """The whole with the part in the place that `_cut` takes it from."""
+    """`target` with `part` at the heads and rows that `_select_heads_and_rows` takes."""
     if heads is None and rows is None:
         return part
     h = torch.arange(target.shape[1]) if heads is None else torch.tensor(list(heads))
@@ -162,7 +157,7 @@ def attend(
     dropout: float,
     path: AttentionPath,
 ) -> Float[Tensor, "B A T d"]:
-    """Values averaged by the softmax of scaled products; one function, by a fused kernel or in the open."""
+    """Values averaged by the softmax of scaled products: one function, by a fused kernel or as separate operations."""
     if path == "fused":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     if not torch.is_grad_enabled() and q.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
@@ -174,44 +169,40 @@ def attend(
 
 
 INFERENCE_CHUNK_BYTES = 2**22
-"""Bytes of weights that an answer's open path makes at a time, in one buffer: they are read again out of the cache."""
+"""Bytes of attention weights per chunk of the open path at inference: one reused buffer, small enough for the cache."""
 
 
 def _attend_inference(
     q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], v: Float[Tensor, "B A S d"], scale: float
 ) -> Float[Tensor, "B A T d"]:
-    """The open path where nothing waits for a way back: whole pictures at a time, or heads of a large one."""
+    """The open path without gradients, chunk by chunk: several images, or some heads of a large one."""
     y = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
-    of_head = q.shape[2] * k.shape[2] * q.element_size()
-    heads = min(q.shape[1], max(1, INFERENCE_CHUNK_BYTES // of_head))
-    pictures = min(q.shape[0], max(1, INFERENCE_CHUNK_BYTES // (of_head * heads)))
-    buffer = q.new_empty(pictures * heads, q.shape[2], k.shape[2])
-    for queries, keys, values, found in zip(*(_split_tiles(x, pictures, heads) for x in (q, k, v, y)), strict=True):
+    head_bytes = q.shape[2] * k.shape[2] * q.element_size()
+    heads = min(q.shape[1], max(1, INFERENCE_CHUNK_BYTES // head_bytes))
+    images = min(q.shape[0], max(1, INFERENCE_CHUNK_BYTES // (head_bytes * heads)))
+    buffer = q.new_empty(images * heads, q.shape[2], k.shape[2])
+    tiles = ([tile for part in x.split(images) for tile in part.split(heads, dim=1)] for x in (q, k, v, y))
+    for queries, keys, values, output in zip(*tiles, strict=True):
         queries, keys, values = (x.flatten(0, 1) for x in (queries, keys, values))
         weights = buffer[: len(queries)]
         torch.baddbmm(weights, queries, keys.mT, beta=0, alpha=scale, out=weights)
         torch.softmax(weights, -1, out=weights)
-        found.copy_((weights @ values).view(found.shape))
+        output.copy_((weights @ values).view(output.shape))
     return y
 
 
-def _split_tiles(x: Float[Tensor, "B A n d"], images: int, heads: int) -> Iterator[Tensor]:
-    """So many pictures and heads at a time."""
-    return (tile for rows in x.split(images) for tile in rows.split(heads, dim=1))
-
-
 RECOMPUTE_MIN_WIDTH = 512
-"""Width from which the open path of a training makes its weights twice, the second time on the way back.
+"""Width from which the open path recomputes its attention weights in the backward pass.
 
-Kept, they and copies of queries, keys and values are a tenth of what a block keeps, at any width; made again, they cost
-a hundredth of a step of ViT-B/16, but a twelfth of one of ViT-Ti/16 (EXPERIMENTS.md).
+The weights and copies of queries, keys and values are a tenth of the memory of a block at any width. To recompute them
+costs 1 % of a step of ViT-B/16, but 8 % of one of ViT-Ti/16 (EXPERIMENTS.md).
 """
 RECOMPUTE_MIN_TOKENS = 512
-"""Tokens from which it does so at any width: weights grow with their square, all else that is kept does not."""
+"""Tokens from which it does so at any width: attention weights grow with their square."""
 
 
 def should_recompute_weights(width: int, tokens: int) -> bool:
-    """Whether the open path of a training makes its weights twice instead of keeping them; with dropout it never does.
+    """Whether the open path recomputes its weights in the backward pass; with dropout it does not.
 
     Args:
         width: of all heads together.
@@ -220,11 +211,12 @@ def should_recompute_weights(width: int, tokens: int) -> bool:
 
 
 RECOMPUTE_CHUNK_BYTES = 2**20
-"""Bytes of weights that are made at a time: they are read again while they are still near."""
+"""Bytes of attention weights per chunk, small enough for the cache."""
 
 
 class _RecomputedAttention(torch.autograd.Function):
-    """The open path, of which only queries, keys and values are kept: views of one tensor. The same bits, both ways."""
+    """The open path that keeps only queries, keys and values, views of one tensor; output and gradients have the same
+    bits."""
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
@@ -241,36 +233,36 @@ class _RecomputedAttention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v = ctx.saved_tensors
-        of_q, of_k, of_v = (torch.empty_like(each) for each in (q, k, v))
+        grad_q, grad_k, grad_v = (torch.empty_like(each) for each in (q, k, v))
         for part in _split_images(q, k):
             scaled = q[part] * ctx.scale
             weights = (scaled @ k[part].transpose(-2, -1)).softmax(dim=-1)
-            of_weights = grad_y[part] @ v[part].transpose(-2, -1)
-            of_products = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-            of_q[part] = (of_products @ k[part]) * ctx.scale
-            of_k[part] = of_products.transpose(-2, -1) @ scaled
-            of_v[part] = weights.transpose(-2, -1) @ grad_y[part]
-        return of_q, of_k, of_v, None
+            grad_weights = grad_y[part] @ v[part].transpose(-2, -1)
+            grad_products = torch.ops.aten._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+            grad_q[part] = (grad_products @ k[part]) * ctx.scale
+            grad_k[part] = grad_products.transpose(-2, -1) @ scaled
+            grad_v[part] = weights.transpose(-2, -1) @ grad_y[part]
+        return grad_q, grad_k, grad_v, None
 
 
 def _split_images(q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"]) -> Iterator[slice]:
-    """Pictures whose weights are made together."""
-    pictures = max(1, RECOMPUTE_CHUNK_BYTES // (q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()))
-    return (slice(first, first + pictures) for first in range(0, len(q), pictures))
+    """Slices of images whose weights are computed together."""
+    images = max(1, RECOMPUTE_CHUNK_BYTES // (q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()))
+    return (slice(first, first + images) for first in range(0, len(q), images))
 
 
 def attention_weights(
     q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], scale: float
 ) -> Float[Tensor, "B A T S"]:
-    """How much each token looks at each other one: rows sum to 1."""
+    """Softmax of the scaled products of queries and keys: rows sum to 1."""
     return ((q * scale) @ k.transpose(-2, -1)).softmax(dim=-1)
 
 
 def choose_path(choice: AttentionChoice, capability: str, dtype: str, tokens: int, gradients: bool) -> AttentionPath:
-    """The path that the settings force, or the faster one by `MEASURED`: a matter of settings, never of timing.
+    """The path that the settings force, or the faster one by `OPEN_PATH_MAX_TOKENS`; nothing is timed here.
 
     Args:
-        capability: see `capability`.
+        capability: see `device_capability`.
         dtype: float32, bfloat16 or float16.
         gradients: whether a backward pass follows.
     """
@@ -280,11 +272,11 @@ def choose_path(choice: AttentionChoice, capability: str, dtype: str, tokens: in
 
 
 def device_capability(device: str) -> str:
-    """Where products are computed: a CPU's instruction set as torch names it (AVX2, AVX512), or the device's type."""
+    """A CPU's instruction set as torch names it (AVX2, AVX512), or the type of another device."""
     return torch.backends.cpu.get_cpu_capability() if device == "cpu" else device.partition(":")[0]
 
 
-# Up to how many tokens two products and a softmax beat the fused kernel; what is not listed takes the fused kernel.
+# Up to how many tokens the open path beats the fused kernel; combinations that are not listed take the fused kernel.
 # benchmarks/results/attention-alone-avx2.json: two Zen 3 cores, at most 257 tokens; attention-alone-avx512.json: two
 # Zen 4 cores, at most 1,370, freed memory kept; torch 2.13. In float32 training the fused kernel wins or ties on both.
 OPEN_PATH_MAX_TOKENS: dict[tuple[str, str, bool], int] = {
@@ -301,14 +293,14 @@ OPEN_PATH_MAX_TOKENS: dict[tuple[str, str, bool], int] = {
 class RelativePositions(nn.Module):
     """Four tables [2k + 2, d], shared by the heads of one attention: rows and columns for keys, the same for values.
 
-    Table row 0 serves every pair with a prefix token; table row 1 + k + o serves the offset o = place of the looked-at
-    patch minus place of the looking one, clipped to -k .. k. A pair adds key_rows[r] + key_columns[c] to its key and
+    Table row 0 is for every pair with a prefix token; table row 1 + k + o for the offset o = position of the key's
+    patch minus position of the query's, clipped to -k .. k. A pair adds key_rows[r] + key_columns[c] to its key and
     value_rows[r] + value_columns[c] to its value. Designs that keep rows and columns in separate halves of the head
     are this one with zeros in the other half.
 
-    No vector is built for a pair. A token meets the few vectors of the tables first, and the result is spread over the
-    rows and columns of the grid, then over their tokens; the values go the same way back. A row or column of the grid,
-    and the prefix of either axis, is called a line here: L = (1 + h) + (1 + w) of them.
+    No vector is built for a pair. A query is multiplied with the few vectors of the tables, and the result is spread
+    over the rows and columns of the grid, then over their tokens; values take the reverse way. A row or column of the
+    grid, and the prefix of either axis, is called a line here: L = (1 + h) + (1 + w) of them.
 
     Source: Shaw et al. 2018, section 3.3; Wu et al. 2021 for two axes.
     """
@@ -325,7 +317,7 @@ class RelativePositions(nn.Module):
     def scores(
         self, q: Float[Tensor, "B A T d"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B A T T"]:
-        """What the tables add to the products of these queries with all keys."""
+        """The terms that the tables add to the products of these queries with all keys."""
         lines, offsets = self._line_and_offset_masks(q, grid, visible)
         products = q @ torch.cat([self.key_rows, self.key_columns]).T  # [B, A, T, 4k + 4]
         by_line = torch.einsum("batn,btln->batl", products, offsets)  # [B, A, T, L]
@@ -334,15 +326,15 @@ class RelativePositions(nn.Module):
     def values(
         self, weights: Float[Tensor, "B A T T"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B A T d"]:
-        """What the tables add to the values, averaged by `weights`."""
+        """The terms that the tables add to the values, averaged by `weights`."""
         lines, offsets = self._line_and_offset_masks(weights, grid, visible)
         by_offset = torch.einsum("batl,btln->batn", weights @ lines, offsets)  # [B, A, T, 4k + 4]
         return by_offset @ torch.cat([self.value_rows, self.value_columns])
 
     def _line_and_offset_masks(self, like: Tensor, grid: Grid, visible: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Ones where a token stands on a line [b, 1, T, L], and where it sees a line at an offset [b, T, L, 4k + 4].
+        """Masks: 1 where a token is on a line [b, 1, T, L], and where a line is at an offset from it [b, T, L, 4k + 4].
 
-        b is 1 where all patches are there: then every picture has the same marks, and every forward.
+        b is 1 where all patches are there: then all images share the masks, which are cached.
         """
         if visible is None:
             return _cached_masks(grid, self.prefix, self.distance, like.device, like.dtype)
@@ -373,10 +365,10 @@ def _make_masks(
 
 
 def _make_axis_masks(line: Tensor, side: int, prefix: int, distance: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The marks of one axis, for patches on lines 1 .. side of it; line 0 holds the prefix."""
+    """The masks of one axis, for patches on its lines 1 .. side; line 0 holds the prefix."""
     line = torch.cat([line.new_zeros(len(line), prefix), line], dim=-1)[..., None]  # [b, T, 1]
-    seen = torch.arange(1 + side, device=line.device)
-    offset = (seen - line).clamp(-distance, distance) + distance + 1  # [b, T, 1 + side]
-    offset = torch.where((seen > 0) & (line > 0), offset, torch.zeros_like(offset))
-    number = torch.arange(2 * distance + 2, device=line.device)
-    return (line == seen).to(dtype), (offset[..., None] == number).to(dtype)
+    lines = torch.arange(1 + side, device=line.device)
+    offset = (lines - line).clamp(-distance, distance) + distance + 1  # [b, T, 1 + side]
+    offset = torch.where((lines > 0) & (line > 0), offset, torch.zeros_like(offset))
+    table_rows = torch.arange(2 * distance + 2, device=line.device)
+    return (line == lines).to(dtype), (offset[..., None] == table_rows).to(dtype)

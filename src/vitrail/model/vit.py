@@ -1,4 +1,4 @@
-"""The plain Vision Transformer: its forward is the table of contents of this room."""
+"""The plain Vision Transformer: encoder, pooling, head, and named intermediates."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .tokens import TokenEmbedding
 class ViT(nn.Module):
     """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020).
 
-    `visible` names the patches that the encoder looks at, picture by picture, counted in reading order from 0; None
-    means all. The others have no influence, so that patch dropout trains faster and deletion tests remove evidence; not
-    so with soft splits, where every patch has seen its neighbours before any is dropped. A picture of another size than
-    the configuration's is read with its own grid.
+    `visible` holds for each image the indices of the patches that the encoder reads, in reading order from 0; None
+    means all. The others have no influence: patch dropout trains faster, and deletion tests remove evidence. With soft
+    splits they have some, because every patch is mixed with its neighbours before any is dropped. An image of another
+    size than the configuration's has its own grid.
 
     Raises:
         UsageError: a side of the images is not a multiple of the patch and the model does not pad, or they have another
@@ -35,6 +35,7 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = config
+        self.pool_span = config.pool_span
         self.tokens = TokenEmbedding(config)
         self.positions = Positions(config)
         self.rotary = Rotary(config)
@@ -46,13 +47,13 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B K"]:
         x, places = self.embed(images, visible)
-        x = self.encoder(x, places, self.config.pool_span, self.pool.pool_tokens)
+        x = self.encoder(x, places, self.pool_span, self.pool.pool_tokens)
         return self.head(self.pool(x))
 
     def embed(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], TokenPositions]:
-        """Tokens with their positions, and where each stands."""
+        """Tokens with their positions added, and the positions that attention needs."""
         x, grid = self.tokens(images, visible)  # [B, T, D], (rows, columns)
         x = self.positions(x, grid, visible)
         return x, TokenPositions(grid, visible, self.rotary(grid, x, visible))
@@ -65,8 +66,49 @@ class ViT(nn.Module):
         rows: Sequence[int] | None = None,
         visible: Int[Tensor, "B n"] | None = None,
     ) -> dict[str, Tensor]:
-        """Named intermediates, in the autograd graph: see `features.features`."""
-        return compute_features(self, images, tuple(keep), heads, rows, visible)
+        """Named intermediates of a forward pass, through which gradients flow; it ends with the last one.
+
+        Args:
+            keep: any of `feature_names(model)`: "embedded" [B, T, D], the input of the first block; "blocks.I"
+                [B, T, D], the output of block I; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D],
+                after the final norm; "pool.attention" [B, A, 1, T], of a learned probe where there is one; "pooled"
+                [B, P]; "outputs" [B, K].
+            heads, rows: of the blocks' attention weights, only these heads and these query tokens (0 is the first
+                prefix token).
+            visible: as in `ViT`; rows then count the tokens that are left.
+
+        Raises:
+            UsageError: a name, head or row that the model does not have.
+        """
+        keep = tuple(keep)
+        _check_selection(self, keep, heads, rows)
+        x, places = self.embed(images, visible)
+        if wrong := [row for row in rows or () if not 0 <= row < x.shape[1]]:
+            raise UsageError(f"The pictures make tokens 0 to {x.shape[1] - 1}. Got rows={', '.join(map(str, wrong))}.")
+        x = self.encoder.prepare_tokens(x)
+        kept, last = {"embedded": x} if "embedded" in keep else {}, [x]
+        for i in range(_count_blocks(self, keep)):
+            block = self.encoder.blocks[i]
+            if f"blocks.{i}.attention" in keep:
+                assert isinstance(block, Block)
+                x, kept[f"blocks.{i}.attention"] = block.forward_with_attention(x, places, heads, rows)
+            else:
+                is_last = i + 1 == self.config.depth
+                x = self.encoder.run_block(block, x, places, _num_queries(self, keep) if is_last else None)
+            last = [*last, x][-self.pool_span :]
+            if f"blocks.{i}" in keep:
+                kept[f"blocks.{i}"] = x
+        if any(name in keep for name in _AFTER_BLOCKS):
+            x = self.encoder.apply_final_norm(last)
+            kept["tokens"] = x[..., -self.config.width :]
+        if "pool.attention" in keep:
+            x, kept["pool.attention"] = self.pool.forward_with_attention(x)
+        elif "pooled" in keep or "outputs" in keep:
+            x = self.pool(x)
+        kept["pooled"] = x
+        if "outputs" in keep:
+            kept["outputs"] = self.head(x)
+        return {name: kept[name] for name in keep}
 
     def dense(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Patch tokens after the final norm, laid out as the grid of patches: [B, D, rows, columns]."""
@@ -85,18 +127,18 @@ def create_model(config: ViTConfig, seed: int = 0) -> ViT:
 
 
 def parameter_count(config: ViTConfig, include_buffers: bool = False) -> int:
-    """Numbers that training moves; with `include_buffers` also what is computed or drawn once. Nothing is allocated."""
+    """Number of trainable values; with `include_buffers` also the fixed ones. Nothing is allocated."""
     with torch.device("meta"):
         model = ViT(config)
-    counted = sum(parameter.numel() for parameter in model.parameters())
-    return counted + sum(buffer.numel() for buffer in model.buffers()) if include_buffers else counted
+    buffers = model.buffers() if include_buffers else ()
+    return sum(tensor.numel() for tensor in (*model.parameters(), *buffers))
 
 
 # The encoder: blocks of attention and MLP around a residual stream, and the norms before and after them.
 
 
 class Encoder(nn.Module):
-    """Dropout on the embeddings, every block in turn, and norms before and after them where the design has them."""
+    """Dropout on the embeddings, the blocks, and norms before and after them where configured."""
 
     def __init__(self, config: ViTConfig):
         super().__init__()
@@ -119,8 +161,7 @@ class Encoder(nn.Module):
         side.
 
         Args:
-            num_queries: only so many of the first tokens are asked for; with `pool_span` 1 the last block computes no
-                others.
+            num_queries: return only so many of the first tokens; with `pool_span` 1 the last block computes no others.
         """
         x = self.prepare_tokens(x)
         last = [x]
@@ -131,12 +172,12 @@ class Encoder(nn.Module):
         return self.apply_final_norm([x[:, :num_queries] for x in last])
 
     def apply_final_norm(self, block_outputs: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
-        """The tokens after the last blocks, of which each `pool_every`-th is read, normalised and side by side."""
+        """The tokens after every `pool_every`-th of the last blocks, normalised and side by side."""
         tokens = [self.norm(x) for x in block_outputs[:: self.pool_every]]
         return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
     def prepare_tokens(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """What the first block reads."""
+        """The input of the first block."""
         return self.pre_norm(self.dropout(x))
 
     def run_block(
@@ -146,7 +187,7 @@ class Encoder(nn.Module):
         token_positions: TokenPositions,
         num_queries: int | None = None,
     ) -> Float[Tensor, "B r D"]:
-        """One block, its inner numbers kept for the backward pass or computed again there."""
+        """One block, with gradient checkpointing if configured."""
         if self.grad_checkpointing and torch.is_grad_enabled():
             return checkpoint(block, x, token_positions, num_queries, use_reentrant=False)
         return block(x, token_positions, num_queries)
@@ -155,8 +196,8 @@ class Encoder(nn.Module):
 class Block(nn.Module):
     """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); or both at once, from one norm (`parallel`).
 
-    With `reads` only so many of the first tokens come out, r of them; all are looked at. The last block before a class
-    token is read saves three quarters of its work by that.
+    With `num_queries` it returns only the first r tokens, which attend to all. Where only the class token is pooled,
+    that saves three quarters of the work of the last block.
     """
 
     def __init__(self, config: ViTConfig, drop_path: float):
@@ -190,7 +231,7 @@ class Block(nn.Module):
         heads: Sequence[int] | None,
         rows: Sequence[int] | None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
-        """The same numbers, and the attention weights of the chosen heads and rows that went into them."""
+        """The same output, and the attention weights of the chosen heads and rows."""
         normal = self.norm1(x)
         attended, weights = self.attention.forward_with_attention(normal, token_positions, heads, rows)
         return self._add_branches(x, normal, attended), weights
@@ -204,9 +245,9 @@ class Block(nn.Module):
 
 
 class DropPath(nn.Module):
-    """Stochastic depth: in training a picture skips the branch with chance `rate`, the others are scaled up.
+    """Stochastic depth: in training an image skips the branch with probability `rate`, the others are scaled up.
 
-    Source: Huang et al. 2016; per picture as in Touvron et al. 2021.
+    Source: Huang et al. 2016; per image as in Touvron et al. 2021.
     """
 
     def __init__(self, rate: float):
@@ -228,14 +269,14 @@ def _apply_layer_scale(x: Float[Tensor, "B T D"], scale: Float[Tensor, " D"] | N
     return x if scale is None else x * scale
 
 
-# From tokens to answers: pooling to one vector per picture, and the head that gives the outputs.
+# From tokens to outputs: pooling to one vector per image, and the head.
 
 
 class Pooling(nn.Module):
-    """The class token, the mean of the patch tokens, both side by side, or what a learned probe attends to.
+    """The class token, the mean of the patch tokens, both side by side, or attention pooling with a learned probe.
 
     With a distillation head: the class token and the distillation token side by side. Tokens are those of `pool_blocks`
-    blocks side by side, so D is so many times the width.
+    blocks side by side, so D is `pool_blocks` times the width.
     """
 
     def __init__(self, config: ViTConfig):
@@ -272,7 +313,7 @@ class Pooling(nn.Module):
 
 
 class ProbePooling(nn.Module):
-    """One learned query looks at every token; a residual MLP follows (Zhai et al. 2022, section 3.1)."""
+    """One learned query attends to every token; a residual MLP follows (Zhai et al. 2022, section 3.1)."""
 
     def __init__(self, config: ViTConfig):
         super().__init__()
@@ -291,7 +332,7 @@ class ProbePooling(nn.Module):
     def forward_with_attention(
         self, x: Float[Tensor, "B T D"]
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
-        """The same, and how much the probe looks at each token, head by head."""
+        """The same, and the attention weights of the probe, for each head."""
         q, k, v = self._project_heads(x)
         weights = attention_weights(q, k, q.shape[-1] ** -0.5)
         return self._project_out(weights @ v), weights
@@ -337,8 +378,9 @@ class Head(nn.Module):
 
     def forward(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B K"]:
         if self.has_distillation_head:
-            of_class, of_distillation = x.chunk(2, dim=-1)
-            return (self._project(of_class, self.linear) + self._project(of_distillation, self.distillation)) / 2
+            class_token, distillation_token = x.chunk(2, dim=-1)
+            outputs = self._project(class_token, self.linear)
+            return (outputs + self._project(distillation_token, self.distillation)) / 2
         return self._project(x, self.linear)
 
     def _project(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
@@ -346,64 +388,11 @@ class Head(nn.Module):
         return x if matrix is None else matrix(x)
 
 
-# Named intermediates of a forward pass: what is asked for is computed in the open, the rest takes the fast path.
-
-
-def compute_features(
-    model: ViT,
-    images: Tensor,
-    keep: Sequence[str],
-    heads: Sequence[int] | None = None,
-    rows: Sequence[int] | None = None,
-    visible: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """What a model computes on the way to its outputs, by name; no hooks, and gradients flow through all of it.
-
-    The pass ends where the last thing that was asked for is known.
-
-    Args:
-        keep: any of `names(model)`: "embedded" [B, T, D], what the first block reads; "blocks.I" [B, T, D], what block
-            I gives; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D], after the final norm;
-            "pool.attention" [B, A, 1, T], of a learned probe where there is one; "pooled" [B, P]; "outputs" [B, K].
-        heads, rows: of the blocks' attention weights, only these heads and these looking tokens (0 is the first prefix
-            token).
-        visible: as in `ViT`; rows then count the tokens that are left.
-
-    Raises:
-        UsageError: a name, head or row that the model does not have.
-    """
-    _check_selection(model, keep, heads, rows)
-    x, places = model.embed(images, visible)
-    _check_rows(x.shape[1], rows)
-    x = model.encoder.prepare_tokens(x)
-    kept, last = {"embedded": x} if "embedded" in keep else {}, [x]
-    for i in range(_count_blocks(model, keep)):
-        block = model.encoder.blocks[i]
-        if f"blocks.{i}.attention" in keep:
-            assert isinstance(block, Block)
-            x, kept[f"blocks.{i}.attention"] = block.forward_with_attention(x, places, heads, rows)
-        else:
-            x = model.encoder.run_block(
-                block, x, places, _num_queries(model, keep) if i + 1 == model.config.depth else None
-            )
-        last = [*last, x][-model.config.pool_span :]
-        if f"blocks.{i}" in keep:
-            kept[f"blocks.{i}"] = x
-    if any(name in keep for name in _AFTER_BLOCKS):
-        x = model.encoder.apply_final_norm(last)
-        kept["tokens"] = x[..., -model.config.width :]
-    if "pool.attention" in keep:
-        x, kept["pool.attention"] = model.pool.forward_with_attention(x)
-    elif "pooled" in keep or "outputs" in keep:
-        x = model.pool(x)
-    kept["pooled"] = x
-    if "outputs" in keep:
-        kept["outputs"] = model.head(x)
-    return {name: kept[name] for name in keep}
+# Names of the intermediates that `ViT.features` returns, and checks of a selection.
 
 
 def feature_names(model: ViT) -> tuple[str, ...]:
-    """Everything that `features` can keep, in the order of the pass."""
+    """Every name that `ViT.features` knows, in the order of the forward pass."""
     blocks = (f"blocks.{i}{part}" for i in range(model.config.depth) for part in (".attention", ""))
     after = (name for name in _AFTER_BLOCKS if name != "pool.attention" or model.config.pool == "attention")
     return ("embedded", *blocks, *after)
@@ -419,7 +408,7 @@ def _count_blocks(model: ViT, keep: Sequence[str]) -> int:
 
 
 def _num_queries(model: ViT, keep: Sequence[str]) -> int | None:
-    """How many tokens the last block computes: as in the plain forward, unless its other tokens are asked for."""
+    """How many tokens the last block computes: as in the plain forward, unless `keep` needs the others."""
     last = model.config.depth - 1
     whole = model.config.pool_blocks > 1 or any(name in keep for name in ("tokens", f"blocks.{last}"))
     return None if whole else model.pool.pool_tokens
@@ -441,8 +430,3 @@ def _check_selection(model: ViT, keep: Sequence[str], heads: Sequence[int] | Non
                 f"{name} chooses among attention weights, and keep asks for none. Add blocks.0.attention to keep, "
                 f"or leave {name} out."
             )
-
-
-def _check_rows(tokens: int, rows: Sequence[int] | None) -> None:
-    if wrong := [row for row in rows or () if not 0 <= row < tokens]:
-        raise UsageError(f"The pictures make tokens 0 to {tokens - 1}. Got rows={', '.join(map(str, wrong))}.")

@@ -1,9 +1,10 @@
-"""What a model makes of images before it answers: one vector for each, or one for each of its patches."""
+"""Features of images, one vector for each image or for each of its patches, and nearest neighbours among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,17 +13,16 @@ import torch.nn.functional as F
 from jaxtyping import Float, Float32, Int, Int64, UInt8
 from torch import Tensor
 
+from ..data.parallel import prepare_batches
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.inference import DTYPES, inference_mode
+from ..evaluate.inference import DEFAULT_SETTINGS, DTYPES, InferenceSettings, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from .batches import prepare_batches
 from .predictor import Predictor
 
 FeatureKind = Literal["pooled", "class", "mean", "patches"]
-BATCH_SIZE = 64
 NO_IMAGES_MESSAGE = "There is no picture to take features of, or none that can be read."
 
 
@@ -42,7 +42,7 @@ class Embeddings:
         return len(self.ids)
 
     def nearest(self, count: int, among: Embeddings | None = None) -> Neighbours:
-        """For each image the most similar of another set, or of the same set but itself.
+        """For each image the most similar ones of another set, or of the same set without itself.
 
         Raises:
             UsageError: features of patches, or of another model; nothing to find.
@@ -58,52 +58,52 @@ class Embeddings:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Backbone:
-    """A model, how its images are normalised, and the precision of its products."""
+    """A model that gives features, and how its images are normalised."""
 
     model: ViT
     spec: ImageSpec
-    precision: str = "float32"
+    settings: InferenceSettings = DEFAULT_SETTINGS
 
 
 class Embedder:
-    """A model that is asked for its features; of several that answer together, the features side by side.
+    """A model that gives features; of an ensemble, those of all its models side by side.
 
     Args:
-        eyes: models that read images of one size; moved to `device`.
+        backbones: models that read images of one size; moved to the device of their settings.
 
     Raises:
         UsageError: models that read images of different sizes.
     """
 
-    def __init__(self, backbones: Sequence[Backbone], device: str | torch.device = "cpu"):
+    def __init__(self, backbones: Sequence[Backbone]):
         first = backbones[0]
-        for eye in backbones:
-            if (eye.spec.size, eye.model.config.grid) != (first.spec.size, first.model.config.grid):
+        for each in backbones:
+            if (each.spec.size, each.model.config.grid) != (first.spec.size, first.model.config.grid):
                 raise UsageError(
                     f"Models that look together must read pictures and patches of one size. Got {first.spec.size} in "
-                    f"{tuple(first.model.config.grid)} patches and {eye.spec.size} in {tuple(eye.model.config.grid)}."
+                    f"{tuple(first.model.config.grid)} patches and {each.spec.size} in "
+                    f"{tuple(each.model.config.grid)}."
                 )
-            eye.model.to(device)
+            each.model.to(each.settings.device)
         self.backbones = tuple(backbones)
-        self.device = torch.device(device)
         self.spec = first.spec
         """How images are prepared."""
 
     @classmethod
     def from_predictor(cls, predictor: Predictor) -> Embedder:
-        """The eyes of a predictor, which go on answering.
+        """The embedder of a predictor's models.
 
         Raises:
             UsageError: a model of it is no Vision Transformer of ours.
         """
-        eyes = []
+        backbones = []
         for member in predictor.members:
             if not isinstance(member.model, ViT):
                 raise UsageError("Features are taken from Vision Transformers. This model is none.")
-            eyes.append(Backbone(model=member.model, spec=member.spec, precision=member.precision))
-        own = cls(eyes, predictor.device)
-        own.spec = predictor.spec
-        return own
+            backbones.append(Backbone(model=member.model, spec=member.spec, settings=member.settings))
+        embedder = cls(backbones)
+        embedder.spec = predictor.spec
+        return embedder
 
     def embed(
         self, images: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
@@ -112,7 +112,7 @@ class Embedder:
 
         Raises:
             DataError: no images, or one that cannot be read, by name (unless `skip_bad`).
-            UsageError: as `parts`.
+            UsageError: as `embed_batches`.
         """
         return join_embeddings(list(self.embed_batches(images, features, skip_bad=skip_bad)))
 
@@ -120,7 +120,6 @@ class Embedder:
         self,
         images: Sequence[ImageInput | bytes],
         features: FeatureKind = "pooled",
-        batch_size: int = BATCH_SIZE,
         skip_bad: bool = False,
     ) -> Iterator[Embeddings]:
         """The same batch by batch: for progress bars and for more images than memory.
@@ -128,16 +127,19 @@ class Embedder:
         Raises:
             UsageError: the class token of a model that has none.
         """
-        if features == "class" and not all(eye.model.config.class_token for eye in self.backbones):
+        if features == "class" and not all(each.model.config.class_token for each in self.backbones):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
-        for names, made, skipped in prepare_batches(
-            images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
-        ):
+        batch_size, preprocess = self.backbones[0].settings.batch_size, partial(preprocess_image, spec=self.spec)
+        for names, prepared, skipped in prepare_batches(images, batch_size, preprocess, skip_bad):
             vectors = np.zeros((0, 0), np.float32)
-            if made:
-                seen = [compute_features(eye, torch.stack(made), self.device, features) for eye in self.backbones]
-                vectors = np.concatenate(seen, axis=-1)
-                _check_finite(vectors)
+            if prepared:
+                parts = [compute_features(each, torch.stack(prepared), features) for each in self.backbones]
+                vectors = np.concatenate(parts, axis=-1)
+                if bad := int(np.count_nonzero(~np.isfinite(vectors))):
+                    raise DataError(
+                        f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. "
+                        "The model is damaged, or its number format is too small for it."
+                    )
             paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
             yield Embeddings(paths=paths, ids=ids, vectors=vectors, skipped=tuple(skipped))
 
@@ -148,58 +150,49 @@ def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
     Raises:
         DataError: there is no image in any of them.
     """
-    there = [part.vectors for part in parts if len(part)]
-    if not there:
+    vectors = [part.vectors for part in parts if len(part)]
+    if not vectors:
         raise DataError(NO_IMAGES_MESSAGE)
     return Embeddings(
         paths=tuple(path for part in parts for path in part.paths),
         ids=tuple(id for part in parts for id in part.ids),
-        vectors=np.concatenate(there),
+        vectors=np.concatenate(vectors),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
 
 def compute_features(
-    backbone: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
+    backbone: Backbone, images: UInt8[Tensor, "B C H W"], features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
-    """What one model makes of prepared images: [B, D], or of patches [B, rows, columns, D].
+    """Features of preprocessed images: [B, D], or of patches [B, rows, columns, D].
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
-    dtype, model = DTYPES[backbone.precision], backbone.model
+    model, device, dtype = backbone.model, torch.device(backbone.settings.device), DTYPES[backbone.settings.precision]
     with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), backbone.spec)  # [B, C, H, W]
         if features == "patches":
-            found = model.dense(x).permute(0, 2, 3, 1)
+            vectors = model.dense(x).permute(0, 2, 3, 1)
         elif features == "pooled":
-            found = model.features(x, keep=("pooled",))["pooled"]
+            vectors = model.features(x, keep=("pooled",))["pooled"]
         else:
             tokens = model.features(x, keep=("tokens",))["tokens"].float()  # [B, T, D]
-            found = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
-    values: np.ndarray = found.float().cpu().numpy()
-    return values
+            vectors = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
+    return np.asarray(vectors.float().cpu().numpy())
 
 
-def _check_finite(vectors: np.ndarray) -> None:
-    if bad := int(np.count_nonzero(~np.isfinite(vectors))):
-        raise DataError(
-            f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. The model is "
-            "damaged, or its number format is too small for it."
-        )
-
-
-# The most similar of a set of images, by the cosine of the angle between their features.
+# -- Nearest neighbours by cosine similarity
 
 MAX_SIMILARITIES = 2**24
 """Similarities that are held at once, 64 MiB of them."""
 
 
 class Neighbours(NamedTuple):
-    """For each asked vector the rows of the nearest, nearest first, and how similar they are."""
+    """For each query the rows of its nearest neighbours, nearest first, and their similarities."""
 
     rows: Int64[np.ndarray, "m k"]
     similarities: Float32[np.ndarray, "m k"]
-    """Cosines, from -1 to 1; 0 beside a vector of zeros, which points nowhere."""
+    """Cosines, from -1 to 1; 0 for a vector of zeros."""
 
 
 def find_nearest(
@@ -208,12 +201,10 @@ def find_nearest(
     count: int,
     include_self: bool = True,
 ) -> Neighbours:
-    """The `count` nearest of a set, every pair compared; as many as there are, if there are fewer.
-
-    Equally similar ones among them come in the order of the set.
+    """The `count` nearest vectors of a set, or all if there are fewer; exact, equally similar ones in their order.
 
     Args:
-        include_self: False where both are the same set, and no vector shall find itself.
+        include_self: False where both are the same set and no vector may be its own neighbour.
 
     Raises:
         UsageError: a count below 1, nothing to find, or features of different models.
@@ -245,7 +236,7 @@ def find_nearest(
 
 
 def _stable_topk(similar: Float[Tensor, "c n"], count: int) -> tuple[Float[Tensor, "c k"], Int[Tensor, "c k"]]:
-    """The largest of each row, largest first, equal ones by their place."""
+    """The largest of each row, largest first, ties by index."""
     values, places = similar.topk(count, dim=1)
     places, order = places.sort(dim=1)
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)

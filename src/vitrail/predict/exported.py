@@ -1,7 +1,4 @@
-"""What an exported file says about itself: whose answers it gives, to which images, and what its numbers are called.
-
-Nothing here needs torch, so that a file can be opened without it.
-"""
+"""Metadata of exported files: task, classes, preprocessing and names of the outputs. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,42 +12,42 @@ from ..errors import DamagedFileError
 from ..spec import ImageSpec
 
 METADATA_PREFIX = "vitrail."
-"""Before every name in a file's notes."""
+"""Prefix of our keys in a file's metadata."""
 INPUT_NAME = "images"
 """The only input: uint8 [B, H, W, C]."""
 PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
     "probabilities", "values", "logits", "decisions", "abstained", "distances",
 )  # fmt: skip
 ABSTENTION_REASONS = ("", "unsure", "unlike")
-"""Why an image is not answered, by the number that stands in `abstained`."""
+"""Reasons of abstention, by their number in the output `abstained`."""
 ExportedSize = Literal["model", "any"]
 METADATA_VERSION = 1
-"""Raised when files of an older version can no longer be read as they are."""
+"""Increased when older files can no longer be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportMetadata:
-    """The notes of an exported file."""
+    """The metadata of an exported file."""
 
     format: int = METADATA_VERSION
     task: Literal["classes", "labels", "number"]
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec
-    """How an image is brought to the model."""
+    """How images are preprocessed."""
     size: ExportedSize = "model"
     """model: images come at the model's size; any: the graph resizes them."""
     outputs: tuple[str, ...]
     """Names of the outputs, in order."""
     number_format: str = "float32"
-    """In which the model computes."""
+    """Precision of the products."""
     version: str
     """Of Vitrail, which wrote the file."""
     sha256: str
     """Of the weights that were exported."""
 
     def to_metadata(self) -> dict[str, str]:
-        """As a file keeps them: words, each value as JSON."""
+        """As a file stores them: each value as JSON."""
         return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
 
 
@@ -58,17 +55,17 @@ def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
     """Names of the outputs of a file.
 
     Args:
-        has_distances: whether it knows how far images lie from those of the training.
+        has_distances: whether it computes out-of-distribution distances.
     """
-    answers = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
-    return (*answers, ABSTAINED, *((DISTANCES,) if has_distances else ()))
+    names = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
+    return (*names, ABSTAINED, *((DISTANCES,) if has_distances else ()))
 
 
 def parse_metadata(notes: Mapping[str, str], where: str) -> ExportMetadata:
-    """What a file has noted.
+    """Read the metadata of a file.
 
     Raises:
-        DamagedFileError: nothing, something that cannot be, or what only a newer version writes.
+        DamagedFileError: none of ours, invalid values, or a newer format.
     """
     ours = {
         name.removeprefix(METADATA_PREFIX): text for name, text in notes.items() if name.startswith(METADATA_PREFIX)
@@ -80,10 +77,10 @@ def parse_metadata(notes: Mapping[str, str], where: str) -> ExportMetadata:
         )
     try:
         values = {name: json.loads(text) for name, text in ours.items()}
-        found = values.get("format")
-        if isinstance(found, int) and found > METADATA_VERSION:
+        version = values.get("format")
+        if isinstance(version, int) and version > METADATA_VERSION:
             raise DamagedFileError(
-                f"{where} is of format {found}, expected at most {METADATA_VERSION}. Install a newer vitrail."
+                f"{where} is of format {version}, expected at most {METADATA_VERSION}. Install a newer vitrail."
             )
         return config.read(ExportMetadata, values, where)
     except ValueError as error:

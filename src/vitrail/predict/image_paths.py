@@ -1,4 +1,4 @@
-"""From what a person types after `vitrail predict MODEL` to a list of image files."""
+"""Expand the arguments of `vitrail predict MODEL` to a list of image files."""
 
 from __future__ import annotations
 
@@ -22,14 +22,7 @@ def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     Raises:
         DataError: a path that does not exist, a folder, pattern or list without images, or a tar shard.
     """
-    found: list[Path] = []
-    for argument in arguments:
-        found.extend(_expand_argument(argument))
-    _reject_shards(found)
-    return found
-
-
-def _reject_shards(paths: Iterable[Path]) -> None:
+    paths = [path for argument in arguments for path in _expand_argument(argument)]
     shard = next((path for path in paths if path.suffix.lower() == ".tar"), None)
     if shard is not None:
         raise DataError(
@@ -37,6 +30,7 @@ def _reject_shards(paths: Iterable[Path]) -> None:
             f"pictures && tar -xf {shard} -C pictures) and name that; for a shard with labels there is also `vitrail "
             f"evaluate MODEL {shard}`."
         )
+    return paths
 
 
 def _expand_argument(argument: str) -> list[Path]:
@@ -44,54 +38,43 @@ def _expand_argument(argument: str) -> list[Path]:
     if argument == "-":
         return _parse_path_list(sys.stdin.read(), Path(), "standard input")
     if path.is_dir():
-        return _list_folder(path)
+        inside = (image for image in path.rglob("*") if image.suffix.lower() in IMAGE_EXTENSIONS and image.is_file())
+        hidden_left_out = (
+            image for image in inside if not any(part.startswith(".") for part in image.relative_to(path).parts)
+        )
+        images = _sort_naturally(hidden_left_out)
+        if not images:
+            raise DataError(
+                f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
+            )
+        return images
     if path.exists():
         return [path]
     if argument.startswith("@"):
-        return _read_list_file(Path(argument[1:]))
+        list_file = Path(argument[1:])
+        try:
+            text = list_file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+        except OSError as problem:
+            raise DataError(f"A list of pictures is needed at {list_file}. {problem.strerror or problem}.") from problem
+        return _parse_path_list(text, list_file.parent, str(list_file))
     if glob.has_magic(argument):
-        return _match_pattern(argument)
+        matches = map(Path, glob.iglob(argument, recursive=True))
+        images = _sort_naturally(match for match in matches if match.is_file())
+        if not images:
+            raise DataError(f"The pattern {argument} must match at least one file. It matches none.")
+        return images
     raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
-
-
-def _list_folder(folder: Path) -> list[Path]:
-    inside = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_EXTENSIONS and path.is_file())
-    found = _sort_naturally(path for path in inside if not _is_hidden(path.relative_to(folder)))
-    if not found:
-        raise DataError(
-            f"The folder {folder} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
-        )
-    return found
-
-
-def _match_pattern(pattern: str) -> list[Path]:
-    found = _sort_naturally(path for path in map(Path, glob.iglob(pattern, recursive=True)) if path.is_file())
-    if not found:
-        raise DataError(f"The pattern {pattern} must match at least one file. It matches none.")
-    return found
-
-
-def _read_list_file(path: Path) -> list[Path]:
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
-    except OSError as problem:
-        raise DataError(f"A list of pictures is needed at {path}. {problem.strerror or problem}.") from problem
-    return _parse_path_list(text, path.parent, str(path))
 
 
 def _parse_path_list(text: str, folder: Path, where: str) -> list[Path]:
     lines = text.split("\0") if "\0" in text else text.splitlines()
-    found = [folder / line for line in lines if line.strip()]
-    if not found:
+    paths = [folder / line for line in lines if line.strip()]
+    if not paths:
         raise DataError(f"The list on {where} must name at least one picture. It names none.")
-    missing = next((path for path in found if not path.is_file()), None)
+    missing = next((path for path in paths if not path.is_file()), None)
     if missing is not None:
         raise DataError(f"The list on {where} names {missing}, which is not a file. One path per line, please.")
-    return found
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+    return paths
 
 
 def _sort_naturally(paths: Iterable[Path]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A predictor whose model is an ONNX file: ONNX Runtime computes, and torch is never imported."""
+"""A predictor for exported ONNX files: ONNX Runtime computes, and torch is not imported."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ..data.decoding.decode import decode_image
+from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess_numpy import fit_array
 from ..data.source import ImageInput
 from ..errors import DamagedFileError, UsageError
-from ..evaluate import predictions
-from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from ..evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+    concat_predictions,
+)
 from ..files import onnx_guard
 from . import exported
-from .batches import ImageName, prepare_batches
 from .exported import ExportMetadata
 
 
@@ -25,7 +30,7 @@ class OnnxPredictor:
     """A file that `vitrail export` wrote.
 
     Args:
-        threads: that ONNX Runtime computes with; None takes all cores.
+        threads: of ONNX Runtime; None takes all cores.
 
     Raises:
         UsageError: ONNX Runtime is not installed, or there is no such file.
@@ -40,52 +45,52 @@ class OnnxPredictor:
         self.metadata = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
         self.spec = self.metadata.image
         """How images are prepared."""
-        given = tuple(output.name for output in self._session.get_outputs())
-        if given != self.metadata.outputs:
-            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(given)}.")
+        names = tuple(output.name for output in self._session.get_outputs())
+        if names != self.metadata.outputs:
+            raise DamagedFileError(f"{path} must give {', '.join(self.metadata.outputs)}. It gives {', '.join(names)}.")
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
-        """All outputs by name, for images of a size that the file reads."""
-        found = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
-        return dict(zip(self.metadata.outputs, found, strict=True))
+        """All outputs by name, for images of a size that the file accepts."""
+        outputs = self._session.run(list(self.metadata.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
+        return dict(zip(self.metadata.outputs, outputs, strict=True))
 
     def predict_batches(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
-    ) -> Iterator[ExportedPredictions]:
-        """One row per image, batch by batch, as `Predictor.parts` gives them.
+    ) -> Iterator[TaskPredictions]:
+        """One row per image, batch by batch, as `Predictor.predict_batches`.
 
         Raises:
             DataError: an image that cannot be read, unless `skip_bad`.
         """
-        for names, made, skipped in prepare_batches(images, batch_size, self._preprocess, skip_bad):
-            yield self._make_predictions(names, made, skipped)
+        for names, prepared, skipped in prepare_batches(images, batch_size, self._preprocess, skip_bad):
+            yield self._make_predictions(names, prepared, skipped)
 
     def predict(
         self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
-    ) -> ExportedPredictions:
+    ) -> TaskPredictions:
         """All rows at once.
 
         Raises:
-            as `parts`.
+            as `predict_batches`.
         """
-        return join_exported_predictions(
+        return concat_predictions(
             list(self.predict_batches(images, batch_size, skip_bad)) or [self._make_predictions([], [], [])]
         )
 
     def _preprocess(self, image: ImageInput | bytes) -> np.ndarray:
-        """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
+        """At the model's size; as decoded where the graph resizes and crops by itself."""
         values = decode_image(image, self.spec)
         resized_again = self.metadata.size == "any" and self.spec.crop_fraction != 1
         return values if resized_again else fit_array(values, self.spec)
 
     def _make_predictions(
         self, names: list[ImageName], images: list[np.ndarray], skipped: list[tuple[str, str]]
-    ) -> ExportedPredictions:
+    ) -> TaskPredictions:
         paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
         return predictions_from_outputs(self.metadata, self._run_images(images), paths, ids, tuple(skipped))
 
     def _run_images(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """Images of one shape are answered together, others one by one."""
+        """Run images of one shape in one batch, others one by one."""
         if not images:
             shape = (0, len(self.metadata.classes))
             return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.metadata.outputs}
@@ -96,7 +101,7 @@ class OnnxPredictor:
 
 
 def open_session(path: Path, threads: int | None = None) -> Any:
-    """ONNX Runtime's session of a file whose structure has been checked, on the CPU.
+    """A CPU session of ONNX Runtime for a file that `onnx_guard` has checked.
 
     Raises:
         UsageError: ONNX Runtime is not installed.
@@ -109,7 +114,7 @@ def open_session(path: Path, threads: int | None = None) -> Any:
             "An ONNX file is answered by ONNX Runtime, which is not installed: pip install 'vitrail[export]'"
         ) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # what it thinks of a good graph is not for people who want answers
+    options.log_severity_level = 3  # errors only: its warnings about a good graph do not help users
     if threads is not None:
         options.intra_op_num_threads = threads
     try:
@@ -118,48 +123,23 @@ def open_session(path: Path, threads: int | None = None) -> Any:
         raise DamagedFileError(f"ONNX Runtime cannot open {path}: {error}. Use another copy.") from error
 
 
-# From the outputs of an exported file to the rows that every door gives; torch is not needed for it.
-
-ExportedPredictions = ClassificationPredictions | MultilabelPredictions | RegressionPredictions
-
-
 def predictions_from_outputs(
     metadata: ExportMetadata,
     outputs: Mapping[str, np.ndarray],
     paths: tuple[str, ...],
     ids: tuple[str, ...],
     skipped: tuple[tuple[str, str], ...] = (),
-) -> ExportedPredictions:
-    """The rows that the outputs of a file say, as every door gives them."""
-    why = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
-    abstained = why if any(why) else ()
+) -> TaskPredictions:
+    """Build the table of predictions from the outputs of a file."""
+    reasons = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
+    abstained = reasons if any(reasons) else ()
+    shared: dict[str, Any] = {
+        "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained
+    }  # fmt: skip
     if metadata.task == "number":
-        values = outputs[exported.VALUES]
-        return RegressionPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=metadata.classes, values=values,
-            abstain_reasons=abstained,
-        )  # fmt: skip
-    probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
+        return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
+    shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
+    predicted = outputs[exported.DECISIONS]
     if metadata.task == "labels":
-        return MultilabelPredictions(
-            paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
-            probabilities=probabilities, predicted=decided.astype(bool), abstain_reasons=abstained,
-        )  # fmt: skip
-    return ClassificationPredictions(
-        paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=metadata.classes,
-        probabilities=probabilities, predicted=decided.astype(np.int64).reshape(len(paths)), abstain_reasons=abstained,
-    )  # fmt: skip
-
-
-def join_exported_predictions(parts: Sequence[ExportedPredictions]) -> ExportedPredictions:
-    """One table from those of one file, in the order given."""
-    first = parts[0]
-    if isinstance(first, ClassificationPredictions):
-        return predictions.concat_class_predictions(
-            [part for part in parts if isinstance(part, ClassificationPredictions)]
-        )
-    if isinstance(first, MultilabelPredictions):
-        return predictions.concat_label_predictions([part for part in parts if isinstance(part, MultilabelPredictions)])
-    return predictions.concat_regression_predictions(
-        [part for part in parts if isinstance(part, RegressionPredictions)]
-    )
+        return MultilabelPredictions(predicted=predicted.astype(bool), **shared)
+    return ClassificationPredictions(predicted=predicted.astype(np.int64).reshape(len(paths)), **shared)

@@ -1,11 +1,11 @@
-"""One `Predictor` behind every door: images in, predictions out, however many are asked for at once."""
+"""`Predictor`: images in, predictions out, the same for every interface."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -16,54 +16,61 @@ from torch import Tensor, nn
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..checkpoints.model_card import UNLABELED_KEY
+from ..data.parallel import ImageName, prepare_batches
 from ..data.preprocess import preprocess_image
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
-from ..evaluate import decisions
 from ..evaluate.calibration import TargetScaling, read_scaling
-from ..evaluate.decisions import Decisions
-from ..evaluate.inference import cast_weights, forward_batch, inference_mode
-from ..evaluate.ood import FeatureStats
-from ..evaluate.prediction_tables import (
-    TaskPredictions,
+from ..evaluate.decisions import (
+    Decisions,
     average_decisions,
     average_predictions,
-    concat_predictions,
     predictions_from_outputs,
+    read_decisions,
 )
+from ..evaluate.inference import DEFAULT_SETTINGS, InferenceSettings, cast_weights, forward_batch
+from ..evaluate.ood import FeatureStats
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tta import TtaViews
 from ..spec import ImageSpec
-from .batches import ImageName, prepare_batches
 
 
 class Predictor:
-    """A model, or several whose answers are averaged, what they expect of an image, and the names of the answers.
+    """A model, or an ensemble whose predictions are averaged, with its preprocessing and the names of its outputs.
 
-    An image gets the same answer alone and in a batch, to 1e-5 in probability. The models are moved to `device`.
+    An image gets the same prediction alone and in a batch, to 1e-5 in probability. The models are moved to the device
+    of their settings.
 
     Args:
-        members: of the same classes and task, reading images that are prepared alike.
+        members: of the same classes and task, with the same preprocessing.
 
     Raises:
-        UsageError: no member, or members that answer or read differently.
+        UsageError: no member, or members of different classes, tasks or preprocessing.
     """
 
-    def __init__(self, members: Sequence[PredictorMember], device: str | torch.device = "cpu"):
+    def __init__(self, members: Sequence[PredictorMember]):
         if not members:
             raise UsageError("A predictor needs at least one model. Got none.")
         first = members[0]
         for member in members:
-            _check_compatible(first, member)
-            member.model.to(device)
+            # members share images and tables; each normalises by its own mean and deviation
+            ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, member))
+            if (first.classes, first.task, ours) != (member.classes, member.task, theirs):
+                raise UsageError(
+                    "Models that answer together must have the same classes and read the same pictures. "
+                    f"Got {first.classes} at {first.spec.size} and {member.classes} at {member.spec.size}."
+                )
+            member.model.to(member.settings.device)
         self.members = tuple(members)
-        self.device = torch.device(device)
+        self.settings = first.settings
+        self.device = torch.device(first.settings.device)
         self.spec = first.spec
         """How images are prepared."""
         self.classes = first.classes
         self.task = first.task
         self.scaling = first.scaling
         self.decisions = average_decisions([member.decisions for member in members])
-        """What turns outputs into answers, of all models together."""
+        """What turns outputs into predictions, of all models together."""
 
     @classmethod
     def open(cls, path: Path, device: str | torch.device = "cpu", precision: str | None = None) -> Predictor:
@@ -74,21 +81,19 @@ class Predictor:
 
         Raises:
             UsageError: no bundle and no run folder at `path`.
-            DamagedFileError: the files are not those of their manifest, or note what cannot be.
+            DamagedFileError: the files are not those of their manifest, or hold invalid values.
         """
-        together = find_ensemble(path)
-        if together is not None:
-            return cls([PredictorMember.from_bundle(folder, precision) for folder in list_members(together)], device)
+        ensemble = find_ensemble(path)
+        if ensemble is not None:
+            return cls([PredictorMember.from_bundle(folder, device, precision) for folder in list_members(ensemble)])
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
-        return cls([PredictorMember.from_bundle(folder, precision)], device)
+        return cls([PredictorMember.from_bundle(folder, device, precision)])
 
-    def predict(
-        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
-    ) -> TaskPredictions:
+    def predict(self, images: Sequence[ImageInput | bytes], skip_bad: bool = False) -> TaskPredictions:
         """One row per image, in order.
 
         Args:
@@ -96,27 +101,46 @@ class Predictor:
 
         Raises:
             DataError: an image that cannot be read, by name.
-            UsageError: batch below 1.
         """
-        parts = list(self.predict_batches(images, batch_size, skip_bad))
-        return concat_predictions(parts) if parts else self._predict_batch([], None, [])
+        tables = list(self.predict_batches(images, skip_bad))
+        if not tables:
+            return self._predict_batch(([], [], []))
+        return tables[0] if len(tables) == 1 else concat_predictions(tables)
 
     def predict_batches(
-        self, images: Sequence[ImageInput | bytes], batch_size: int = 64, skip_bad: bool = False
+        self, images: Sequence[ImageInput | bytes], skip_bad: bool = False
     ) -> Iterator[TaskPredictions]:
-        """The same rows batch by batch, as they are answered: for progress bars and for more images than memory."""
-        for names, made, skipped in prepare_batches(
-            images, batch_size, lambda picture: preprocess_image(picture, self.spec), skip_bad
-        ):
-            yield self._predict_batch(names, torch.stack(made) if made else None, skipped)
+        """The same rows batch by batch, as they are computed: for progress bars and for more images than memory."""
+        preprocess = partial(preprocess_image, spec=self.spec)
+        return map(self._predict_batch, prepare_batches(images, self.settings.batch_size, preprocess, skip_bad))
+
+    def _predict_batch(self, batch: tuple[list[ImageName], list[Tensor], list[tuple[str, str]]]) -> TaskPredictions:
+        names, prepared, skipped = batch
+        images = torch.stack(prepared) if prepared else torch.empty(0, 1, 1, 1, dtype=torch.uint8)
+        return self.predict_prepared(names, images, skipped)[0]
+
+    def predict_prepared(
+        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"], skipped: Sequence[tuple[str, str]] = ()
+    ) -> tuple[TaskPredictions, list[np.ndarray]]:
+        """Predictions of preprocessed images, and the outputs [B, K] of each model."""
+        tables, member_outputs = [], []
+        for member in self.members:
+            outputs, distances = member.compute_outputs(images)
+            table = predictions_from_outputs(
+                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decisions,
+                distances=distances,
+            )  # fmt: skip
+            tables.append(table)
+            member_outputs.append(outputs)
+        return average_predictions(tables, self.decisions), member_outputs
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
-        """Outputs float32 [B, K] for images that `data.transforms.prepare` made ready: logits, or scaled numbers.
+        """Outputs float32 [B, K] for preprocessed images: logits, or standardized numbers.
 
         Raises:
-            UsageError: as `alone`.
+            UsageError: as `single_member`.
         """
-        return self.single_member().compute_outputs(images, self.device)[0]
+        return self.single_member().compute_outputs(images)[0]
 
     def single_member(self) -> PredictorMember:
         """The only model.
@@ -131,57 +155,16 @@ class Predictor:
             )
         return self.members[0]
 
-    def predict_prepared(
-        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]
-    ) -> tuple[TaskPredictions, list[np.ndarray]]:
-        """What is said of prepared images, and the outputs of each model [B, K] that it is said by."""
-        found = [member.compute_outputs(images, self.device) for member in self.members]
-        return self._combine_outputs(names, found, []), [outputs for outputs, _ in found]
 
-    def _predict_batch(
-        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
-    ) -> TaskPredictions:
-        """The mean of what all models make of prepared images, None for no images."""
-        nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
-        found = [nothing if images is None else member.compute_outputs(images, self.device) for member in self.members]
-        return self._combine_outputs(names, found, skipped)
-
-    def _combine_outputs(
-        self,
-        names: Sequence[ImageName],
-        member_outputs: Sequence[tuple[np.ndarray, np.ndarray | None]],
-        skipped: Sequence[tuple[str, str]],
-    ) -> TaskPredictions:
-        """The mean of the answers that follow from each model's outputs and distances."""
-        tables = [
-            predictions_from_outputs(
-                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decisions,
-                distances=distances,
-            )
-            for member, (outputs, distances) in zip(self.members, member_outputs, strict=True)
-        ]  # fmt: skip
-        return average_predictions(tables, self.decisions)
-
-
-def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
-    """Members share images and tables, so they must prepare the ones and fill the others alike."""
-    ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
-    if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
-        raise UsageError(
-            "Models that answer together must have the same classes and read the same pictures. "
-            f"Got {first.classes} at {first.spec.size} and {other.classes} at {other.spec.size}."
-        )
-
-
-# One model of a predictor: how it reads prepared images, and what turns its outputs into answers.
+# -- One model of a predictor
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PredictorMember:
-    """A model with all that it needs to answer.
+    """A model with its preprocessing, inference settings and decisions.
 
     Raises:
-        UsageError: no class names, a scale for another task, or a cut for unlike images and nothing to compare with.
+        UsageError: no class names, a scaling for another task, or an out-of-distribution threshold without statistics.
     """
 
     model: nn.Module
@@ -189,14 +172,12 @@ class PredictorMember:
     classes: tuple[str, ...]
     """Names of the outputs."""
     task: Task = "classes"
-    precision: str = "float32"
-    views: TtaViews = field(default_factory=TtaViews)
-    """Of each image, which its answer is averaged over."""
+    settings: InferenceSettings = DEFAULT_SETTINGS
     scaling: TargetScaling | None = None
-    """Of the task number, the scale that its numbers were learnt on."""
+    """Target scaling of regression."""
     decisions: Decisions = field(default_factory=Decisions)
     feature_stats: FeatureStats | None = None
-    """What the training images look like to the model, if that is known."""
+    """Statistics of the training features for out-of-distribution distances, if the bundle has them."""
 
     def __post_init__(self) -> None:
         if not self.classes:
@@ -210,68 +191,76 @@ class PredictorMember:
             )
 
     @classmethod
-    def from_bundle(cls, folder: Path, precision: str | None = None) -> PredictorMember:
+    def from_bundle(
+        cls, folder: Path, device: str | torch.device = "cpu", precision: str | None = None
+    ) -> PredictorMember:
         """The model of a bundle.
 
         Args:
             precision: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
-            DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
-            UsageError: the model has learnt from images only, and from no answer.
+            DamagedFileError: the bundle's files are not those of its manifest, or hold invalid values.
+            UsageError: the model was pretrained on images without labels.
         """
-        found = bundle.load_bundle(folder)
-        if UNLABELED_KEY in found.info:
+        loaded, where = bundle.load_bundle(folder), str(folder / bundle.CONFIG_FILE)
+        if UNLABELED_KEY in loaded.info:
             raise UsageError(
                 f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
                 f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
                 f"SOURCE --weights {folder}"
             )
-        task = parse_task(found.task)
+        task = parse_task(loaded.task)
         return cls(
-            model=found.model,
-            spec=found.spec,
-            classes=found.classes,
+            model=loaded.model,
+            spec=loaded.spec,
+            classes=loaded.classes,
             task=task,
-            precision=precision or str(found.info.get("number_format", "float32")),
-            views=TtaViews.from_notes(found.info, str(folder / bundle.CONFIG_FILE)),
-            scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decisions=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            settings=InferenceSettings(
+                device=device,
+                precision=precision or str(loaded.info.get("number_format", "float32")),
+                views=TtaViews.from_notes(loaded.info, where),
+            ),
+            scaling=read_scaling(loaded.info, len(loaded.classes), str(folder)) if task == "number" else None,
+            decisions=read_decisions(loaded.info, task, loaded.classes, where),
             feature_stats=FeatureStats.from_tensors(
-                found.feature_stats, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
+                loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)
             ),
         )
 
     @cached_property
     def inference_model(self) -> nn.Module:
-        """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
-        return cast_weights(self.model, self.precision)
+        """The model in evaluation mode, its matrices cast to the precision once instead of in every batch."""
+        return cast_weights(self.model.eval(), self.settings.precision)
 
-    def compute_outputs(
-        self, images: UInt8[Tensor, "B C H W"], device: torch.device
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Outputs float32 [B, K], and the distances [B] of the images from those of the training, if known."""
-        with inference_mode(self.inference_model):
-            outputs, seen = forward_batch(
-                self.inference_model, images, self.spec, device, self.precision, self.views, self.task,
+    def compute_outputs(self, images: UInt8[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Outputs float32 [B, K], and out-of-distribution distances [B] where there are feature statistics."""
+        if not len(images):
+            return np.zeros((0, len(self.classes)), np.float32), None
+        with torch.inference_mode():
+            outputs, features = forward_batch(
+                self.inference_model, images, self.spec, self.settings, self.task,
                 with_features=self.feature_stats is not None,
             )  # fmt: skip
-        if self.feature_stats is None or seen is None:
+        if self.feature_stats is None or features is None:
             return outputs.cpu().numpy(), None
-        return outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(seen.cpu().numpy())
+        return outputs.cpu().numpy(), self.feature_stats.mahalanobis_distances(features.cpu().numpy())
 
 
-# Which model answers, as one number: equal only where everything is that its answers depend on.
+# -- Identity of a predictor
 
 
 def hash_predictor(predictor: Predictor) -> str:
-    """SHA-256 of the weights, of how images are read, and of what turns outputs into answers."""
+    """SHA-256 of everything that predictions depend on: weights, preprocessing, precision, views and decisions."""
     digest = hashlib.sha256()
     digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decisions)))
     for member in predictor.members:
-        digest.update(_encode_values((member.spec, member.precision, member.views, member.scaling, member.decisions)))
-        familiar = {} if member.feature_stats is None else member.feature_stats.to_tensors()
-        for name, tensor in sorted({**member.model.state_dict(), **familiar}.items()):
+        settings = member.settings
+        digest.update(
+            _encode_values((member.spec, settings.precision, settings.views, member.scaling, member.decisions))
+        )
+        statistics = {} if member.feature_stats is None else member.feature_stats.to_tensors()
+        for name, tensor in sorted({**member.model.state_dict(), **statistics}.items()):
             digest.update(_encode_values((name, str(tensor.dtype), tuple(tensor.shape))))
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -16,8 +16,7 @@ import numpy as np
 from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate.metrics import ClassificationMetrics
-from ..evaluate.prediction_tables import TaskPredictions, output_names, read_predictions_csv
-from ..evaluate.predictions import ClassificationPredictions
+from ..evaluate.predictions import ClassificationPredictions, TaskPredictions, output_names, read_predictions_csv
 from ..evaluate.task_metrics import TaskMetrics
 from ..evaluate.thresholds import MIN_PER_SIDE
 from . import charts, extra_findings, provenance, saliency

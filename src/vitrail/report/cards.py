@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
-from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from . import provenance

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from ..errors import DamagedFileError
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
-from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, read_predictions_csv
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..formatting import format_count

@@ -6,13 +6,13 @@ import numpy as np
 from jaxtyping import Bool
 
 from ..evaluate.decisions import Decisions
-from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 from . import operating_points, thumbnails
 from .operating_points import binary_targets

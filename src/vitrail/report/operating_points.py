@@ -12,8 +12,13 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from ..evaluate import thresholds
 from ..evaluate.decisions import Decisions
-from ..evaluate.prediction_tables import TaskPredictions
-from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    TaskPredictions,
+)
 from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule
 from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .proportions import Proportion, estimate_proportion

@@ -14,12 +14,13 @@ from jaxtyping import Bool, Float32, Int64
 
 from .. import config
 from ..errors import DamagedFileError
-from ..evaluate.prediction_tables import TaskPredictions, output_names
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
+    output_names,
 )
 from ..explain.attribution import MapScale
 from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors

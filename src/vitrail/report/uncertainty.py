@@ -11,15 +11,15 @@ from jaxtyping import Shaped
 
 from ..evaluate import thresholds
 from ..evaluate.calibration import risk_coverage_curve
-from ..evaluate.conformal import ConformalSets
+from ..evaluate.conformal import predict_sets
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import (
     LABEL_THRESHOLD,
     UNKNOWN_CLASS,
     ClassificationPredictions,
     MultilabelPredictions,
     RegressionPredictions,
+    TaskPredictions,
 )
 from ..stats.intervals import wilson_interval
 from . import charts
@@ -130,7 +130,7 @@ def _set_coverage(
     assert predictions.targets is not None
     rows = np.flatnonzero(predictions.targets != UNKNOWN_CLASS)
     probabilities = predictions.probabilities[rows].astype(np.float32)
-    sets = ConformalSets(decisions.miss, decisions.cuts, ()).predict_sets(probabilities)
+    sets = predict_sets(probabilities, decisions.cuts)
     sizes = sets.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
     counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))

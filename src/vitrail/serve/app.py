@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from ..data.decoding import decoded_image as remarks
+from ..data.parallel import ImageName
 from ..errors import DataError, UsageError
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..predict.batches import ImageName
 from .gate import UNEXPECTED_ERROR, Gate
 from .http_errors import NOSNIFF_HEADERS, HttpError, encode_json
 from .openapi import REQUEST_BODIES, render_api_docs

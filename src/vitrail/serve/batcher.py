@@ -25,7 +25,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ..predict.batches import ImageName
+from ..data.parallel import ImageName
 from ..runtime import set_thread_count
 from .http_errors import HttpError
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
+from ..data.parallel import ImageName
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
 from ..predict import exported
-from ..predict.batches import ImageName
 from ..predict.embedder import Embedder, compute_features
 from ..predict.predictor import Predictor
 from ..runtime import set_thread_count
@@ -87,8 +87,8 @@ class ServedModel:
         """The features that the head reads, of one image."""
         if self.embedder is None:
             raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
-        backbones, device = self.embedder.backbones, self.embedder.device
-        vector = np.concatenate([compute_features(one, image[None], device, "pooled")[0] for one in backbones])
+        backbones = self.embedder.backbones
+        vector = np.concatenate([compute_features(one, image[None], "pooled")[0] for one in backbones])
         self._check_finite(vector)
         return {"features": vector.tolist(), "kind": backbones[0].model.config.pool}
 
@@ -172,7 +172,7 @@ def load_served_model(
 
 def skip_preprocessing(predictor: Predictor) -> Predictor:
     """The same predictor for images that are already preprocessed, uint8 [h, w, C]."""
-    same = Predictor(predictor.members, predictor.device)
+    same = Predictor(predictor.members)
     same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
     return same
 

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from functools import partial
 
-from ..predict.batches import ImageName
+from ..data.parallel import ImageName
 from .admission import AdmissionControl
 from .auth import BearerTokens
 from .batcher import Batcher, PredictionBatch

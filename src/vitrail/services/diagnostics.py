@@ -18,16 +18,17 @@ from ..data.settings import DataSettings
 from ..data.source import Source
 from ..data.sources.class_folders import open_class_folders
 from ..errors import DataError, UsageError
+from ..evaluate.decisions import predictions_from_outputs
 from ..evaluate.inference import sigmoid, softmax
 from ..evaluate.label_errors import LabelErrorReport, list_label_errors
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import OodComparison, compare_ood
-from ..evaluate.prediction_tables import TaskPredictions, concat_predictions, predictions_from_outputs
-from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions
 from ..evaluate.probe import NUM_FOLDS, predict_out_of_fold
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness
 from ..evaluate.tables import image_path
+from ..evaluate.tta import TtaViews
 from ..model.vit import ViT
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor, PredictorMember
@@ -270,10 +271,9 @@ def extract_features(
                 spec=member.spec,
                 classes=tuple(map(str, range(member.model.config.width))),
                 task="number",
-                precision=member.precision,
+                settings=replace(member.settings, views=TtaViews()),
             )
-        ],
-        predictor.device,
+        ]
     )
     extractor.spec = predictor.spec
     batches = (batch for _, batch in predict_labelled_batches(extractor, labelled, skip_bad))

@@ -14,6 +14,7 @@ from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
+from ..evaluate.inference import InferenceSettings
 from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
 from ..files.npy import open_npy_writer
@@ -72,9 +73,9 @@ def open_embedder(model_name: str | Path, device: str = "auto", changes: Mapping
     for path in paths:
         model_info = find_model(str(path))
         info = {} if model_info.bundle is None else bundle.read_bundle_info(model_info.bundle).info
-        precision = str(info.get("number_format", "float32"))
-        backbones.append(Backbone(model=model_info.model, spec=model_info.spec, precision=precision))
-    embedder = Embedder(backbones, torch_device)
+        settings = InferenceSettings(device=torch_device, precision=str(info.get("number_format", "float32")))
+        backbones.append(Backbone(model=model_info.model, spec=model_info.spec, settings=settings))
+    embedder = Embedder(backbones)
     embedder.spec = override_image_options(embedder.spec, changes or {})
     return embedder
 

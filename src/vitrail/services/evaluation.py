@@ -22,7 +22,7 @@ from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DataError, UsageError
 from ..evaluate import shortcut_reliance
 from ..evaluate.compare import Comparison, compare_predictions
-from ..evaluate.prediction_tables import TaskPredictions, concat_predictions
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from ..evaluate.tables import image_path
@@ -35,7 +35,6 @@ from ..train.plan import Plan
 from ..train.run_folder import RunFolder
 from .train_arguments import check_plan_fields
 
-BATCH_SIZE = 64
 SOURCE_FIELDS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
 """Fields of [data] that apply to another source; the others concern splits or the model."""
 ALL_IMAGES = "all"
@@ -139,12 +138,12 @@ def predict_labelled_batches(
     Raises:
         DataError: an image cannot be read, unless `skip_bad`.
     """
-    source = labelled.source
-    starts = range(0, len(labelled.rows), BATCH_SIZE)
+    source, batch_size = labelled.source, predictor.settings.batch_size
+    starts = range(0, len(labelled.rows), batch_size)
     try:
-        batches = predictor.predict_batches(labelled.images, BATCH_SIZE, skip_bad)
+        batches = predictor.predict_batches(labelled.images, skip_bad)
         for start, batch in zip(starts, batches, strict=True):
-            rows = labelled.rows[start : start + BATCH_SIZE]
+            rows = labelled.rows[start : start + batch_size]
             bad = {name for name, _ in batch.skipped}
             places = enumerate(rows.tolist(), start)
             kept = [row for place, row in places if (image_path(source.images[row]) or str(place)) not in bad]
@@ -429,7 +428,7 @@ def mask_predictor(predictor: Predictor, visible: PixelMask) -> Predictor:
         )
         for one in predictor.members
     ]
-    masked = Predictor(members, predictor.device)
+    masked = Predictor(members)
     masked.spec = predictor.spec
     return masked
 

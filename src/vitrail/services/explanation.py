@@ -19,8 +19,7 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
 from ..data.source import ImageInput, Task
 from ..errors import DataError, UsageError
-from ..evaluate.prediction_tables import TaskPredictions
-from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
+from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions, TaskPredictions
 from ..evaluate.tables import image_path
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
@@ -136,7 +135,7 @@ def explainer_from_predictor(predictor: Predictor, model_name: str) -> Explainer
     assert isinstance(member.model, ViT)
     return Explainer(
         model_name=model_name, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
-        device=predictor.device, predictor=predictor, views=member.views.num_views,
+        device=predictor.device, predictor=predictor, views=member.settings.views.num_views,
     )  # fmt: skip
 
 

@@ -150,8 +150,8 @@ def _export_file(
     if resized is not None:
         proofs.append(resized)
         notes.append(f"resizing by itself, {resized}")
-    if member.precision != "float32":
-        notes.append(f"the model was evaluated in {member.precision}; this file computes in float32")
+    if member.settings.precision != "float32":
+        notes.append(f"the model was evaluated in {member.settings.precision}; this file computes in float32")
     return ExportResult(
         path=out, to=kind, difference=max(one.difference for one in proofs), num_images=proof.num_images,
         num_changed=max(one.num_changed for one in proofs), notes=tuple(notes),

@@ -16,11 +16,11 @@ from typing import Any
 
 from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
-from ..evaluate.prediction_tables import TaskPredictions, add_prediction_sets, concat_predictions, require_sets_support
+from ..evaluate.decisions import add_prediction_sets, require_sets_support
+from ..evaluate.predictions import TaskPredictions, concat_predictions
 from ..evaluate.tables import check_table_extension
 from ..formatting import format_count
 from ..predict.chunks import (
-    BATCH_SIZE,
     DEFAULT_CHUNK_SIZE,
     FOLDER_SUFFIX,
     ChunkContent,
@@ -168,7 +168,7 @@ def predict_chunk_batches(
     predictor: Predictor, images: Sequence[Path], request: ChunkedPredictRequest
 ) -> Iterator[TaskPredictions]:
     """Predictions for a chunk's images, in the same batches as without chunks."""
-    for batch in predictor.predict_batches(images, BATCH_SIZE, request.skip_bad):
+    for batch in predictor.predict_batches(images, request.skip_bad):
         yield add_prediction_sets(batch, predictor.decisions) if request.sets else batch
 
 

@@ -12,6 +12,7 @@ from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import UsageError
+from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
 from .image_options import override_image_options
@@ -89,9 +90,13 @@ def open_predictor(model_name: str | Path, device: str = "auto", num_processes: 
 def predictor_from_model_info(model_info: ModelInfo, device: str) -> Predictor:
     """A predictor from a model with class names."""
     member = PredictorMember(
-        model=model_info.model, spec=model_info.spec, classes=model_info.classes, task=parse_task(model_info.task)
+        model=model_info.model,
+        spec=model_info.spec,
+        classes=model_info.classes,
+        task=parse_task(model_info.task),
+        settings=InferenceSettings(device=device),
     )
-    return Predictor([member], device)
+    return Predictor([member])
 
 
 def choose_device(device: str, num_processes: int = 1) -> str:

@@ -24,8 +24,7 @@ from ..evaluate.decisions import Decisions
 from ..evaluate.label_errors import LabelErrorReport, label_error_advice, list_label_errors
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
-from ..evaluate.prediction_tables import TaskPredictions, concat_predictions, read_predictions_csv
-from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.predictions import RegressionPredictions, TaskPredictions, concat_predictions, read_predictions_csv
 from ..evaluate.primary_metric import compute_primary_metric
 from ..evaluate.probe import learnable_mask
 from ..evaluate.regression_metrics import RegressionMetrics

@@ -22,7 +22,7 @@ from ..evaluate.decisions import Decisions
 from ..evaluate.metrics import ClassificationMetrics
 from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.ood import OOD_ALPHA, FeatureStats
-from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic

@@ -17,12 +17,12 @@ from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source
 from ..errors import DataError
-from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import Decisions, predictions_from_outputs
 from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
-from ..evaluate.inference import run_inference_with_features
+from ..evaluate.inference import InferenceSettings, run_inference_with_features
 from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
-from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
+from ..evaluate.predictions import TaskPredictions
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TtaViews
 from ..explain import methods
@@ -71,11 +71,16 @@ def compute_outputs(
     """
     assert isinstance(train_state.model, ViT)
     images = dataset.load_rows(rows, plan.image, plan.compute.num_workers)
+    settings = InferenceSettings(
+        device=plan.compute.device,
+        precision=plan.compute.precision,
+        views=views or plan.recipe.views,
+        batch_size=EVALUATION_BATCH,
+    )
     with use_ema_weights(train_state.model, train_state.ema):
         outputs, features = run_inference_with_features(
-            train_state.model, images, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
-            plan.compute.precision, views or plan.recipe.views, dataset.source.task,
-        )  # fmt: skip
+            train_state.model, images, rows, plan.image, settings, dataset.source.task
+        )
     require_finite(outputs)
     require_finite(features)
     return ModelOutputs(rows, images, outputs, features)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..data.loader import ImageStore, StreamingImageStore
 from ..errors import DataError, DivergedError, InterruptedRun, PeerError, ResourceError
-from ..evaluate.inference import run_inference
+from ..evaluate.inference import InferenceSettings, run_inference
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..files import disk
 from ..formatting import format_count
@@ -254,9 +254,8 @@ def _evaluate(
     """A metric and the loss on a fixed sample of the validation images, one view of each, for the curve."""
     plan, task, targets = context.plan, context.dataset.source.task, context.dataset.metric_targets(rows)
     with use_ema_weights(train_state.model, train_state.ema):
-        outputs = run_inference(
-            train_state.model, images, rows, plan.image, 250, plan.compute.device, plan.compute.precision
-        )
+        settings = InferenceSettings(device=plan.compute.device, precision=plan.compute.precision, batch_size=250)
+        outputs = run_inference(train_state.model, images, rows, plan.image, settings)
     metrics = compute_quick_metrics(task, outputs, targets)
     disk.crash_if_requested("evaluated", "val")
     if metrics is None:

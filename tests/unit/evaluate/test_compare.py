@@ -17,7 +17,7 @@ from vitrail.config import read
 from vitrail.errors import DataError
 from vitrail.evaluate.compare import Comparison, compare_predictions
 from vitrail.evaluate.metrics import compute_classification_metrics
-from vitrail.evaluate.prediction_tables import output_names, reorder_outputs
+from vitrail.evaluate.predictions import output_names, reorder_outputs
 
 
 def noisy(seed, noise, n=400):

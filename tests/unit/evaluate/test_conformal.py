@@ -1,4 +1,4 @@
-"""Promised shares: kept on average over random splits, by class too, and refused where pictures are too few."""
+"""Promised shares: kept on average over random splits, and refused where pictures are too few."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.conformal import conformal_quantile, fit_conformal_sets, min_calibration_size
+from vitrail.evaluate.conformal import conformal_quantile, fit_set_threshold, min_calibration_size, predict_sets
 
 
 def answered(seed, n=4000, K=4):
@@ -26,36 +26,10 @@ def test_V5_sets_hold_the_truth_as_often_as_promised(miss):
     for _ in range(1000):
         order = generator.permutation(len(targets))
         fitted, fresh = order[:400], order[400:]
-        held = fit_conformal_sets(probabilities[fitted], targets[fitted], miss).predict_sets(probabilities[fresh])
+        cut = fit_set_threshold(probabilities[fitted], targets[fitted], miss)
+        held = predict_sets(probabilities[fresh], (cut,) * 4)
         covered.append(held[np.arange(len(fresh)), targets[fresh]].mean())
     assert np.mean(covered) == pytest.approx(1 - miss, abs=0.005)
-
-
-def test_by_class_the_promise_holds_for_rare_ones_too():
-    probabilities, targets = answered(2, n=40_000)
-    half = len(targets) // 2
-    shares = {}
-    for by_class in (False, True):
-        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).predict_sets(
-            probabilities[half:]
-        )
-        right = held[np.arange(half), targets[half:]]
-        shares[by_class] = [right[targets[half:] == k].mean() for k in range(4)]
-    assert min(shares[False]) < 0.85
-    assert shares[True] == pytest.approx([0.9] * 4, abs=0.02)
-
-
-def test_classes_with_too_few_pictures_share_the_cut_of_all():
-    probabilities, targets = answered(3, n=200)
-    found = fit_conformal_sets(probabilities, targets, 0.1, class_conditional=True)
-    counts = np.bincount(targets, minlength=4)
-    assert found.has_own_threshold == tuple(bool(count >= 9) for count in counts)
-    plain = fit_conformal_sets(probabilities, targets, 0.1)
-    assert all(
-        cut == plain.thresholds[0]
-        for cut, mine in zip(found.thresholds, found.has_own_threshold, strict=True)
-        if not mine
-    )
 
 
 @pytest.mark.parametrize("miss", [0.05, 0.1])

@@ -14,8 +14,8 @@ from torch import nn
 
 from vitrail.evaluate import inference
 from vitrail.evaluate.inference import (
-    NO_TTA,
     FeatureExtractor,
+    InferenceSettings,
     cast_weights,
     forward_batch,
     inference_mode,
@@ -84,9 +84,11 @@ def test_what_a_probe_reads_is_that_of_the_whole(model, number_format, mirrored,
     pooled = cast_weights(FeatureExtractor(model, mirrored), number_format)
     images = pictures(37)
     with inference_mode(pooled):
-        found, _ = forward_batch(pooled, images, SPEC, "cpu", number_format, NO_TTA)
+        found, _ = forward_batch(pooled, images, SPEC, InferenceSettings(precision=number_format))
         monkeypatch.setattr("vitrail.evaluate.inference.num_parallel_parts", lambda *_: 1)
-        whole, _ = forward_batch(FeatureExtractor(model, mirrored), images, SPEC, "cpu", number_format, NO_TTA)
+        whole, _ = forward_batch(
+            FeatureExtractor(model, mirrored), images, SPEC, InferenceSettings(precision=number_format)
+        )
     assert found.shape == (37, model.config.pooled_width)
     np.testing.assert_allclose(found, whole, atol={"float32": 1e-5, "bfloat16": 2e-2}[number_format])
 
@@ -97,9 +99,9 @@ def test_the_answers_are_those_of_the_whole(model, number_format, seen, monkeypa
     torch.set_num_threads(2)
     images = pictures(37)
     with inference_mode(model):
-        found = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, with_features=seen)
+        found = forward_batch(model, images, SPEC, InferenceSettings(precision=number_format), with_features=seen)
         monkeypatch.setattr("vitrail.evaluate.inference.num_parallel_parts", lambda *_: 1)
-        whole = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, with_features=seen)
+        whole = forward_batch(model, images, SPEC, InferenceSettings(precision=number_format), with_features=seen)
     limit = {"float32": 1e-5, "bfloat16": 2e-2}[number_format]
     np.testing.assert_allclose(found[0], whole[0], atol=limit)
     assert (found[1] is None) is (whole[1] is None) is not seen

@@ -11,12 +11,18 @@ from unit.evaluate import test_multilabel_predictions as labels
 from unit.evaluate import test_regression_predictions as numbers
 from vitrail.errors import UsageError
 from vitrail.evaluate.calibration import TargetScaling
+from vitrail.evaluate.decisions import predictions_from_outputs
 from vitrail.evaluate.inference import average_outputs, sigmoid
 from vitrail.evaluate.inference import softmax as inference_softmax
 from vitrail.evaluate.metrics import ClassificationMetrics
 from vitrail.evaluate.multilabel_metrics import MultilabelMetrics
-from vitrail.evaluate.prediction_tables import concat_predictions, predictions_from_outputs, read_predictions_csv
-from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    concat_predictions,
+    read_predictions_csv,
+)
 from vitrail.evaluate.quick_metrics import compute_quick_metrics
 from vitrail.evaluate.regression_metrics import RegressionMetrics
 from vitrail.evaluate.task_metrics import compute_metrics

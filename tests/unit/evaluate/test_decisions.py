@@ -9,8 +9,8 @@ from scipy.special import softmax
 from vitrail import config
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import decisions
-from vitrail.evaluate.decisions import Decisions, fit_decisions
-from vitrail.evaluate.prediction_tables import predictions_from_outputs, read_predictions_csv
+from vitrail.evaluate.decisions import Decisions, fit_decisions, predictions_from_outputs
+from vitrail.evaluate.predictions import read_predictions_csv
 from vitrail.evaluate.thresholds import DecisionSettings
 
 CLASSES = ("defect", "good")

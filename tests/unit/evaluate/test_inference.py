@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vitrail.errors import UsageError
-from vitrail.evaluate.inference import run_inference, softmax
+from vitrail.evaluate.inference import InferenceSettings, run_inference, softmax
 from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import ImageSpec
 
@@ -45,7 +45,7 @@ def model() -> nn.Module:
 def test_the_order_and_the_batches_are_those_asked_for():
     shelf, net = Shelf(), model()
     indices = np.array([7, 1, 3, 9, 0])
-    found = run_inference(net, shelf, indices, SPEC, batch_size=2)
+    found = run_inference(net, shelf, indices, SPEC, InferenceSettings(batch_size=2))
     assert shelf.asked == [[7, 1], [3, 9], [0]]
     alone = np.concatenate([run_inference(net, shelf, indices[i : i + 1], SPEC) for i in range(5)])
     np.testing.assert_allclose(found, alone, atol=1e-6)
@@ -78,22 +78,25 @@ def test_mirrored_answers_are_the_mean_of_both_probabilities():
     flipped = Shelf()
     flipped.images = shelf.images.flip(-1)
     other = softmax(run_inference(net, flipped, indices, SPEC))
-    both = softmax(run_inference(net, shelf, indices, SPEC, views=TtaViews(flip=True)))
+    both = softmax(run_inference(net, shelf, indices, SPEC, InferenceSettings(views=TtaViews(flip=True))))
     np.testing.assert_allclose(both, (plain + other) / 2, atol=1e-6)
     assert np.abs(plain - other).max() > 1e-3
 
 
 def test_bfloat16_answers_nearly_the_same_in_float32_numbers():
-    exact, rough = (run_inference(model(), Shelf(), np.arange(10), SPEC, precision=f) for f in ("float32", "bfloat16"))
+    exact, rough = (
+        run_inference(model(), Shelf(), np.arange(10), SPEC, InferenceSettings(precision=f))
+        for f in ("float32", "bfloat16")
+    )
     assert rough.dtype == np.float32
     assert 0 < np.abs(exact - rough).max() < 0.05
 
 
 def test_wrong_settings_are_named():
     with pytest.raises(UsageError, match=r"one of float32, bfloat16, float16\. Got 'half'\."):
-        run_inference(model(), Shelf(), np.arange(2), SPEC, precision="half")
+        InferenceSettings(precision="half")
     with pytest.raises(UsageError, match=r"Got 0\."):
-        run_inference(model(), Shelf(), np.arange(2), SPEC, batch_size=0)
+        InferenceSettings(batch_size=0)
 
 
 def test_softmax_is_stable_and_sums_to_one():

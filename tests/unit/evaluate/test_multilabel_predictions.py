@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate import predictions
-from vitrail.evaluate.predictions import MultilabelPredictions, concat_label_predictions, read_label_predictions_csv
+from vitrail.evaluate.predictions import MultilabelPredictions, concat_predictions, read_label_predictions_csv
 from vitrail.evaluate.tables import escape_name, format_label_cell, parse_label_cell
 
 NAN = float("nan")
@@ -119,11 +119,11 @@ def test_records_say_what_the_file_says():
 
 
 def test_joining_parts_gives_the_whole():
-    both = concat_label_predictions([table([[1, 0]], [[0.9, 0.1]]), table(None, [[0.2, 0.3]] * 2)])
+    both = concat_predictions([table([[1, 0]], [[0.9, 0.1]]), table(None, [[0.2, 0.3]] * 2)])
     assert both.targets is not None and both.targets[0].tolist() == [1, 0] and np.isnan(both.targets[1:]).all()
-    assert len(both) == 3 and concat_label_predictions([table(None, [[0.2, 0.3]])]).targets is None
+    assert len(both) == 3 and concat_predictions([table(None, [[0.2, 0.3]])]).targets is None
     with pytest.raises(UsageError, match="share classes and split"):
-        concat_label_predictions([table(None, [[0.1, 0.2]]), table(None, [[0.1, 0.2]], ("a", "b"))])
+        concat_predictions([table(None, [[0.1, 0.2]]), table(None, [[0.1, 0.2]], ("a", "b"))])
 
 
 def test_shapes_and_names_that_do_not_fit_are_named():

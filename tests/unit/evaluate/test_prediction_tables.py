@@ -11,15 +11,8 @@ import pytest
 
 from vitrail.errors import UsageError
 from vitrail.evaluate import tables
-from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.prediction_tables import (
-    add_prediction_sets,
-    concat_predictions,
-    output_names,
-    predictions_from_outputs,
-    read_predictions_csv,
-)
-from vitrail.evaluate.predictions import MultilabelPredictions
+from vitrail.evaluate.decisions import Decisions, add_prediction_sets, predictions_from_outputs
+from vitrail.evaluate.predictions import MultilabelPredictions, concat_predictions, output_names, read_predictions_csv
 from vitrail.evaluate.tables import write_tables
 
 OUTPUTS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.predictions import ClassificationPredictions, concat_class_predictions, read_class_predictions_csv
+from vitrail.evaluate.predictions import ClassificationPredictions, concat_predictions, read_class_predictions_csv
 
 text = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=12)
 
@@ -115,7 +115,7 @@ def test_an_empty_table_survives_too(tmp_path):
 
 def test_joining_parts_gives_the_whole():
     a, b = some(3, seed=1), some(4, targets=False, seed=2)
-    both = concat_class_predictions([a, b])
+    both = concat_predictions([a, b])
     assert len(both) == 7
     assert both.ids == a.ids + b.ids
     assert both.targets.tolist() == a.targets.tolist() + [-1] * 4
@@ -124,9 +124,9 @@ def test_joining_parts_gives_the_whole():
 
 def test_joining_refuses_other_classes_and_nothing():
     with pytest.raises(UsageError, match="share classes and split"):
-        concat_class_predictions([some(), some(classes=("a", "b", "c"))])
+        concat_predictions([some(), some(classes=("a", "b", "c"))])
     with pytest.raises(UsageError, match="Got none"):
-        concat_class_predictions([])
+        concat_predictions([])
 
 
 def test_shapes_that_do_not_fit_are_named():

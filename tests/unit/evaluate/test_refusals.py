@@ -13,8 +13,7 @@ from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.calibration import risk_coverage_curve
 from vitrail.evaluate.compare import compare_predictions
-from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.prediction_tables import add_prediction_sets, require_sets_support
+from vitrail.evaluate.decisions import Decisions, add_prediction_sets, require_sets_support
 from vitrail.evaluate.primary_metric import compute_primary_metric
 from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.services.evaluation import load_other_source

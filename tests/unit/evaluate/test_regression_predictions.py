@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.predictions import (
     RegressionPredictions,
-    concat_regression_predictions,
+    concat_predictions,
     read_regression_predictions_csv,
 )
 
@@ -72,11 +72,11 @@ def test_records_say_what_the_file_says():
 
 
 def test_joining_parts_gives_the_whole():
-    both = concat_regression_predictions([table([[1, 2]], [[3, 4]]), table(None, [[5, 6]])])
+    both = concat_predictions([table([[1, 2]], [[3, 4]]), table(None, [[5, 6]])])
     assert both.values.tolist() == [[3, 4], [5, 6]]
     assert both.targets is not None and np.isnan(both.targets[1]).all() and both.targets[0].tolist() == [1, 2]
     with pytest.raises(UsageError, match="share classes and split"):
-        concat_regression_predictions([table(None, [[3, 4]]), table(None, [[3, 4]], ("a", "b"))])
+        concat_predictions([table(None, [[3, 4]]), table(None, [[3, 4]], ("a", "b"))])
 
 
 def test_shapes_that_do_not_fit_are_named():

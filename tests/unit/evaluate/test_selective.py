@@ -14,8 +14,6 @@ def test_four_pictures_by_hand():
     assert found.risk == pytest.approx([0, 1 / 2, 1 / 3, 2 / 4])
     assert found.coverage == pytest.approx([0.25, 0.5, 0.75, 1])
     assert found.aurc == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 4)
-    best = (1 / 3 + 2 / 4) / 4  # both errors last
-    assert found.excess_aurc == pytest.approx(found.aurc - best)
 
 
 @pytest.mark.parametrize(("n", "wrong"), [(10, 3), (100, 10), (997, 250), (50, 0), (50, 50)])
@@ -30,7 +28,6 @@ def test_V6_the_area_equals_its_closed_form(n, wrong):
     assert risk_coverage_curve(surest_first, last).aurc == pytest.approx(best, abs=1e-12)
     assert risk_coverage_curve(surest_first, first).aurc == pytest.approx(worst, abs=1e-12)
     assert risk_coverage_curve(np.ones(n), first).aurc == pytest.approx(wrong / n, abs=1e-12)
-    assert risk_coverage_curve(surest_first, first).excess_aurc == pytest.approx(worst - best, abs=1e-12)
 
 
 def test_V6_guessed_confidences_have_the_error_rate_as_their_mean_area():
@@ -39,21 +36,13 @@ def test_V6_guessed_confidences_have_the_error_rate_as_their_mean_area():
     assert np.mean(areas) == pytest.approx(0.2, abs=4 * np.std(areas) / np.sqrt(2000))
 
 
-def test_confidence_that_knows_its_errors_has_no_excess():
-    errors = np.repeat([0.0, 1.0], [90, 10])
-    assert risk_coverage_curve(np.linspace(1, 0, 100), errors).excess_aurc == pytest.approx(0)
-
-
 def test_equally_sure_answers_share_their_errors():
     found = risk_coverage_curve(np.full(10, 0.5), (np.arange(10) < 3).astype(float))
     assert found.risk == pytest.approx([0.3] * 10)
 
 
-def test_coverage_at_a_risk_and_risk_at_a_coverage():
+def test_risk_at_a_coverage():
     found = risk_coverage_curve(np.linspace(1, 0, 10), np.array([0.0, 0, 0, 0, 1, 0, 0, 0, 0, 1]))
-    assert found.coverage_at(0.12) == pytest.approx(0.9)
-    assert found.coverage_at(0.0) == pytest.approx(0.4)
-    assert risk_coverage_curve(np.array([1.0]), np.array([1.0])).coverage_at(0.5) == 0
     assert found.risk_at(0.5) == pytest.approx(0.2)
     assert found.risk_at(0) == 0
 

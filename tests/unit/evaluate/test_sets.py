@@ -10,9 +10,8 @@ import pytest
 from unit.evaluate.test_conformal import answered
 from unit.evaluate.test_primary_metric import named, numbers
 from vitrail.errors import DataError
-from vitrail.evaluate import conformal, prediction_tables
-from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.prediction_tables import add_prediction_sets
+from vitrail.evaluate import conformal, predictions
+from vitrail.evaluate.decisions import Decisions, add_prediction_sets
 from vitrail.evaluate.predictions import ClassificationPredictions
 
 NAMES = ("fine", "a|b", "(odd", "=1+1")
@@ -21,7 +20,7 @@ NAMES = ("fine", "a|b", "(odd", "=1+1")
 def table(n: int = 300) -> tuple[ClassificationPredictions, Decisions]:
     """Answers of a poor model to fresh pictures, and what others say that sets must hold."""
     probabilities, targets = answered(0, n=n + 1000)
-    cuts = conformal.fit_conformal_sets(probabilities[:1000], targets[:1000], 0.1).thresholds
+    cuts = (conformal.fit_set_threshold(probabilities[:1000], targets[:1000], 0.1),) * len(NAMES)
     fresh = ClassificationPredictions(
         **named(n), targets=targets[1000:], probabilities=probabilities[1000:], classes=NAMES
     )
@@ -47,9 +46,9 @@ def test_a_set_is_one_column_before_abstain_and_comes_back(tmp_path):
     assert header == [*usual[:-1], "set", "abstain"]
     assert {"fine|a\\|b", "(none)"} & {row[-2] for row in rows} and any("\\(odd" in row[-2] for row in rows)
     assert all(not row[-2].startswith("=") for row in rows)
-    again = prediction_tables.read_predictions_csv(tmp_path / "answers.csv", "classes")
+    again = predictions.read_predictions_csv(tmp_path / "answers.csv", "classes")
     np.testing.assert_array_equal(again.sets, found.sets)
-    assert prediction_tables.read_predictions_csv(tmp_path / "plain.csv", "classes").sets is None
+    assert predictions.read_predictions_csv(tmp_path / "plain.csv", "classes").sets is None
     told = found.records()
     assert [one["set"] for one in told] == [[n for n, m in zip(NAMES, row, strict=True) if m] for row in found.sets]
     assert "set" not in plain.records()[0] and list(told[0])[-2:] == ["set", "abstain"]
@@ -61,7 +60,7 @@ def test_a_set_of_another_class_is_refused_by_its_line(tmp_path):
     found.write_csv(path)
     path.write_text(path.read_text().replace(",no\n", "|cow,no\n", 1))
     with pytest.raises(DataError, match=r"line 2: set must hold labels among fine.*Got 'cow'"):
-        prediction_tables.read_predictions_csv(path, "classes")
+        predictions.read_predictions_csv(path, "classes")
 
 
 def test_ranges_lie_around_their_number_and_come_back(tmp_path):
@@ -74,27 +73,27 @@ def test_ranges_lie_around_their_number_and_come_back(tmp_path):
     found.write_csv(path)
     header = path.read_text().splitlines()[0].split(",")
     assert header[-5:] == ["low_age", "high_age", "low_height", "high_height", "abstain"]
-    again = prediction_tables.read_predictions_csv(path, "number")
+    again = predictions.read_predictions_csv(path, "number")
     np.testing.assert_array_equal(again.ranges, found.ranges)
     np.testing.assert_array_equal(again.values, values)
     assert list(found.records()[0])[-5:] == header[-5:]
     assert found.records()[3]["high_age"] == pytest.approx(values[3, 0] + 2.5, rel=1e-5)
     plain.write_csv(path)
-    assert prediction_tables.read_predictions_csv(path, "number").ranges is None
+    assert predictions.read_predictions_csv(path, "number").ranges is None
 
 
 def test_joined_and_reordered_answers_keep_their_sets_and_ranges():
     plain, decided = table()
     found = add_prediction_sets(plain, decided)
-    both = prediction_tables.concat_predictions([found, found])
+    both = predictions.concat_predictions([found, found])
     np.testing.assert_array_equal(both.sets, np.concatenate([found.sets, found.sets]))
-    assert prediction_tables.concat_predictions([found, plain]).sets is None
-    turned = prediction_tables.reorder_outputs(found, NAMES[::-1])
+    assert predictions.concat_predictions([found, plain]).sets is None
+    turned = predictions.reorder_outputs(found, NAMES[::-1])
     np.testing.assert_array_equal(turned.sets, found.sets[:, ::-1])
     values = np.ones((3, 2), np.float32)
     ranged = add_prediction_sets(numbers(values, values), Decisions(reach=(1.0, 2.0)))
-    assert prediction_tables.reorder_outputs(ranged, ("height", "age")).ranges[0].tolist() == [[-1, 3], [0, 2]]
-    assert prediction_tables.concat_predictions([ranged, ranged]).ranges.shape == (6, 2, 2)
+    assert predictions.reorder_outputs(ranged, ("height", "age")).ranges[0].tolist() == [[-1, 3], [0, 2]]
+    assert predictions.concat_predictions([ranged, ranged]).ranges.shape == (6, 2, 2)
     nobody = add_prediction_sets(
         numbers(np.ones((0, 2), np.float32), np.ones((0, 2), np.float32)), Decisions(reach=(1.0, 2.0))
     )

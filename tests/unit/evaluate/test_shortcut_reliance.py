@@ -14,7 +14,7 @@ from unit.evaluate.test_primary_metric import classes, labels, numbers
 from vitrail.data.preprocess import normalize
 from vitrail.data.sources import synthetic
 from vitrail.errors import DataError
-from vitrail.evaluate.prediction_tables import predictions_from_outputs
+from vitrail.evaluate.decisions import predictions_from_outputs
 from vitrail.evaluate.shortcut_reliance import MaskedModel, ShortcutReport, border_mask, compare_regions
 
 SEEDS = 20

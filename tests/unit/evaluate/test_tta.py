@@ -8,7 +8,7 @@ import torch
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.inference import run_inference, softmax
+from vitrail.evaluate.inference import InferenceSettings, run_inference, softmax
 from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import ImageSpec
 
@@ -73,7 +73,7 @@ def test_the_answer_is_the_mean_over_all_views(views):
 
     def answers(shown, **said):
         spec = ImageSpec(height=4, width=4, channels=1)
-        return softmax(run_inference(net, InMemoryImageStore(shown), np.arange(5), spec, **said))
+        return softmax(run_inference(net, InMemoryImageStore(shown), np.arange(5), spec, InferenceSettings(**said)))
 
     expected = np.mean([answers(view.to(torch.uint8)) for view in views.iter_views(images.float())], axis=0)
     np.testing.assert_allclose(answers(images, views=views), expected, atol=1e-6)

@@ -11,7 +11,7 @@ import torch
 from exportable import BOTH, DECIDED, member, pictures
 from kinds import KINDS
 from vitrail.data.preprocess import to_batch_tensor
-from vitrail.evaluate.prediction_tables import predictions_from_outputs
+from vitrail.evaluate.decisions import predictions_from_outputs
 from vitrail.evaluate.tta import TtaViews
 from vitrail.export.build import hash_model, make_metadata
 from vitrail.export.module import ExportModule
@@ -27,7 +27,7 @@ CASES = [
 
 
 def told_by_run(one, images):
-    outputs, distances = one.compute_outputs(to_batch_tensor(images), torch.device("cpu"))
+    outputs, distances = one.compute_outputs(to_batch_tensor(images))
     rows = [("", str(row)) for row in range(len(images))]
     return predictions_from_outputs(
         one.task, outputs, one.classes, one.scaling, rows, decisions=one.decisions, distances=distances

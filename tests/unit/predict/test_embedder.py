@@ -11,6 +11,7 @@ from PIL import Image
 
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DataError, UsageError
+from vitrail.evaluate.inference import InferenceSettings
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 from vitrail.predict.embedder import Backbone, Embedder, Embeddings, join_embeddings
@@ -86,7 +87,8 @@ def test_features_are_what_their_names_say(pictures, name, features):
 
 @pytest.mark.parametrize("batch", [1, 2, 64])
 def test_batches_of_any_size_give_the_same(pictures, batch):
-    parts = list(embedder().embed_batches(pictures, batch_size=batch))
+    one = Backbone(model=model("plain", 0), spec=SPEC, settings=InferenceSettings(batch_size=batch))
+    parts = list(Embedder([one]).embed_batches(pictures))
     assert [len(part) for part in parts] == [min(batch, 5 - start) for start in range(0, 5, batch)]
     np.testing.assert_allclose(join_embeddings(parts).vectors, embedder().embed(pictures).vectors, atol=2e-6)
 

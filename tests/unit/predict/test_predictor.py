@@ -18,6 +18,7 @@ from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate import decisions
 from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.inference import InferenceSettings
 from vitrail.evaluate.ood import fit_feature_stats
 from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
 from vitrail.evaluate.tta import TtaViews
@@ -37,10 +38,9 @@ def model() -> ViT:
     return create_model(tiny, seed=0)
 
 
-def predictor(mirror: bool = False) -> Predictor:
-    return Predictor(
-        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TtaViews(flip=mirror))]
-    )
+def predictor(mirror: bool = False, batch_size: int = 64) -> Predictor:
+    settings = InferenceSettings(views=TtaViews(flip=mirror), batch_size=batch_size)
+    return Predictor([PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), settings=settings)])
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ def pictures(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_batch_equals_its_singles(pictures, mirror):
-    together = predictor(mirror).predict(pictures, batch_size=64)
-    apart = predictor(mirror).predict(pictures, batch_size=1)
-    by_threes = predictor(mirror).predict(pictures, batch_size=3)
+    together = predictor(mirror).predict(pictures)
+    apart = predictor(mirror, 1).predict(pictures)
+    by_threes = predictor(mirror, 3).predict(pictures)
     assert together.paths == apart.paths == by_threes.paths == tuple(map(str, pictures))
     np.testing.assert_allclose(apart.probabilities, together.probabilities, atol=1e-5)
     np.testing.assert_allclose(by_threes.probabilities, together.probabilities, atol=1e-5)
@@ -81,13 +81,13 @@ def test_mirroring_answers_a_picture_and_its_mirror_image_alike():
 def test_an_unreadable_picture_among_many_is_named(pictures):
     pictures[4].write_bytes(b"not a picture")
     with pytest.raises(DataError, match=r"4\.png"):
-        predictor().predict(pictures, batch_size=2)
+        predictor(batch_size=2).predict(pictures)
 
 
 def test_an_unreadable_picture_can_be_left_out_and_is_still_named(pictures):
     whole = predictor().predict(pictures)
     pictures[4].write_bytes(b"not a picture")
-    found = predictor().predict(pictures, batch_size=2, skip_bad=True)
+    found = predictor(batch_size=2).predict(pictures, skip_bad=True)
     assert found.paths == tuple(str(p) for p in pictures if p.name != "4.png")
     np.testing.assert_allclose(found.probabilities, np.delete(whole.probabilities, 4, 0), atol=1e-5)
     ((path, why),) = found.skipped
@@ -107,12 +107,12 @@ def test_no_pictures_give_an_empty_table():
 
 
 def test_rows_come_batch_by_batch(pictures):
-    assert [len(part) for part in predictor().predict_batches(pictures, batch_size=3)] == [3, 3, 1]
+    assert [len(part) for part in predictor(batch_size=3).predict_batches(pictures)] == [3, 3, 1]
 
 
 def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UsageError, match=r"at least 1\. Got 0"):
-        predictor().predict([], batch_size=0)
+        predictor(batch_size=0)
     with pytest.raises(UsageError, match=r"names of its classes\. Got none"):
         PredictorMember(model=model(), spec=SPEC, classes=())
     with pytest.raises(UsageError, match="must be a bundle"):
@@ -134,12 +134,12 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members
-    assert (one.views, one.precision, opened.classes) == (
+    assert (one.settings.views, one.settings.precision, opened.classes) == (
         TtaViews(flip=True),
         "float32",
         ("a", "b", "c"),
     )
-    assert Predictor.open(tmp_path, precision="bfloat16").members[0].precision == "bfloat16"
+    assert Predictor.open(tmp_path, precision="bfloat16").members[0].settings.precision == "bfloat16"
     assert opened.device == torch.device("cpu")
 
 
@@ -165,7 +165,7 @@ def outputs(pictures) -> np.ndarray:
 def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror, tmp_path):
     bundle.save_bundle(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
     chances = 1 / (1 + np.exp(-outputs(pictures)))
-    answers = Predictor.open(tmp_path).predict(pictures, batch_size=3)
+    answers = Predictor.open(tmp_path).predict(pictures)
     assert isinstance(answers, MultilabelPredictions) and answers.classes == ("cat", "dog", "fish")
     np.testing.assert_allclose(answers.probabilities, chances.mean(0) if mirror else chances[0], atol=1e-5)
 
@@ -202,7 +202,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     bundle.save_ensemble(tmp_path / "together" / "model", folders)
     each = [Predictor.open(folder).predict(pictures).probabilities for folder in folders]
     for opened in (Predictor.open(tmp_path / "together"), Predictor.open(tmp_path / "together" / "model")):
-        together = opened.predict(pictures, batch_size=3)
+        together = opened.predict(pictures)
         np.testing.assert_allclose(together.probabilities, np.mean(each, axis=0), atol=1e-6)
         np.testing.assert_array_equal(together.labels, np.mean(each, axis=0).argmax(1))
     assert len(Predictor.open(tmp_path / "together").predict([])) == 0
@@ -243,11 +243,12 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
 
 
 def test_matrices_are_cast_once_where_answers_are_bfloat16():
-    one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), precision="bfloat16")
+    settings = InferenceSettings(precision="bfloat16")
+    one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), settings=settings)
     assert one.inference_model is one.inference_model and one.inference_model is not one.model
     assert (
         one.inference_model.head.linear.weight.dtype == torch.bfloat16
         and one.model.head.linear.weight.dtype == torch.float32
     )
-    plain = replace(one, precision="float32")
+    plain = replace(one, settings=InferenceSettings())
     assert plain.inference_model is plain.model

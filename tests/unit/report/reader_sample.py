@@ -12,8 +12,7 @@ from unit.evaluate import test_multilabel_metrics
 from unit.evaluate.test_decisions import CLASSES, answered, table_of
 from unit.report.report_sample import facts_of, predictions_of
 from vitrail.evaluate.decisions import Decisions, fit_decisions
-from vitrail.evaluate.prediction_tables import TaskPredictions
-from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, TaskPredictions
 from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.evaluate.thresholds import DecisionSettings
 from vitrail.report import image_selection, provenance, thumbnails

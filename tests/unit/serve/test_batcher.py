@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.predict.batches import ImageName
+from vitrail.data.parallel import ImageName
 from vitrail.serve.batcher import Batcher, PredictionBatch
 from vitrail.serve.http_errors import HttpError
 

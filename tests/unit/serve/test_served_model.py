@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from exportable import BOTH, member, pictures
+from vitrail.data.parallel import ImageName
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.tta import TtaViews
 from vitrail.explain.methods import METHODS
-from vitrail.predict.batches import ImageName
 from vitrail.predict.predictor import Predictor
 from vitrail.serve.http_errors import HttpError
 from vitrail.serve.limits import ServerLimits

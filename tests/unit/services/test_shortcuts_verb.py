@@ -11,6 +11,7 @@ import glyphs
 from vitrail.data.source import Source
 from vitrail.data.sources import synthetic
 from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.inference import InferenceSettings
 from vitrail.evaluate.ood import FeatureStats
 from vitrail.evaluate.shortcut_reliance import border_mask
 from vitrail.evaluate.tta import TtaViews
@@ -41,12 +42,19 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = FeatureStats(square, square, square)
-    views = TtaViews(flip=True)
+    settings = InferenceSettings(views=TtaViews(flip=True))
     member = PredictorMember(
-        model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decisions=decided, feature_stats=familiar
+        model=model,
+        spec=glyphs.SPEC,
+        classes=synthetic.CLASSES,
+        settings=settings,
+        decisions=decided,
+        feature_stats=familiar,
     )
     predictor = Predictor([member])
     seen = mask_predictor(predictor, border_mask(64, 64))
     assert seen.decisions == replace(decided, unlike=None) and seen.single_member().feature_stats is None
-    assert seen.single_member().views.flip and seen.classes == predictor.classes and seen.spec == predictor.spec
+    assert (
+        seen.single_member().settings.views.flip and seen.classes == predictor.classes and seen.spec == predictor.spec
+    )
     assert len(seen.predict(list(made.images[:3]))) == 3

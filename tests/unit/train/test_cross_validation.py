@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from unit.train.test_dataset import drawn
-from vitrail.evaluate.prediction_tables import TaskPredictions
-from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.predictions import (
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+    TaskPredictions,
+)
 from vitrail.train.cross_validation import OutOfFoldPredictions
 from vitrail.train.dataset import Dataset
 from vitrail.train.run_folder import RunFolder

@@ -15,7 +15,7 @@ from ..arguments import Command, print_json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...evaluate.prediction_tables import TaskPredictions
+    from ...evaluate.predictions import TaskPredictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,18 +127,18 @@ class Predict(Command):
         return 0
 
     def _predict_with_onnx(self, images: Sequence[Path]) -> TaskPredictions:
-        """By ONNX Runtime, without importing torch."""
-        from ...predict.onnx_predictor import join_exported_predictions
+        from ...evaluate.predictions import concat_predictions
         from ...services.predict_onnx import open_onnx_predictor
 
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         predictor = open_onnx_predictor(self.model, self.device, dict(self.changes))
         parts = predictor.predict_batches(images, skip_bad=self.skip_bad)
-        return join_exported_predictions(list(progress.track_batches(parts, len(images))))
+        return concat_predictions(list(progress.track_batches(parts, len(images))))
 
     def _predict_with_torch(self, images: Sequence[Path]) -> TaskPredictions:
-        from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
+        from ...evaluate.decisions import add_prediction_sets, require_sets_support
+        from ...evaluate.predictions import concat_predictions
         from ...services.prediction import apply_image_options, open_predictor
 
         predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))

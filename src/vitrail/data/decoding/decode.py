@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
@@ -86,9 +85,10 @@ def to_bytes(
         DataError: for the first image of the stack that `decode_image` would refuse.
     """
     scaled = _scale(values, low, high)
-    if alpha is not None:
+    if alpha is not None:  # in integers, rounded to the nearest level: exact where alpha is 0 or 255
         opacity = alpha if alpha.dtype == np.uint8 else _rescale_linear(alpha, 0, np.iinfo(alpha.dtype).max)
-        scaled = _composite_on_white(scaled, opacity[..., None])
+        weight = opacity[..., None].astype(np.uint16)
+        scaled = ((scaled * weight + 255 * (255 - weight) + 127) // 255).astype(np.uint8)
     return _convert_channels(scaled, channels)
 
 
@@ -111,32 +111,25 @@ def _check_values(images: Shaped[np.ndarray, "B H W c"], low: float, high: float
         if high >= 255:
             largest = images.max(axis=one)
             wrong |= (images.min(axis=one) >= 0) & (largest > 0) & (largest <= 1)
-    for place in np.flatnonzero(wrong)[:1]:
-        _raise_value_error(images[place], low, high, float(beyond[place]))
-
-
-def _raise_value_error(values: np.ndarray, low: float, high: float, beyond: float) -> NoReturn:
+    if not wrong.any():
+        return
+    first = int(np.argmax(wrong))
+    values = images[first]
     if values.dtype.kind == "f" and not np.isfinite(values).all():
-        unsound = values.size - np.count_nonzero(np.isfinite(values))
-        raise DataError(f"{unsound:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
-    if beyond <= MAX_CLIPPED_FRACTION:
+        not_finite = values.size - np.count_nonzero(np.isfinite(values))
+        raise DataError(f"{not_finite:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
+    if beyond[first] <= MAX_CLIPPED_FRACTION:
         way = f"multiply by {high:g}" if low == 0 else "bring them to that range"
         raise DataError(f"holds fractions 0 to 1, the model reads {low:g} to {high:g}; {way}.")
     raise DataError(
         f"Values {low:g} to {high:g} become black to white. This picture holds {values.min():g} to "
-        f"{values.max():g}, with {beyond:.0%} of its values beyond. Set the value range (low and high) to fit."
+        f"{values.max():g}, with {beyond[first]:.0%} of its values beyond. Set the value range (low and high) to fit."
     )
 
 
 def _rescale_linear(values: np.ndarray, low: float, high: float) -> np.ndarray:
     exact: NDArray[np.floating] = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
     return np.rint((exact - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
-
-
-def _composite_on_white(values: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-    """Composite on white in integers, rounded to the nearest level: exact where alpha is 0 or 255."""
-    opacity = alpha.astype(np.uint16)
-    return ((values * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
 
 
 def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
@@ -195,7 +188,9 @@ def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
     except (DataError, MemoryError):
         raise
     except Exception as error:  # parsers of untrusted bytes raise anything: OSError, SyntaxError, struct.error, ...
-        raise _parser_error(kind, data, error) from error
+        text = str(error).partition("\n")[0] or type(error).__name__
+        is_truncated = any(word in text.lower() for word in TRUNCATION_WORDS)
+        raise (truncated_error(kind, len(data)) if is_truncated else damaged_error(kind, text)) from error
     return stored._replace(kind=kind, remarks=(*stored.remarks, *remark_bit_depth(stored.values)))
 
 
@@ -230,10 +225,3 @@ def read_file_bytes(path: Path) -> bytes:
         if os.path.islink(path) and isinstance(error, FileNotFoundError):
             raise DataError(f"{path}: is a link to {os.readlink(path)}, which does not exist.") from error
         raise DataError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
-
-
-def _parser_error(kind: str, data: bytes, error: Exception) -> DataError:
-    text = str(error).partition("\n")[0] or type(error).__name__
-    if any(word in text.lower() for word in TRUNCATION_WORDS):
-        return truncated_error(kind, len(data))
-    return damaged_error(kind, text)

@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from ...data.loader import Batch
 from ...data.preprocess import normalize
-from ...evaluate.inference import run_inference
+from ...evaluate.inference import InferenceSettings, run_inference
 from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
 from ...randomness import derive
@@ -113,7 +113,8 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     if not len(rows):
         return "The teacher is trained."
     images = dataset.load_images("val", plan.image, plan.compute.num_workers)
-    outputs = run_inference(network, images, rows, plan.image, 250, plan.compute.device)
+    settings = InferenceSettings(device=plan.compute.device, batch_size=250)
+    outputs = run_inference(network, images, rows, plan.image, settings)
     metrics = compute_quick_metrics(dataset.source.task, outputs, dataset.metric_targets(rows))
     if metrics is None or metrics.value is None:
         return "The teacher is trained."

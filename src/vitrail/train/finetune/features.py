@@ -21,7 +21,7 @@ from ... import config
 from ...checkpoints.adapt import build_model
 from ...data.loader import ImageStore
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
-from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
+from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
 from ...files import safetensors_file
 from ...model.vit import ViT
 from ...runtime import is_out_of_memory
@@ -165,9 +165,8 @@ def _compute_with_fitting_batch(
     """The features of a portion, with the first batch size of batch, batch/2, batch/4, ... that fits."""
     while batch:
         try:
-            features = run_inference(
-                pooled, images, rows, plan.image, batch, plan.compute.device, plan.compute.precision
-            )
+            settings = InferenceSettings(device=plan.compute.device, precision=plan.compute.precision, batch_size=batch)
+            features = run_inference(pooled, images, rows, plan.image, settings)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

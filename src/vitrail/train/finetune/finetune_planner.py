@@ -11,7 +11,7 @@ from ... import config
 from ...checkpoints.image_spec import resize_spec
 from ...data.loader import ImageStore
 from ...errors import UsageError
-from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
+from ...evaluate.inference import FeatureExtractor, InferenceSettings, cast_weights, run_inference
 from ...formatting import format_count
 from ...model.config import ViTConfig
 from ...model.vit import create_model
@@ -399,10 +399,11 @@ def measure_feature_seconds(plan: Plan, images: ImageStore) -> float:
     """Seconds per image for its features, after one batch that warms up."""
     compute = plan.compute
     pooled = cast_weights(FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.precision)
+    settings = InferenceSettings(device=compute.device, precision=compute.precision, batch_size=FEATURE_BATCH)
     rows, seconds = images.indices[:MEASURED_IMAGES], 0.0
     for _ in range(2):
         began = time.perf_counter()
-        run_inference(pooled, images, rows, plan.image, FEATURE_BATCH, compute.device, compute.precision)
+        run_inference(pooled, images, rows, plan.image, settings)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 

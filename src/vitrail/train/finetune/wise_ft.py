@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.loader import ImageStore
-from ...evaluate.inference import run_inference
+from ...evaluate.inference import InferenceSettings, run_inference
 from ...model import lora
 from ...model.vit import ViT
 from ..context import TrainContext
@@ -88,7 +88,9 @@ def _evaluate_weights(
     plan, task = context.plan, context.dataset.source.task
     if not len(rows):
         return None
-    device, precision, views = plan.compute.device, plan.compute.precision, plan.recipe.views
-    outputs = run_inference(model, images, rows, plan.image, FEATURE_BATCH, device, precision, views, task)
+    settings = InferenceSettings(
+        device=plan.compute.device, precision=plan.compute.precision, views=plan.recipe.views, batch_size=FEATURE_BATCH
+    )
+    outputs = run_inference(model, images, rows, plan.image, settings, task)
     name = "the start, frozen" if alpha == 0 else "tuned" if alpha == 1 else f"{alpha:g} of the way to tuned"
     return evaluate_candidate(name, task, outputs, context.dataset.metric_targets(rows))

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ...data.loader import ImageStore
-from ...evaluate.inference import run_inference
+from ...evaluate.inference import InferenceSettings, run_inference
 from ...model.attention import choose_path, device_capability, should_recompute_weights
 from ...model.vit import ViT, create_model, parameter_count
 from ...report.saliency import MAX_EXPLANATIONS
@@ -114,11 +114,12 @@ def _estimate_gpu_memory(context: PlanContext) -> int:
 def _measure_inference_seconds(plan: Plan, images: ImageStore) -> float:
     """Seconds of inference per view of an image; the first batch warms up."""
     rows, device = images.indices[:TIMED_IMAGES], plan.compute.device
+    settings = InferenceSettings(device=device, precision=plan.compute.precision, batch_size=TIMED_IMAGES)
     model = create_model(plan.model, plan.seed).to(device)
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()
-        run_inference(model, images, rows, plan.image, TIMED_IMAGES, device, plan.compute.precision)
+        run_inference(model, images, rows, plan.image, settings)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 
