@@ -70,7 +70,7 @@ def fit(
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
-        InterruptedRun: stopped from outside and saved; the message says how to go on.
+        InterruptedRun: stopped from outside and saved; the message says how to resume.
     """
     timer = RunTimer()
     read_track_settings(request.overrides).check()

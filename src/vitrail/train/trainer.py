@@ -38,7 +38,7 @@ def run_trainer(context: TrainContext, train_state: TrainState, start: int, guar
 
     Raises:
         InterruptedRun: Ctrl-C, SIGTERM or SIGHUP came, be it in the last step; the run is saved and the message says
-            how to go on.
+            how to resume.
         DataError: too many images were lost on the way, or one of the val split was; the run is saved here too.
         DivergedError: see `guards`; the newest checkpoint is from before.
         ResourceError: the disk or the memory is full; the message says what is saved and what would fit.
@@ -180,7 +180,7 @@ def _agree_on_save_and_stop(
 
 
 def _evaluation_error(run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: Exception) -> Exception:
-    """Save the run after `step`, whose evaluation failed; return the error to raise, which says how to go on."""
+    """Save the run after `step`, whose evaluation failed; return the error to raise, which says how to resume."""
     if isinstance(error, DataError):
         return _save_and_extend_error(run, plan, saver, step, error)
     if not is_out_of_memory(error):
@@ -197,7 +197,7 @@ def _evaluation_error(run: RunFolder, plan: Plan, saver: CheckpointSaver, step: 
 def _save_and_extend_error(
     run: RunFolder, plan: Plan, saver: CheckpointSaver, step: int, error: DataError | PeerError
 ) -> DataError | PeerError:
-    """Save the run after `step`, if this process can; return the same error, which then says how to go on."""
+    """Save the run after `step`, if this process can; return the same error, which then says how to resume."""
     kept = ""
     if step and saver.can_save_alone:
         saver.save(step)
