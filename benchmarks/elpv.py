@@ -59,14 +59,14 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "scratch": Way("classes", 5),
-    "taught": Way("classes", 7),
+    "scratch": Way("classification", 5),
+    "taught": Way("classification", 7),
     "chances": Way("chances", 5),
-    "probe": Way("classes", 10, 168),
-    "tuned": Way("classes", 6, 224),
-    "labels": Way("labels", 2),
+    "probe": Way("classification", 10, 168),
+    "tuned": Way("classification", 6, 224),
+    "labels": Way("multilabel", 2),
     "levels": Way("levels", 2),
-    "number": Way("number", 2),
+    "number": Way("regression", 2),
 }
 """The probe has its goal at the pixels of benchmarks/elpv_probe.py. Evaluation and report come on top of minutes."""
 LEVELS = ("0 sound", "1 perhaps defective", "2 likely defective", "3 defective")
@@ -148,7 +148,7 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
     """How the pictures of a way are read."""
     task = WAYS[way].task
     targets = ",".join(TARGETS[task])
-    options = ["--task", task if task in ("labels", "number") else "classes", "--data.targets", targets]
+    options = ["--task", task if task in ("multilabel", "regression") else "classification", "--data.targets", targets]
     return [tables[task], "--data-root", data, *options, "--data.strata", "stratum"]
 
 
@@ -181,7 +181,7 @@ def summary(rows: list[Row]) -> list[Row]:
         case = {"way": way, "minutes": minutes, "seed": seed}
         here = [row for row in rows if all(row[name] == value for name, value in case.items())]
         figures: Row = {name: spread(number(row, name) for row in here) for name in FIGURES[WAYS[str(way)].task]}
-        if WAYS[str(way)].task == "labels":
+        if WAYS[str(way)].task == "multilabel":
             figures |= {f"accuracy of {name}": spread(of_label(here, name)) for name in TARGETS["labels"]}
         longest = max(number(row, "wall_seconds") for row in here)
         found.append({**case, "folds": len(here), **figures, "longest_seconds": longest})

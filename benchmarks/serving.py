@@ -99,7 +99,7 @@ def make_bundle(name: str, folder: Path) -> tuple[Path, bytes]:
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     classes = tuple(str(number) for number in range(config.outputs))
-    bundle.save_bundle(folder / "model", create_model(config, seed=0).eval(), spec, "classes", classes, {})
+    bundle.save_bundle(folder / "model", create_model(config, seed=0).eval(), spec, "classification", classes, {})
     data = io.BytesIO()
     if name == "digits":
         digit = np.rint(load_digits().images[0] * (255 / 16)).astype(np.uint8)

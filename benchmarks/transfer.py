@@ -145,7 +145,7 @@ def encoder_of(run: Path) -> Path:
         model = create_model(plan.model, plan.seed)
         model.load_state_dict(safetensors_file.load_tensors(run / "start.safetensors"))
         classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
-        bundle.save_bundle(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})
+        bundle.save_bundle(folder, model, plan.image, "classification", classes, {"model_name": plan.model_name})
     return folder
 
 
@@ -228,7 +228,7 @@ def nearest(run: Path) -> Row:
     known = (features["train"], targets["train"])
 
     def accuracy(split: str, count: int) -> float:
-        outputs = probe.knn_outputs(*known, features[split], "classes", plan.model.outputs, count)
+        outputs = probe.knn_outputs(*known, features[split], "classification", plan.model.outputs, count)
         return float((outputs.argmax(1) == targets[split]).mean())
 
     best = max(probe.NEIGHBOR_COUNTS, key=partial(accuracy, "val"))

@@ -26,12 +26,12 @@ CLASSES = torch.arange(B) % 3
 CELLS = torch.tensor([[0.0, 1.0, float("nan")]]).repeat(B, 1)
 MIXED = torch.tensor([[0.25, 0.0, 0.75]]).repeat(B, 1)
 CASES = {
-    "classes": ("classes", None, CLASSES, {}),
-    "mixed, half of the patches": ("classes", ROWS, MIXED, {"label_smoothing": 0.1}),
-    "labels": ("labels", None, CELLS, {"max_pos_weight": 3.0}),
-    "asymmetric": ("labels", ROWS, CELLS, {"asl_gamma_neg": 2.0, "asl_margin": 0.05}),
-    "number": ("number", None, CELLS, {"huber_delta": 1.0}),
-    "number, in bfloat16": ("number", ROWS, CELLS, {}),
+    "classes": ("classification", None, CLASSES, {}),
+    "mixed, half of the patches": ("classification", ROWS, MIXED, {"label_smoothing": 0.1}),
+    "labels": ("multilabel", None, CELLS, {"max_pos_weight": 3.0}),
+    "asymmetric": ("multilabel", ROWS, CELLS, {"asl_gamma_neg": 2.0, "asl_margin": 0.05}),
+    "number": ("regression", None, CELLS, {"huber_delta": 1.0}),
+    "number, in bfloat16": ("regression", ROWS, CELLS, {}),
 }
 
 

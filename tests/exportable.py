@@ -38,7 +38,7 @@ def spec_of(config: ViTConfig) -> ImageSpec:
 
 def member(
     kind: str = "class token, learned",
-    task: str = "classes",
+    task: str = "classification",
     decided: str = "nothing",
     views: TtaViews = BOTH,
 ) -> PredictorMember:
@@ -52,7 +52,7 @@ def member(
             torch.nn.init.normal_(weights, std=0.35, generator=generator)
     found = PredictorMember(
         model=model, spec=spec_of(config), classes=names, task=task, settings=InferenceSettings(views=views),
-        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
+        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "regression" else None,
     )  # fmt: skip
     decisions = DECIDED[decided]
     if decisions.unlike is None:

@@ -29,7 +29,7 @@ class StandIn(nn.Module):
 
     def __init__(self, pictures: np.ndarray, targets: np.ndarray):
         super().__init__()
-        (found,) = probe.fit_probe_path(seen(pictures), targets, "classes", len(CLASSES), (0.1,))
+        (found,) = probe.fit_probe_path(seen(pictures), targets, "classification", len(CLASSES), (0.1,))
         self.head = nn.Linear(found.weight.shape[1], len(CLASSES))
         self.head.weight.data, self.head.bias.data = torch.from_numpy(found.weight), torch.from_numpy(found.bias)
 

@@ -11,7 +11,7 @@ both write. Whatever it must spell out and a refactoring may rename stands in th
 
 `--renamed FILE` applies renames to the stored outputs before they are compared. FILE is tab-separated, one rename a
 line: old, new, and optionally a pattern of paths (as in fnmatch, `plans/*` by default) to which it applies.
-    recipe.batch_size    recipe.batch_size                       a field: as a key, and wherever a text mentions it
+    recipe.batch    recipe.batch_size                       a field: as a key, and wherever a text mentions it
     teacher         distill                                 a section, or a key
     classes         classification      plans/*/data.task*  a value: the whole string
     ~margin         asl_margin          *                   after a tilde: this word inside any text
@@ -63,7 +63,7 @@ WORKERS = "compute.num_workers"
 VAL_FRACTION = "data.val_fraction"
 TEACHER = "distill.teacher"
 START_METHOD = "finetune.method"
-TASKS = {"classification": "classes", "multilabel": "labels", "regression": "number"}
+TASKS = {"classification": "classification", "multilabel": "multilabel", "regression": "regression"}
 METHODS = ("relevance", "legrad", "grad-cam", "integrated", "occlusion", "lens", "attention", "rollout", "similarity")
 STEP_25 = re.compile(r"\bstep 25\b")
 """What a training prints on standard error after its 25th step, when it has been evaluated."""

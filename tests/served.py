@@ -51,7 +51,7 @@ class Said(NamedTuple):
         return json.loads(self.body)
 
 
-def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated") -> PredictorMember:
+def reading(channels: int = 3, task: str = "classification", decided: str = "calibrated") -> PredictorMember:
     """A model of 32 x 32 pixels whose answers differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
     shape = dataclasses.replace(TINY, channels=channels, image_size=(32, 32), patch=(8, 8), outputs=len(names))
@@ -64,7 +64,7 @@ def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated
     chosen = DECIDED[decided]
     return PredictorMember(
         model=model, spec=spec_of(shape), classes=names, task=task, decisions=chosen,
-        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
+        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "regression" else None,
         feature_stats=fit_feature_stats(seen, None) if chosen.unlike is not None else None,
     )  # fmt: skip
 

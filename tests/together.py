@@ -69,7 +69,7 @@ def trained(
     asked: Plan, team: RankGroup, targets: np.ndarray = CLASSES, brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
 ) -> tuple[TrainState, list[float]]:
     learner = build_train_state(create_model(MODEL, seed=1), asked, team)
-    task = "classes" if targets.ndim == 1 else "number"
+    task = "classification" if targets.ndim == 1 else "regression"
     steps = train_steps(
         learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, group=team, custom_functions=brought
     )
@@ -174,7 +174,7 @@ def poisoned(team: RankGroup) -> dict[str, object]:
     if team.rank == 1:
         targets[:] = 1e30
     try:
-        list(train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", group=team))
+        list(train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, task="regression", group=team))
         outcome = "nobody noticed"
     except DivergedError as error:
         outcome = f"{type(error).__name__}"

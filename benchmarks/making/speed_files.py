@@ -43,7 +43,7 @@ def write_bundle(folder: Path, name: str, number_format: str) -> Path:
         config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
         model = create_model(config, 0).eval()
         bundle.save_bundle(
-            folder, model, default_image_spec(config), "classes", CLASSES, {"number_format": number_format}
+            folder, model, default_image_spec(config), "classification", CLASSES, {"number_format": number_format}
         )
     return folder
 

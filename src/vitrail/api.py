@@ -53,7 +53,7 @@ def fit(
             default) takes a recommended one that is on this machine, and "none" starts from random values.
         minutes, epochs, steps: the budget, at most one of them; ten minutes by default.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
-        task: "classes", "labels" or "number"; by default inferred from the labels.
+        task: "classification", "multilabel" or "regression"; by default inferred from the labels.
         group: a column whose equal values (one patient, one module) stay in one split.
         exclude: a CSV of images to leave out, such as `vitrail check --out DIR` writes.
         folds: cross-validation with a model for each fold, which share the minutes; with "data.fold" in settings only

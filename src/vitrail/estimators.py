@@ -295,7 +295,7 @@ class ViTMultiLabel(ClassifierMixin, ViTEstimator):
         table = parse_label_table(self._require_targets(y))
         check_consistent_length(images, table)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else [f"{k}" for k in range(table.shape[1])]
-        self._fit_run(images, NamedLabels(table, tuple(names)), "labels")
+        self._fit_run(images, NamedLabels(table, tuple(names)), "multilabel")
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 
@@ -361,7 +361,7 @@ class ViTClassifier(ClassifierMixin, ViTEstimator):
             raise UsageError(
                 f"A classifier needs pictures of at least two classes. All {len(labels):,} are of one class."
             )
-        self._fit_run(images, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classes")
+        self._fit_run(images, NamedLabels(indices.astype(np.int64), to_class_names(classes)), "classification")
         self.classes_ = classes
         return self
 
@@ -412,7 +412,7 @@ class ViTRegressor(RegressorMixin, ViTEstimator):
         images = self._parse_images(X, fitting=True)
         _, numbers = check_X_y(np.zeros((len(images), 1)), self._require_targets(y), multi_output=True, y_numeric=True)
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
-        self._fit_run(images, NamedLabels(table, get_target_names(y, table.shape[1])), "number")
+        self._fit_run(images, NamedLabels(table, get_target_names(y, table.shape[1])), "regression")
         self._has_single_target = numbers.ndim == 1
         return self
 

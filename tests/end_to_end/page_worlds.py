@@ -52,7 +52,7 @@ def digits(count: int = 12) -> World:
         paths=names, ids=names, split="", targets=None, classes=DIGITS, probabilities=rows, abstain_reasons=tuple(whys)
     )
     notes = {"unsure": "No class reaches 0.5.", "unlike": "It lies further from the training pictures than 99 in 100."}
-    about = {**about_of("classes", DIGITS), "abstains_below": 0.5, "unlike": True}
+    about = {**about_of("classification", DIGITS), "abstains_below": 0.5, "unlike": True}
     return world(about, pictures, table, [[notes[why]] if why else [] for why in whys])
 
 
@@ -65,7 +65,7 @@ def findings() -> World:
     table = MultilabelPredictions(
         paths=names, ids=names, split="", targets=None, classes=FINDINGS, probabilities=rows, predicted=answered
     )
-    return world({**about_of("labels", FINDINGS), "thresholds": THRESHOLDS}, pictures, table, [[], []])
+    return world({**about_of("multilabel", FINDINGS), "thresholds": THRESHOLDS}, pictures, table, [[], []])
 
 
 def measures() -> World:
@@ -77,7 +77,7 @@ def measures() -> World:
     table = RegressionPredictions(
         paths=names, ids=names, split="", targets=None, columns=COLUMNS, values=values, ranges=ranges
     )
-    return world({**about_of("number", ()), "columns": list(COLUMNS)}, pictures, table, [[], [], []])
+    return world({**about_of("regression", ()), "columns": list(COLUMNS)}, pictures, table, [[], [], []])
 
 
 def world(
@@ -97,7 +97,7 @@ def about_of(task: str, classes: tuple[str, ...]) -> dict[str, Any]:
     from matplotlib.colors import to_hex
 
     return {
-        "name": "digits" if task == "classes" else f"cells, {task}",
+        "name": "digits" if task == "classification" else f"cells, {task}",
         "task": task,
         "classes": list(classes),
         "columns": [],
@@ -120,7 +120,7 @@ def maps_of(body: bytes, about: dict[str, Any]) -> dict[tuple[str, str], dict[st
     y, x = np.mgrid[:SIDE, :SIDE]
     middle = np.exp(-((y - 3.5) ** 2 + (x - 3.5) ** 2) / 6)
     found = {("relevance", ""): seen, ("integrated", ""): seen - seen.mean(), ("attention", ""): middle}
-    if about["task"] == "number":  # of several numbers none is the answer
+    if about["task"] == "regression":  # of several numbers none is the answer
         found = {("attention", ""): middle}
     for place, name in enumerate(about["classes"] or about["columns"]):
         found |= {(method, name): seen * (y == place % SIDE) for method in ("relevance", "integrated")}

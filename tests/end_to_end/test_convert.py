@@ -29,7 +29,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.nn.init.normal_(model.head.linear.weight, generator=torch.Generator().manual_seed(4))
     classes = tuple(f"kind {k}" for k in range(model.config.outputs))
     spec = ImageSpec(height=16, width=16, mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.3))
-    bundle.save_bundle(folder, model, spec, "classes", classes, {})
+    bundle.save_bundle(folder, model, spec, "classification", classes, {})
     return folder
 
 
@@ -92,7 +92,9 @@ def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
     from vitrail.checkpoints import bundle
 
     kept = bundle.load_bundle(plain)
-    bundle.save_bundle(tmp_path / "kept", kept.model, kept.spec, "classes", kept.classes, {"mirror": True, "shift": 2})
+    bundle.save_bundle(
+        tmp_path / "kept", kept.model, kept.spec, "classification", kept.classes, {"mirror": True, "shift": 2}
+    )
     answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
     views = "every picture and its mirror image and itself moved by 2 to either side"
     assert f"averages over {views} here, and timm does not" in answer.out

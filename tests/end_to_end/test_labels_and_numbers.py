@@ -227,7 +227,9 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("task", "kind"), [("labels", MultilabelPredictions), ("number", RegressionPredictions)])
+@pytest.mark.parametrize(
+    ("task", "kind"), [("multilabel", MultilabelPredictions), ("regression", RegressionPredictions)]
+)
 def test_python_objects_are_fitted_answered_measured_and_exported(task, kind, threads_kept, tmp_path):
     generator = np.random.default_rng(0)
     pictures = generator.integers(0, 256, (60, 16, 16), dtype=np.uint8)

@@ -26,7 +26,7 @@ WORDS = (
     "--data.test_fraction", "0.2", "--recipe.evaluate_every", "60", "--steps", "60",
 )  # fmt: skip
 RULE = ("--decisions.threshold_rule", "sensitivity 0.9")
-TRAININGS = [("welds", "classes"), ("careful", "classes"), ("films", "labels")]
+TRAININGS = [("welds", "classification"), ("careful", "classification"), ("films", "multilabel")]
 
 
 def draw_welds(folder: Path, n: int = 400) -> Path:
@@ -129,13 +129,16 @@ def test_V4_a_door_that_left_one_of_them_out_would_decide_otherwise(name, task, 
 def test_V4_the_rule_reaches_its_target_within_its_interval(welds):
     """On validation pictures it does by construction; on test pictures within what so many can tell."""
     for split, least in (("val", 0.9), ("test", 0.75)):
-        rows = tables.read_predictions_csv(welds / "predictions" / f"{split}.csv", "classes").records()
+        rows = tables.read_predictions_csv(welds / "predictions" / f"{split}.csv", "classification").records()
         sick = [row for row in rows if row["target"] == "defect"]
         assert np.mean([row["label"] == "defect" for row in sick]) >= least, split
 
 
 def test_sets_and_ranges_are_the_same_behind_every_door(careful, cells, vitrail, tmp_path):
-    for run, task, columns in ((careful, "classes", ["set"]), (cells, "number", ["low_power", "high_power"])):
+    for run, task, columns in (
+        (careful, "classification", ["set"]),
+        (cells, "regression", ["low_power", "high_power"]),
+    ):
         rows = stored(run, task)
         paths = [row["path"] for row in rows]
         command = json.loads(vitrail("predict", run, *paths, "--sets", "--json").out)
@@ -145,7 +148,7 @@ def test_sets_and_ranges_are_the_same_behind_every_door(careful, cells, vitrail,
         assert vitrail("predict", run, *paths, "--sets", "--to", tmp_path / "rows.csv").code == 0
         again = tables.read_predictions_csv(tmp_path / "rows.csv", task).records()
         known = [place for place, row in enumerate(rows) if row.get("target", row.get("target_power")) is not None]
-        if task == "classes":
+        if task == "classification":
             assert [row["set"] for row in command] == [row["set"] for row in python] == [row["set"] for row in again]
             held = [rows[place]["target"] in python[place]["set"] for place in known]
         else:

@@ -32,7 +32,9 @@ def drawn() -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "decided"), [("classes", "calibrated"), ("labels", "labels"), ("number", "nothing")])
+@pytest.mark.parametrize(
+    ("task", "decided"), [("classification", "calibrated"), ("multilabel", "labels"), ("regression", "nothing")]
+)
 def test_the_page_saves_what_predict_writes_and_explains_it(browser, vitrail, tmp_path, monkeypatch, task, decided):
     model, pictures = saved(tmp_path / "model", reading(task=task, decided=decided)), drawn()
     for name, body in pictures.items():

@@ -18,7 +18,7 @@ HEADING = "Where its answers come from"
 def test_the_report_of_a_training_shows_maps_and_they_are_those_of_explain(run_folder, flowers):
     assert HEADING in (run_folder / "report.html").read_text(encoding="utf-8")
     kept = saliency.load_explanations(run_folder)
-    answers = read_predictions_csv(run_folder / "predictions" / "test.csv", "classes")
+    answers = read_predictions_csv(run_folder / "predictions" / "test.csv", "classification")
     run = package.open(run_folder)
     assert len(kept.rows) + len(kept.about.nothing) > 0
     for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
@@ -47,10 +47,11 @@ def test_of_folds_each_map_is_of_the_model_that_has_not_seen_the_picture(vitrail
     assert HEADING in (folder / "report.html").read_text(encoding="utf-8")
     kept, answers = (
         saliency.load_explanations(folder),
-        read_predictions_csv(folder / "predictions" / "out-of-fold.csv", "classes"),
+        read_predictions_csv(folder / "predictions" / "out-of-fold.csv", "classification"),
     )
     held = [
-        set(read_predictions_csv(folder / f"fold-{k}" / "predictions" / "test.csv", "classes").ids) for k in range(2)
+        set(read_predictions_csv(folder / f"fold-{k}" / "predictions" / "test.csv", "classification").ids)
+        for k in range(2)
     ]
     for row, of, values in zip(kept.rows.tolist(), kept.targets.tolist(), kept.values, strict=True):
         (fold,) = [k for k in range(2) if answers.ids[row] in held[k]]

@@ -90,7 +90,9 @@ def test_e23_and_e5_every_kind_of_file_gets_the_row_of_the_command_or_a_refusal(
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize(("task", "decided"), [("labels", "labels"), ("number", "nothing"), ("classes", "unlike")])
+@pytest.mark.parametrize(
+    ("task", "decided"), [("multilabel", "labels"), ("regression", "nothing"), ("classification", "unlike")]
+)
 def test_every_task_has_the_columns_of_the_command(task, decided, tmp_path, capsys, picture, same_threads):
     found = reading(task=task, decided=decided)
     model = saved(tmp_path / "tiny", found)

@@ -101,7 +101,7 @@ def test_what_cannot_be_told_is_refused(ten, textures, vitrail, tmp_path):
     answer = vitrail("evaluate", ten / "model", textures, "--unlike")
     assert answer.code == 2 and "Only a run folder knows which pictures it has held out" in answer.err
     model = package.create("vit_mu_patch8_16", outputs=2)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
     bare = Predictor.open(tmp_path / "kept")
     some = diagnostics.load_ood_source(textures)
     with pytest.raises(UsageError, match=r"familiar\.safetensors"):
@@ -112,7 +112,7 @@ def test_another_source_is_read_whatever_it_shows(textures):
     assert len(diagnostics.load_ood_source(textures).rows) == 80
     pictures, targets = digits()
     whole = diagnostics.load_ood_source((pictures, targets.astype(float) + 0.5))
-    assert isinstance(whole, LabelledImages) and len(whole.rows) == 1797 and whole.source.task == "number"
+    assert isinstance(whole, LabelledImages) and len(whole.rows) == 1797 and whole.source.task == "regression"
 
 
 def test_nothing_that_is_said_of_another_source_is_ignored(textures, tmp_path):

@@ -72,7 +72,7 @@ def spec_of(config: ViTConfig, **fields: Any) -> ImageSpec:
     return ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels, **fields)
 
 
-def written(model: ViT, folder: Path, task: str = "classes", **fields: Any) -> Path:
+def written(model: ViT, folder: Path, task: str = "classification", **fields: Any) -> Path:
     names = tuple(f"kind {number}" for number in range(model.config.outputs))
     write_transformers_folder(folder, model, spec_of(model.config, **fields), task, names)
     return folder
@@ -159,7 +159,11 @@ def test_rotary_periods_that_transformers_would_compute_otherwise_are_named(tmp_
 
 @pytest.mark.parametrize(
     ("task", "word"),
-    [("classes", "single_label_classification"), ("labels", "multi_label_classification"), ("number", "regression")],
+    [
+        ("classification", "single_label_classification"),
+        ("multilabel", "multi_label_classification"),
+        ("regression", "regression"),
+    ],
 )
 def test_the_task_comes_along(task: str, word: str, tmp_path: Path) -> None:
     folder = written(random_model(TINY), tmp_path / "there", task)

@@ -23,7 +23,9 @@ def whole(tmp_path_factory) -> Path:
     shape = config_from_name("vit_base_patch16_224")
     folder = tmp_path_factory.mktemp("full-size") / "bundle"
     spec = ImageSpec(height=224, width=224, channels=3)
-    bundle.save_bundle(folder, create_model(shape, 0), spec, "classes", tuple(map(str, range(shape.outputs))), {})
+    bundle.save_bundle(
+        folder, create_model(shape, 0), spec, "classification", tuple(map(str, range(shape.outputs))), {}
+    )
     return folder
 
 

@@ -57,7 +57,7 @@ def test_a_size_that_the_patch_does_not_divide_is_refused():
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     model = vitrail.create("vit_mu_patch8_16", outputs=2)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
     return tmp_path / "kept"
 
 

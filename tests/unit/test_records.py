@@ -181,7 +181,7 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
         "images/a.png,3 defective,1.00 mono", "images/b.png,1 perhaps defective,0.33 poly",
     ]  # fmt: skip
     assert "--decisions.ordered" in elpv.way_words("levels", None)
-    assert elpv.source_words(tables, "levels", tmp_path)[4] == "classes"
+    assert elpv.source_words(tables, "levels", tmp_path)[4] == "classification"
 
 
 def test_the_rows_of_the_solar_cells_are_those_that_the_bare_command_would_make():

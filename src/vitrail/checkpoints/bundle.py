@@ -47,7 +47,7 @@ class BundleInfo:
     spec: ImageSpec
     """Preprocessing of images for the model."""
     task: str
-    """classes, labels or number."""
+    """classification, multilabel or regression."""
     classes: tuple[str, ...]
     """Names of the outputs, in order."""
     info: Mapping[str, Any]
@@ -197,8 +197,8 @@ def is_bundle(path: Path) -> bool:
 
 
 def _check_task(task: str) -> None:
-    if task not in ("classes", "labels", "number"):
-        raise UsageError(f"The task must be classes, labels or number. Got {task!r}.")
+    if task not in ("classification", "multilabel", "regression"):
+        raise UsageError(f"The task must be classification, multilabel or regression. Got {task!r}.")
 
 
 # -- Ensemble: a folder of several bundles whose predictions are averaged

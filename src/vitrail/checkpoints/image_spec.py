@@ -19,9 +19,9 @@ from .weight_files import ForeignFolder
 PILLOW_RESAMPLE = {"bicubic": 3, "bilinear": 2}
 """Pillow's numbers of the interpolations."""
 PROBLEM_TYPES = {
-    "classes": "single_label_classification",
-    "labels": "multi_label_classification",
-    "number": "regression",
+    "classification": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regression": "regression",
 }
 """Our words for tasks, and transformers'."""
 CROP_MODES = {"crop": "center", "squash": "squash", "pad": "border"}
@@ -118,7 +118,7 @@ def resize_spec(old: ImageSpec, config: ViTConfig) -> ImageSpec:
 def read_task_and_classes(config: ViTConfig, foreign: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """The task and the class names; no names if the folder has another number of them, or only LABEL_0, LABEL_1 ..."""
     tasks = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
-    task = tasks.get(str(foreign.get("problem_type")), "classes")
+    task = tasks.get(str(foreign.get("problem_type")), "classification")
     by_index = foreign.get("id2label")
     names = _as_mapping(foreign.get("pretrained_cfg")).get("label_names", foreign.get("label_names"))
     if isinstance(by_index, Mapping):

@@ -48,8 +48,8 @@ class LoadedModel:
     """What was done with every tensor of the file."""
     spec: ImageSpec
     """Preprocessing of images: from the folder beside the weights, or from the family's numerics card."""
-    task: str = "classes"
-    """classes, labels or number."""
+    task: str = "classification"
+    """classification, multilabel or regression."""
     classes: tuple[str, ...] = ()
     """Names of its outputs; empty if the file does not give them."""
     licence: str = ""

@@ -10,11 +10,11 @@ from ..spec import ImageSpec
 UNLABELED_KEY = "trained"
 """Key in a bundle's `info` for a model pre-trained without labels: the name of the phase."""
 TASK_DESCRIPTIONS = {
-    "classes": "one of {n} classes",
-    "labels": "any of {n} labels, each with its own probability",
-    "number": "{n} measured numbers",
+    "classification": "one of {n} classes",
+    "multilabel": "any of {n} labels, each with its own probability",
+    "regression": "{n} measured numbers",
 }
-PIPELINE_TAGS = {"classes": "image-classification", "labels": "image-classification"}
+PIPELINE_TAGS = {"classification": "image-classification", "multilabel": "image-classification"}
 """Pipeline tags of the Hub by task; every other task is image-feature-extraction."""
 
 
@@ -91,19 +91,19 @@ def _explain_outputs(task: str, classes: tuple[str, ...], info: Mapping[str, obj
     decisions = noted_decisions if isinstance(noted_decisions, Mapping) else {}
     temperatures = list(decisions.get("temperature", ()))
     thresholds = list(decisions.get("thresholds", ()))
-    if task == "classes":
+    if task == "classification":
         words = []
         if temperatures:
             words.append(f"The softmax is of the outputs divided by {temperatures[0]:.6g}, the temperature.")
         if thresholds and decisions.get("positive"):
             words.append(f"`{decisions['positive']}` is answered from a probability of {thresholds[0]:.6g} on.")
         return f"\n{' '.join(words)}\n" if words else ""
-    if task == "labels":
+    if task == "multilabel":
         by = f" divided by its temperature ({_format_named_values(classes, temperatures)})" if temperatures else ""
         start = f"from its threshold on ({_format_named_values(classes, thresholds)})" if thresholds else "from 0.5 on"
         return f"\nEach has a probability of its own, the sigmoid of its output{by}, and is answered {start}.\n"
     scaling = info.get("scaling")
-    if task != "number" or not isinstance(scaling, Mapping) or not {"mean", "deviation"} <= scaling.keys():
+    if task != "regression" or not isinstance(scaling, Mapping) or not {"mean", "deviation"} <= scaling.keys():
         return ""
     pairs = zip(scaling["mean"], scaling["deviation"], strict=True)
     scale = (f"{deviation:.6g} x output + {mean:.6g}" for mean, deviation in pairs)

@@ -23,7 +23,7 @@ def save_model(
     spec: ImageSpec,
     classes: tuple[str, ...],
     layout: str,
-    task: str = "classes",
+    task: str = "classification",
     info: Mapping[str, object] | None = None,
     feature_stats: Mapping[str, Tensor] | None = None,
 ) -> None:

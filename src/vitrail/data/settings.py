@@ -18,7 +18,7 @@ class DataSettings:
     data_root: str = ""
     """Folder that holds the files of a named set, or a manifest's pictures; empty for the usual places, or the
     manifest's own folder."""
-    task: Literal["auto", "classes", "labels", "number"] = "auto"
+    task: Literal["auto", "classification", "multilabel", "regression"] = "auto"
     """One of K, any of K, or numbers; auto infers it from the label columns and says why."""
     path: str = ""
     """Column of a manifest that names the pictures; found if empty."""

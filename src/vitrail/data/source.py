@@ -44,7 +44,7 @@ class LazyImage(Protocol):
 ImageInput = Path | np.ndarray | LazyImage
 """A file, an array [H, W] or [H, W, C] of any integer or float type, or a `LazyImage` that fetches either."""
 
-Task = Literal["classes", "labels", "number"]
+Task = Literal["classification", "multilabel", "regression"]
 SPLITS = ("train", "val", "test")
 CHUNK = 4096  # images of an array hashed at a time
 
@@ -56,7 +56,7 @@ def parse_task(word: str) -> Task:
         UsageError: there is no such task.
     """
     if word not in get_args(Task):
-        raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
+        raise UsageError(f"The task must be classification, multilabel or regression. Got {word!r}.")
     return cast(Task, word)
 
 
@@ -70,7 +70,7 @@ class Source:
 
     name: str
     """The dataset's name in run folders and reports."""
-    task: Task = "classes"
+    task: Task = "classification"
     """classes: one of K; labels: any of K (multilabel); number: regression."""
     classes: tuple[str, ...]
     """Names of the K outputs (of labels and number columns too), in order; always text."""
@@ -111,7 +111,7 @@ class Source:
     @property
     def has_soft_labels(self) -> bool:
         """Whether targets are probabilities over the classes rather than one class each."""
-        return self.task == "classes" and self.targets.ndim == 2
+        return self.task == "classification" and self.targets.ndim == 2
 
     def __len__(self) -> int:
         return len(self.images)
@@ -144,7 +144,7 @@ class Source:
             yield from map(_fingerprint_image, self.images)
 
     def _check_targets(self) -> None:
-        if self.task == "classes" and not self.has_soft_labels:
+        if self.task == "classification" and not self.has_soft_labels:
             wrong = (self.targets < 0) | (self.targets >= len(self.classes))
             rule = f"must lie in 0..{len(self.classes) - 1}, one number per class"
         else:
@@ -180,10 +180,10 @@ class Source:
 
 def _find_invalid_targets(targets: np.ndarray, task: Task) -> tuple[np.ndarray, str]:
     """Which rows of targets [n, K] break the task's rule, and the rule."""
-    if task == "number":
+    if task == "regression":
         return np.isinf(targets).any(1), "must be finite numbers, or NaN where unknown"
     beyond = np.any((targets < 0) | (targets > 1), axis=1)
-    if task == "labels":
+    if task == "multilabel":
         return beyond, "must lie in 0..1, or be NaN where unknown"
     return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
 

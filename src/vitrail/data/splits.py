@@ -319,9 +319,9 @@ def make_strata(
 def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
     """Strata of the targets."""
     targets = source.targets[rows]
-    if source.task == "labels":
+    if source.task == "multilabel":
         return targets >= 0.5
-    if source.task == "classes":
+    if source.task == "classification":
         return targets.argmax(1) if source.has_soft_labels else targets.astype(np.int64, copy=False)
     if targets.shape[1] == 1:
         return _quantile_bins(targets[:, 0])

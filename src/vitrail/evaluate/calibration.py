@@ -43,12 +43,12 @@ def fit_temperature(
 
     Source: Guo et al. 2017, "On calibration of modern neural networks"; the prior is ours.
     """
-    if task == "number":
+    if task == "regression":
         return ()
     from scipy.special import logsumexp
 
     logits = outputs.astype(np.float64)
-    if task == "classes":
+    if task == "classification":
         known = targets >= 0
         if known.sum() < MIN_IMAGES:
             return ()

@@ -58,7 +58,7 @@ class Decisions:
     def predict_proba(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Calibrated probabilities of classes or labels."""
         logits = outputs.astype(np.float64) / np.array(self.temperature) if self.temperature else outputs
-        return softmax(logits) if task == "classes" else sigmoid(logits)
+        return softmax(logits) if task == "classification" else sigmoid(logits)
 
     def predict_classes(
         self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]
@@ -122,13 +122,15 @@ def predictions_from_outputs(
         "targets": targets,
         "skipped": tuple(skipped),
     }
-    probabilities = None if task == "number" else by.predict_proba(task, outputs)
-    shared["abstain_reasons"] = by.abstain_reasons(probabilities if task == "classes" else None, distances, len(rows))
+    probabilities = None if task == "regression" else by.predict_proba(task, outputs)
+    shared["abstain_reasons"] = by.abstain_reasons(
+        probabilities if task == "classification" else None, distances, len(rows)
+    )
     if probabilities is None:
         values = outputs if scaling is None else scaling.unstandardize(outputs)
         return RegressionPredictions(columns=names, values=values, **shared)
     shared |= {"classes": names, "probabilities": probabilities}
-    if task == "labels":
+    if task == "multilabel":
         return MultilabelPredictions(predicted=by.predict_labels(probabilities), **shared)
     return ClassificationPredictions(predicted=by.predict_classes(probabilities, names), **shared)
 
@@ -158,7 +160,7 @@ def fit_decisions(
         ordered=settings.ordered,
         unlike=None if distances is None else fit_ood_threshold(distances),
     )
-    if task == "number":
+    if task == "regression":
         errors = np.abs(outputs.astype(np.float64) - targets)
         if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(settings.conformal_alpha):
             return basis
@@ -166,7 +168,7 @@ def fit_decisions(
         reach = tuple(conformal.conformal_quantile(column, settings.conformal_alpha) for column in columns)
         return replace(basis, reach=reach)
     probabilities = basis.predict_proba(task, outputs)
-    if task == "labels":
+    if task == "multilabel":
         rule, fitted = ThresholdRule.parse(settings.threshold_rule), []
         for chances, truth in zip(probabilities.T, targets.T, strict=True):
             known = ~np.isnan(truth)
@@ -215,7 +217,7 @@ def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, .
         raise DamagedFileError(f"{error} Use another copy.") from error
     K = len(classes)
     expected = {
-        "temperature": (decisions.temperature, 1 if task == "classes" else K),
+        "temperature": (decisions.temperature, 1 if task == "classification" else K),
         "thresholds": (decisions.thresholds, 1 if decisions.positive else K),
         "chosen": (decisions.chosen, len(decisions.thresholds)),
         "cuts": (decisions.cuts, K),
@@ -302,11 +304,11 @@ def require_sets_support(task: Task, decisions: Decisions) -> None:
     Raises:
         UsageError: labels, which have thresholds instead; or nothing was fitted, for example with too few images.
     """
-    if task == "labels":
+    if task == "multilabel":
         raise _no_label_sets_error()
-    if not (decisions.cuts if task == "classes" else decisions.reach):
+    if not (decisions.cuts if task == "classification" else decisions.reach):
         raise UsageError(
-            f"This model has no {'sets' if task == 'classes' else 'ranges'}: to hold the truth in "
+            f"This model has no {'sets' if task == 'classification' else 'ranges'}: to hold the truth in "
             f"{1 - decisions.miss:.0%} of all cases they are fitted on at least "
             f"{conformal.min_calibration_size(decisions.miss)} validation pictures with a known target, and its "
             "training had fewer, or was not ours. Train with a larger --data.val_fraction, or promise less by a larger "
@@ -321,10 +323,10 @@ def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> T
         UsageError: as `require_sets_support`.
     """
     if isinstance(predictions, ClassificationPredictions):
-        require_sets_support("classes", decisions)
+        require_sets_support("classification", decisions)
         return replace(predictions, sets=conformal.predict_sets(predictions.probabilities, decisions.cuts))
     if isinstance(predictions, RegressionPredictions):
-        require_sets_support("number", decisions)
+        require_sets_support("regression", decisions)
         around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
         return replace(predictions, ranges=(predictions.values[..., None] + around).astype(np.float32))
     raise _no_label_sets_error()

@@ -67,7 +67,7 @@ def run_inference(
     indices: np.ndarray,
     spec: ImageSpec,
     settings: InferenceSettings = DEFAULT_SETTINGS,
-    task: Task = "classes",
+    task: Task = "classification",
 ) -> np.ndarray:
     """Run the model on the images at `indices`; returns outputs float32 [n, K] in that order.
 
@@ -84,7 +84,7 @@ def run_inference_with_features(
     indices: np.ndarray,
     spec: ImageSpec,
     settings: InferenceSettings = DEFAULT_SETTINGS,
-    task: Task = "classes",
+    task: Task = "classification",
 ) -> tuple[np.ndarray, np.ndarray]:
     """As `run_inference`, and also the pooled features of the last block, float32 [n, D]."""
     parts, features = _run_batches(model, image_store, indices, spec, settings, task, with_features=True)
@@ -137,7 +137,7 @@ def forward_batch(
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
     settings: InferenceSettings,
-    task: Task = "classes",
+    task: Task = "classification",
     with_features: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
     """Outputs of one batch of preprocessed images, float32 on the device; for a model in `inference_mode`.
@@ -187,9 +187,9 @@ def average_outputs(views: Float[Tensor, "views B K"], task: Task) -> Float[Tens
 
     Returns log of the mean probabilities for classes, and the logit of the mean probability for labels.
     """
-    if task == "classes":
+    if task == "classification":
         return views.log_softmax(-1).logsumexp(0) - np.log(len(views))
-    if task == "labels":
+    if task == "multilabel":
         return F.logsigmoid(views).logsumexp(0) - F.logsigmoid(-views).logsumexp(0)
     return views.mean(0)
 

@@ -69,9 +69,9 @@ def find_label_errors(
         predictions: out-of-fold probabilities, or numbers in the unit of the targets; NaN where there are none.
         targets: class indices [n], below 0 where unknown; labels 0..1 and numbers [n, K], NaN where unknown.
     """
-    if task == "classes":
+    if task == "classification":
         return find_class_label_errors(predictions, targets.astype(np.int64))
-    if task == "labels":
+    if task == "multilabel":
         return find_multilabel_errors(predictions, targets)
     return find_regression_label_errors(predictions, targets)
 
@@ -254,7 +254,7 @@ def list_label_errors(
         given = _describe_label(source, output, float(candidates.given_label[index]))
         suggested = _describe_label(source, output, float(candidates.suggested_label[index]))
         score, (own, other) = float(candidates.scores[index]), candidates.probabilities[index].tolist()
-        if source.task == "number":
+        if source.task == "regression":
             reason = f"{score:.1f} robust deviations from what {judges[1]} expect that have not seen it"
         else:
             reason = f"{judges[1]} that have not seen it give {given} {own:.0%}, {suggested} {other:.0%}"
@@ -281,9 +281,9 @@ def list_label_errors(
 
 def _describe_label(source: Source, output: int, cell: float) -> str:
     """The name of a class, "with" or "without" a label, or a number with its column."""
-    if source.task == "classes":
+    if source.task == "classification":
         return source.classes[int(cell)]
     name = source.classes[output]
-    if source.task == "labels":
+    if source.task == "multilabel":
         return f"with {name}" if cell else f"without {name}"
     return f"{name} {cell:.6g}"

@@ -431,9 +431,9 @@ def read_predictions_csv(path: Path, task: Task) -> TaskPredictions:
     Raises:
         DataError: not such a table; the message names the file and the line.
     """
-    if task == "classes":
+    if task == "classification":
         return read_class_predictions_csv(path)
-    return read_label_predictions_csv(path) if task == "labels" else read_regression_predictions_csv(path)
+    return read_label_predictions_csv(path) if task == "multilabel" else read_regression_predictions_csv(path)
 
 
 # -- Parts of the tables

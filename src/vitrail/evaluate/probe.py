@@ -62,7 +62,7 @@ def fit_probe_path(
     x = torch.from_numpy(features).double()
     mean, deviation = x.mean(0), x.std(0, correction=0).clamp(min=MIN_STD)
     x = (x - mean) / deviation
-    if task == "number":
+    if task == "regression":
         fits: Iterator[tuple[Tensor, Tensor, float]] = _fit_ridge_path(x, torch.from_numpy(targets).double(), strengths)
     else:
         fits = _fit_logistic_path(x, torch.from_numpy(targets), task, outputs, strengths)
@@ -97,7 +97,7 @@ def _fit_logistic_path(
 
 
 def _summed_loss(logits: Float[Tensor, "n K"], targets: Tensor, task: Task) -> Float[Tensor, ""]:
-    if task == "classes":
+    if task == "classification":
         soft = targets.to(logits.dtype) if targets.ndim == 2 else targets
         return F.cross_entropy(logits, soft, reduction="sum")
     known: Bool[Tensor, "n K"] = ~targets.isnan()
@@ -164,10 +164,10 @@ def predict_out_of_fold(
     Raises:
         DataError: fewer images, or groups, than folds, or one class only.
     """
-    if task == "classes" and len(np.unique(targets)) < 2:
+    if task == "classification" and len(np.unique(targets)) < 2:
         raise DataError(f"Probes need pictures of at least two classes to tell apart. Got {len(np.unique(targets))}.")
     fold = assign_folds(targets, task, folds, groups, seed)
-    scaling = fit_scaling(targets) if task == "number" else None
+    scaling = fit_scaling(targets) if task == "regression" else None
     aims = targets if scaling is None else scaling.standardize(targets)
     strengths = OOF_STRENGTHS if scaling is None else PROBE_STRENGTHS  # a ridge path costs nothing
     predictions = np.empty((len(strengths), len(features), outputs), np.float32)
@@ -203,8 +203,8 @@ def assign_folds(
         things = "pictures" if groups is None else "groups"
         raise DataError(f"{folds} folds need at least {folds} {things}. Got {have}; give more pictures.")
     strata: np.ndarray = np.zeros(len(targets), np.int64)
-    if task != "number":
-        strata = targets >= LABEL_THRESHOLD if task == "labels" else targets.astype(np.int64)
+    if task != "regression":
+        strata = targets >= LABEL_THRESHOLD if task == "multilabel" else targets.astype(np.int64)
     fractions = np.full(folds, 1 / folds)
     if have < len(targets):
         rows, kinds = np.nonzero(strata) if strata.ndim == 2 else (np.arange(len(strata)), strata)
@@ -218,10 +218,10 @@ def learnable_mask(
     train_targets: Shaped[np.ndarray, " n *K"], test_targets: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
 ) -> Bool[np.ndarray, "m K"]:
     """bool [m, K]: test cells whose targets can be learnt from the training targets, see `predict_out_of_fold`."""
-    if task == "classes":
+    if task == "classification":
         return np.repeat(np.isin(test_targets, train_targets)[:, None], outputs, axis=1)
     known = ~np.isnan(train_targets)
-    if task == "labels":
+    if task == "multilabel":
         present = train_targets >= LABEL_THRESHOLD
         able = present.any(0) & (known & ~present).any(0)
     else:
@@ -266,6 +266,6 @@ def knn_outputs(
         weights = (similar / KNN_TEMPERATURE).softmax(1)[..., None] * known_cells[rows]  # [c, k, K]
         parts.append((weights * filled[rows]).sum(1) / weights.sum(1).clamp(min=1e-12))
     mean = torch.cat(parts) if parts else torch.zeros(0, outputs)
-    if task == "classes":
+    if task == "classification":
         return mean.clamp(min=MIN_KNN_WEIGHT).log().numpy()
-    return (torch.logit(mean, eps=MIN_KNN_WEIGHT) if task == "labels" else mean).numpy()
+    return (torch.logit(mean, eps=MIN_KNN_WEIGHT) if task == "multilabel" else mean).numpy()

@@ -31,14 +31,14 @@ def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) 
         outputs: of the model, float32 [n, K].
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
-    if task == "classes":
+    if task == "classification":
         chances = softmax(outputs)[np.arange(len(targets)), targets]
         accuracy = float((outputs.argmax(1) == targets).mean())
         return QuickMetrics("accuracy", accuracy, float(-np.log(np.maximum(chances, 1e-12)).mean()))
     known = ~np.isnan(targets)
     if not known.any():
         return None
-    if task == "labels":
+    if task == "multilabel":
         probabilities, present = sigmoid(outputs).astype(np.float64), targets >= LABEL_THRESHOLD
         aucs = [
             roc_auc_with_influence(present[:, k], probabilities[:, k], there).value

@@ -188,10 +188,10 @@ class DecisionSettings:
             UsageError: names the setting and its purpose.
         """
         usual = DecisionSettings()
-        if self.positive and (task != "classes" or len(classes) != 2 or self.positive not in classes):
+        if self.positive and (task != "classification" or len(classes) != 2 or self.positive not in classes):
             known = ", ".join(classes[:10])
             raise UsageError(f"decisions.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
-        if self.threshold_rule != usual.threshold_rule and not (task == "labels" or self.positive):
+        if self.threshold_rule != usual.threshold_rule and not (task == "multilabel" or self.positive):
             raise UsageError(
                 f"decisions.threshold_rule {self.threshold_rule!r} chooses thresholds of labels, or of one of two "
                 f"classes that "
@@ -204,5 +204,5 @@ class DecisionSettings:
                 "of its own. Give one of them."
             )
         for name, value in (("abstain_fraction", self.abstain_fraction), ("ordered", self.ordered)):
-            if value and task != "classes":
-                raise UsageError(f"decisions.{name} is for the task classes. The task is {task}; leave it out.")
+            if value and task != "classification":
+                raise UsageError(f"decisions.{name} is for classification. The task is {task}; leave it out.")

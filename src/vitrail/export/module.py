@@ -55,7 +55,7 @@ class ExportModule(nn.Module):
         if member.feature_stats is not None and member.decisions.unlike is not None:  # a distance threshold was fitted
             stats = member.feature_stats
             self.distances = MahalanobisDistance(torch.from_numpy(stats.means), torch.from_numpy(stats.whitening))
-        self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
+        self.decide: nn.Module = RegressionHead(member) if member.task == "regression" else ProbabilityHead(member)
         self.output_names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -101,12 +101,12 @@ class ProbabilityHead(nn.Module):
         self.min_probability = _round_to_float32(rules.sure)
         self.max_distance = rules.unlike
         self.register_buffer("temperature", torch.tensor(rules.temperature or (1.0,), dtype=torch.float64))
-        thresholds = rules.thresholds if member.task == "labels" and rules.thresholds else (0.5,) * K
+        thresholds = rules.thresholds if member.task == "multilabel" and rules.thresholds else (0.5,) * K
         self.register_buffer("labels", torch.tensor(thresholds, dtype=torch.float64))
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         calibrated = logits.double() / self.temperature
-        if self.task == "labels":
+        if self.task == "multilabel":
             probabilities = calibrated.sigmoid().float()
             decisions = (probabilities.double() >= self.labels).to(torch.int64)  # [B, K]
             return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.max_distance)

@@ -159,7 +159,7 @@ def check_decisions(outputs: Mapping[str, np.ndarray], metadata: ExportMetadata,
     """
     n, rules = len(outputs[exported.ABSTAINED]), member.decisions
     probabilities = outputs.get(exported.PROBABILITIES)
-    is_classification = metadata.task == "classes"
+    is_classification = metadata.task == "classification"
     class_probabilities = probabilities if is_classification else None
     reasons = rules.abstain_reasons(class_probabilities, outputs.get(exported.DISTANCES), n) or ("",) * n
     agree = reasons == tuple(exported.ABSTENTION_REASONS[code] for code in outputs[exported.ABSTAINED].tolist())
@@ -185,7 +185,7 @@ def max_score_difference(actual: np.ndarray, expected: np.ndarray, task: str) ->
     """Largest difference of two scores; of numbers as a fraction of the largest (at least of 1); inf for NaN."""
     if not np.isfinite(actual).all():
         return float("inf")
-    largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
+    largest = max(1.0, float(np.abs(expected).max())) if task == "regression" else 1.0
     return float(np.abs(actual.astype(np.float64) - expected).max()) / largest
 
 
@@ -208,9 +208,9 @@ MIN_AGREEMENT = 0.99
 NUMBER_TOLERANCE = 0.05
 """Two numbers agree within this many standard deviations of the training targets."""
 TASK_UNITS = {
-    "classes": "classes",
-    "labels": "yes and no of labels",
-    "number": f"numbers (within {NUMBER_TOLERANCE:g} deviations)",
+    "classification": "classes",
+    "multilabel": "yes and no of labels",
+    "regression": f"numbers (within {NUMBER_TOLERANCE:g} deviations)",
 }
 
 

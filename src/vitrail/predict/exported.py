@@ -30,7 +30,7 @@ class ExportMetadata:
     """The metadata of an exported file."""
 
     format: int = METADATA_VERSION
-    task: Literal["classes", "labels", "number"]
+    task: Literal["classification", "multilabel", "regression"]
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec
@@ -57,7 +57,7 @@ def list_output_names(task: str, has_distances: bool) -> tuple[str, ...]:
     Args:
         has_distances: whether it computes out-of-distribution distances.
     """
-    names = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
+    names = (VALUES, LOGITS) if task == "regression" else (PROBABILITIES, LOGITS, DECISIONS)
     return (*names, ABSTAINED, *((DISTANCES,) if has_distances else ()))
 
 

@@ -136,10 +136,10 @@ def predictions_from_outputs(
     shared: dict[str, Any] = {
         "paths": paths, "ids": ids, "split": "", "targets": None, "skipped": skipped, "abstain_reasons": abstained
     }  # fmt: skip
-    if metadata.task == "number":
+    if metadata.task == "regression":
         return RegressionPredictions(columns=metadata.classes, values=outputs[exported.VALUES], **shared)
     shared |= {"classes": metadata.classes, "probabilities": outputs[exported.PROBABILITIES]}
     predicted = outputs[exported.DECISIONS]
-    if metadata.task == "labels":
+    if metadata.task == "multilabel":
         return MultilabelPredictions(predicted=predicted.astype(bool), **shared)
     return ClassificationPredictions(predicted=predicted.astype(np.int64).reshape(len(paths)), **shared)

@@ -171,7 +171,7 @@ class PredictorMember:
     spec: ImageSpec
     classes: tuple[str, ...]
     """Names of the outputs."""
-    task: Task = "classes"
+    task: Task = "classification"
     settings: InferenceSettings = DEFAULT_SETTINGS
     scaling: TargetScaling | None = None
     """Target scaling of regression."""
@@ -182,8 +182,8 @@ class PredictorMember:
     def __post_init__(self) -> None:
         if not self.classes:
             raise UsageError("A predictor needs the names of its classes. Got none.")
-        if self.scaling is not None and self.task != "number":
-            raise UsageError(f"A scale belongs to the task number and to no other. Got {self.scaling} for {self.task}.")
+        if self.scaling is not None and self.task != "regression":
+            raise UsageError(f"Only a regression model has a target scale. Got {self.scaling} for {self.task}.")
         if self.decisions.unlike is not None and self.feature_stats is None:
             raise UsageError(
                 "A predictor that leaves pictures unlike its training unanswered needs what those look like. Got a cut "
@@ -221,7 +221,7 @@ class PredictorMember:
                 precision=precision or str(loaded.info.get("number_format", "float32")),
                 views=TtaViews.from_notes(loaded.info, where),
             ),
-            scaling=read_scaling(loaded.info, len(loaded.classes), str(folder)) if task == "number" else None,
+            scaling=read_scaling(loaded.info, len(loaded.classes), str(folder)) if task == "regression" else None,
             decisions=read_decisions(loaded.info, task, loaded.classes, where),
             feature_stats=FeatureStats.from_tensors(
                 loaded.feature_stats, loaded.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)

@@ -75,13 +75,13 @@ class AudienceRequest:
         Raises:
             UsageError: a regression run, or `positive` is none of its classes or labels.
         """
-        if task == "number":
+        if task == "regression":
             raise UsageError(
                 f"--for {self.audience} speaks of what is found and missed, and this run answers with numbers. "
                 "Leave --for out."
             )
         if self.positive and self.positive not in names:
-            what = "classes" if task == "classes" else "labels"
+            what = "classes" if task == "classification" else "labels"
             raise UsageError(f"--positive must be one of the {what} {_join_names(names)}. Got {self.positive!r}.")
 
     def parse_prevalences(self, names: Sequence[str]) -> dict[str, float]:
@@ -194,7 +194,7 @@ def build_first_page(
     return FirstPage(
         request=request,
         targets=targets,
-        target_guessed=facts.task == "classes" and len(facts.classes) == 2 and not positive_given,
+        target_guessed=facts.task == "classification" and len(facts.classes) == 2 and not positive_given,
         abstention=summarize_abstention(predictions, facts.decisions, groups),
         misses=misses,
         false_alarms=alarms,
@@ -345,7 +345,7 @@ def _missing_for_inspection(first_page: FirstPage, facts: ReportFacts) -> list[M
     if first_page.extra_findings.suspects is None:
         because = "they were not searched for: vitrail evaluate RUN --suspects RUN/suspects.csv"
         missing.append(MissingItem("Labels to look at again", because))
-    if facts.task == "labels":
+    if facts.task == "multilabel":
         missing.append(MissingItem("Which defect was taken for which", "each label is answered by itself"))
     return missing
 

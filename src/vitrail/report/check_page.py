@@ -93,9 +93,9 @@ def _make_section(issue: DataIssue, get_tile: Callable[[int], ImageTile]) -> Iss
 def describe_label(source: Source, row: int) -> str:
     """The label of an image as text."""
     target = source.targets[row]
-    if source.task == "classes":
+    if source.task == "classification":
         return source.classes[int(target.argmax() if source.has_soft_labels else target)]
-    if source.task == "labels":
+    if source.task == "multilabel":
         return ", ".join(name for name, value in zip(source.classes, target.tolist(), strict=True) if value >= 0.5)
     return ", ".join("not known" if value != value else f"{value:g}" for value in target.tolist())
 

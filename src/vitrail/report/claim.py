@@ -101,9 +101,9 @@ def _format_item(item: ClaimItem, run_answers: str, author_answers: str) -> str:
 # -- Answers from the run folder
 
 TASK_WORDS = {
-    "classes": "one of {n} classes for each image",
-    "labels": "any of {n} findings for each image",
-    "number": "{n} for each image",
+    "classification": "one of {n} classes for each image",
+    "multilabel": "any of {n} findings for each image",
+    "regression": "{n} for each image",
 }
 # fmt: off
 AUGMENTATION_SETTINGS = (
@@ -188,7 +188,7 @@ def claim_answers_from_run(folder: Path) -> dict[int, str]:
 
 def _describe_method(record: RunRecord) -> str:
     n = len(record.facts.classes)
-    what = TASK_WORDS[record.facts.task].format(n=format_count(n, "number") if record.facts.task == "number" else n)
+    what = TASK_WORDS[record.facts.task].format(n=format_count(n, "number") if record.facts.task == "regression" else n)
     return f"Deep learning: a plain Vision Transformer ({record.facts.model}), which answers with {what}."
 
 
@@ -218,11 +218,11 @@ def _describe_subset(record: RunRecord) -> str:
 
 
 def _describe_missing_data(record: RunRecord) -> str:
-    if record.facts.task == "classes":
+    if record.facts.task == "classification":
         return "An image without a class is in no partition."
-    cells = {"labels": "A label", "number": "A number"}[record.facts.task]
+    cells = {"multilabel": "A label", "regression": "A number"}[record.facts.task]
     uncertain = record.plan_section("data").get("uncertain", "ignore")
-    also = f" Uncertain labels: {uncertain}." if record.facts.task == "labels" else ""
+    also = f" Uncertain labels: {uncertain}." if record.facts.task == "multilabel" else ""
     return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
 
 

@@ -102,8 +102,12 @@ def _page_context(
     images = thumbnails.load_thumbnails(folder)
     thumbnails.check_thumbnail_rows(images, predictions)
     groups = provenance.load_groups(folder, len(predictions))
-    name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[facts.task]
-    rising = charts.draw_accuracy_chart(history) if facts.task == "classes" else charts.draw_score_chart(history, name)
+    name = {"classification": "accuracy", "multilabel": "AUROC", "regression": "R2"}[facts.task]
+    rising = (
+        charts.draw_accuracy_chart(history)
+        if facts.task == "classification"
+        else charts.draw_score_chart(history, name)
+    )
     first_page: dict[str, Any] = {"first_page": None}
     if request is not None:
         page = audience.build_first_page(facts, metrics, predictions, folder, request, images)

@@ -84,7 +84,7 @@ class ReportFacts:
     """Dotted setting and the reason of its value."""
     environment: tuple[FactEntry, ...] = ()
     """Versions, device, precision, threads."""
-    task: Task = "classes"
+    task: Task = "classification"
     """The task, which selects the page."""
     metrics: tuple[ClassificationMetrics, ...] = ()
     """Metrics of each evaluated split, for classification."""

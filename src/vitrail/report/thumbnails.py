@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from ..errors import DamagedFileError, UsageError
-from ..evaluate.prediction_tables import TaskPredictions
-from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions
+from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions, TaskPredictions
 from ..files import atomic
 
 if TYPE_CHECKING:

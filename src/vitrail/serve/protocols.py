@@ -93,7 +93,7 @@ def explanation_to_json(explanation: Explanation, aspect: float) -> dict[str, An
     heat = heatmap.values[0]
     shown = heat[~explanation.artefacts] if (~explanation.artefacts).any() else heat
     height, width, _ = explanation.image.shape
-    number = explanation.task == "number"
+    number = explanation.task == "regression"
     return {
         "method": heatmap.method,
         "title": explanation.title,
@@ -199,7 +199,7 @@ def describe_model(name: str, task: Task, num_outputs: int, is_single_model: boo
         num_outputs: K.
         is_single_model: False for an ensemble, which has no logits.
     """
-    decisions_shape = [-1, num_outputs] if task == "labels" else [-1]
+    decisions_shape = [-1, num_outputs] if task == "multilabel" else [-1]
     shapes = {
         exported.PROBABILITIES: ("FP32", [-1, num_outputs]),
         exported.VALUES: ("FP32", [-1, num_outputs]),

@@ -106,7 +106,7 @@ class ServedModel:
         spec = self.spec
         pixels = np.random.default_rng(0).integers(0, 256, (4, spec.channels, *spec.size), dtype=np.uint8)
         images = torch.from_numpy(pixels)
-        key = exported.VALUES if self.predictor.task == "number" else exported.PROBABILITIES
+        key = exported.VALUES if self.predictor.task == "regression" else exported.PROBABILITIES
         try:
             together = self.predict_batch([ImageName("", "")] * len(images), images).outputs[key]
             alone = self.predict_batch([ImageName("", "")], images[:1]).outputs[key]
@@ -128,7 +128,7 @@ class ServedModel:
     def describe(self, limits: ServerLimits, needs_token: bool) -> dict[str, Any]:
         """The description of the model for `GET /about`."""
         predictor, decisions, spec = self.predictor, self.predictor.decisions, self.spec
-        number = predictor.task == "number"
+        number = predictor.task == "regression"
         labels = (decisions.positive,) if decisions.positive else predictor.classes
         return {
             "name": self.name,

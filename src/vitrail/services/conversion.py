@@ -74,7 +74,7 @@ def convert_model(model_info: ModelInfo, to: ConversionTarget, out: Path) -> Con
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_conversion_path(out, to)
     info = _bundle_info(model_info)
-    if to != "bundle" and model_info.task == "number":
+    if to != "bundle" and model_info.task == "regression":
         scaling = read_scaling(info, len(model_info.classes), "the bundle")
         if scaling is not None:  # other libraries do not know it
             model_info = replace(model_info, trained_model=fold_scaling_into_head(model_info.model, scaling))

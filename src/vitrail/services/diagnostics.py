@@ -145,14 +145,16 @@ def find_label_errors(
     """
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
-    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
+    targets = (
+        class_indices(source, rows) if source.task == "classification" else source.targets[rows].astype(np.float32)
+    )
     groups = get_groups(source, rows)
     outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, 0)
     predictions = outputs
-    if source.task != "number":
-        predictions = softmax(outputs) if source.task == "classes" else sigmoid(outputs)
+    if source.task != "regression":
+        predictions = softmax(outputs) if source.task == "classification" else sigmoid(outputs)
     metric = _measure_probes(source, outputs, targets)
-    name = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}[source.task]
+    name = {"classification": "accuracy", "multilabel": "mean AUROC", "regression": "R2"}[source.task]
     return list_label_errors(source, rows, predictions, targets, (NUM_FOLDS, "probes"), name, metric)
 
 
@@ -177,7 +179,7 @@ def keep_split_images(run: Path, labelled: LabelledImages) -> LabelledImages:
 def _measure_probes(source: Source, outputs: np.ndarray, targets: np.ndarray) -> float | None:
     """The quick metric of the probes on rows with an out-of-fold prediction."""
     known = ~np.isnan(outputs)
-    if source.task == "classes":
+    if source.task == "classification":
         rows = known.all(1)
         metric = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
     else:
@@ -270,7 +272,7 @@ def extract_features(
                 model=PooledFeatureModel(member.model),
                 spec=member.spec,
                 classes=tuple(map(str, range(member.model.config.width))),
-                task="number",
+                task="regression",
                 settings=replace(member.settings, views=TtaViews()),
             )
         ]

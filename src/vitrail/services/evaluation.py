@@ -107,12 +107,12 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
     if labelled.source.task != predictor.task:
         count = len(predictor.classes)
         predicted, needed = {
-            "classes": (f"one of {count} classes", "one class each"),
-            "labels": (
+            "classification": (f"one of {count} classes", "one class each"),
+            "multilabel": (
                 f"any of {count} labels",
                 "a column of zeros and ones for each label, or one of labels joined by |",
             ),
-            "number": (f"{count} columns of numbers", "those numbers"),
+            "regression": (f"{count} columns of numbers", "those numbers"),
         }[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
@@ -121,7 +121,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
     source, classes = labelled.source, predictor.classes
     unknown = [name for name in source.classes if name not in classes]
     if unknown:
-        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
+        what = {"classification": "classes", "multilabel": "labels", "regression": "columns"}[source.task]
         shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         raise DataError(
             f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
@@ -223,7 +223,7 @@ def build_source_settings(
     source: object,
     changes: Mapping[str, str],
     data_root: Path | None = None,
-    task: Task | Literal["auto"] = "classes",
+    task: Task | Literal["auto"] = "classification",
 ) -> DataSettings:
     """Settings for reading another source: from `changes`, and for a manifest the columns of the run's manifest.
 
@@ -269,7 +269,7 @@ def explain_unreadable(error: DataError) -> DataError:
 
 def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray[np.int64], outputs: int) -> np.ndarray:
     """Targets of rows in the model's order of outputs; NaN for labels and columns that the source lacks."""
-    if source.task == "classes":
+    if source.task == "classification":
         return output_indices[class_indices(source, rows)]
     targets = np.full((len(rows), outputs), np.nan, np.float32)
     targets[:, output_indices] = source.targets[rows]

@@ -125,7 +125,7 @@ def open_explainer(model_name: str | Path, device: str = "auto") -> Explainer:
         return explainer_from_predictor(predictor_from_model_info(model_info, torch_device), str(model_name))
     return Explainer(
         model_name=str(model_name), model=model_info.model.to(torch_device), spec=model_info.spec, classes=(),
-        task="classes", device=torch.device(torch_device), predictor=None,
+        task="classification", device=torch.device(torch_device), predictor=None,
     )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ class Explanation:
             return f"Answered: {self.predicted_class}" if self.predicted_class else self.heatmap.method.capitalize()
         if self.value is None:
             return self.target
-        if self.task == "number":
+        if self.task == "regression":
             return f"{self.target} = {self.value:.4g}"
         is_other = self.predicted_class and self.predicted_class != self.target
         return f"{self.target}, {self.value:.1%}" + (f"  (answered: {self.predicted_class})" if is_other else "")

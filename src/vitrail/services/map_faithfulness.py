@@ -65,7 +65,7 @@ def measure_faithfulness(
             images=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec
         )
         classes = torch.from_numpy(truth.targets).to(predictor.device)
-    elif member.task != "number":
+    elif member.task != "regression":
         with inference_mode(model):
             batches = [model(batch).argmax(1) for batch in images.split(BATCH_SIZE)]
         classes = torch.cat(batches)

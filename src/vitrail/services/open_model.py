@@ -38,8 +38,8 @@ class ModelInfo:
     kind: ModelKind
     config: ViTConfig
     spec: ImageSpec
-    task: str = "classes"
-    """classes, labels or number."""
+    task: str = "classification"
+    """classification, multilabel or regression."""
     classes: tuple[str, ...] = ()
     """Names of the outputs; empty if unknown."""
     audit: Audit | None = None

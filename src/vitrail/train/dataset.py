@@ -61,7 +61,7 @@ class Dataset:
     @property
     def scaling(self) -> TargetScaling | None:
         """The standardization of regression targets, fitted to the train split; None for the other tasks."""
-        return fit_scaling(self.targets("train")) if self.source.task == "number" else None
+        return fit_scaling(self.targets("train")) if self.source.task == "regression" else None
 
     def loss_targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split for the loss: standardized for regression, unchanged for other tasks."""
@@ -70,7 +70,7 @@ class Dataset:
 
     def true_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
         """Class indices of any rows; the source's targets for other tasks."""
-        return class_indices(self.source, rows) if self.source.task == "classes" else self.source.targets[rows]
+        return class_indices(self.source, rows) if self.source.task == "classification" else self.source.targets[rows]
 
     def metric_targets(self, rows: NDArray[np.int64]) -> np.ndarray:
         """`true_targets` on the scale of the model's outputs, for metrics: standardized for regression."""
@@ -234,16 +234,16 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
             f"--data.strata {settings.strata} names a column whose values every split is to show in proportion, beside "
             f"what is learnt. Such further columns of {source.name}: {columns}."
         )
-    if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
+    if source.task != "classification" and len({*source.classes, ""}) <= len(source.classes):
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
-    if source.task == "classes" and len(source.classes) < 2:
+    if source.task == "classification" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
         raise DataError(f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.")
 
 
 def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
     """Check that the training images have at least two classes."""
-    present = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
+    present = np.unique(class_indices(source, rows)) if source.task == "classification" else np.arange(2)
     if len(present) < 2:
         where = f" of fold {settings.fold}" if settings.folds else ""
         more = "fewer folds, or " if settings.folds else ""

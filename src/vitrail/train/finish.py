@@ -77,7 +77,7 @@ def finish_run(context: TrainContext, reasons: Mapping[str, str], train_state: T
                 table, compute_metrics(table, scaling, _split_groups(dataset, split), plan.decisions.ordered)
             )
             for split, table in predictions.items()
-            if dataset.source.task == "classes" or not np.isnan(dataset.targets(split)).all()
+            if dataset.source.task == "classification" or not np.isnan(dataset.targets(split)).all()
         ]
     except DataError as error:  # the model is kept, without decisions
         write_bundle(context, train_state, None, None)
@@ -110,7 +110,7 @@ def _small_validation_notes(task: Task, plan: Plan, decisions: Decisions, num_va
     """What too few validation images leave undecided; empty where there are enough."""
     few = f"{format_count(num_validation, 'validation picture')} cannot"
     notes: list[str] = []
-    uncalibrated = plan.decisions.calibrate and task != "number" and not decisions.temperature
+    uncalibrated = plan.decisions.calibrate and task != "regression" and not decisions.temperature
     if uncalibrated and 0 < num_validation < calibration.MIN_IMAGES:
         needed = f"which takes {calibration.MIN_IMAGES}"
         notes.append(f"{few} calibrate probabilities, {needed}: treat them as a ranking, not as percentages.")

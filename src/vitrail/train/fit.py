@@ -235,7 +235,7 @@ def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
     images = format_count(sum(map(len, dataset.splits.values())), "picture")
     one, more = {
-        "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
+        "classification": ("class", "classes"), "multilabel": ("label", "labels"), "regression": ("number", "numbers"),
     }[source.task]  # fmt: skip
     outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
     yield Note(f"{source.name}: {outputs}, {images} ({counts}).")

@@ -103,7 +103,7 @@ def fit_decisions(
     except DataError:  # the training continued without unreadable images and has named them
         sample = compute_outputs(train_state, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
     feature_stats = fit_feature_stats(
-        sample.features, class_indices(source, sample.rows) if source.task == "classes" else None
+        sample.features, class_indices(source, sample.rows) if source.task == "classification" else None
     )
     outputs = valid_outputs.outputs if dataset.scaling is None else dataset.scaling.unstandardize(valid_outputs.outputs)
     targets = dataset.true_targets(valid_outputs.rows)

@@ -96,7 +96,7 @@ def train_steps(
     plan: Plan,
     start: int = 0,
     shard_ids: Int64[np.ndarray, " n"] | None = None,
-    task: Task = "classes",
+    task: Task = "classification",
     guards: Guards | None = None,
     group: RankGroup = SINGLE_PROCESS,
     custom_functions: CustomFunctions = NO_CUSTOM_FUNCTIONS,

@@ -22,13 +22,13 @@ from .plan import ClassWeights, Recipe
 # fmt: off
 # Recipe field: the tasks it is for, and its effect, for messages.
 LOSS_FIELD_TASKS: dict[str, tuple[tuple[Task, ...], str]] = {
-    "label_smoothing": (("classes", "labels"), "softens classes and labels"),
-    "class_weights":   (("classes",), "weighs pictures by their class, of which each has one"),
-    "max_pos_weight":  (("labels",), "weighs the positives of labels"),
-    "asl_gamma_neg":   (("labels",), "is for the asymmetric loss of labels"),
-    "asl_gamma_pos":   (("labels",), "is for the asymmetric loss of labels"),
-    "asl_margin":      (("labels",), "is for the asymmetric loss of labels"),
-    "huber_delta":     (("number",), "bounds the errors of numbers"),
+    "label_smoothing": (("classification", "multilabel"), "softens classes and labels"),
+    "class_weights":   (("classification",), "weighs pictures by their class, of which each has one"),
+    "max_pos_weight":  (("multilabel",), "weighs the positives of labels"),
+    "asl_gamma_neg":   (("multilabel",), "is for the asymmetric loss of labels"),
+    "asl_gamma_pos":   (("multilabel",), "is for the asymmetric loss of labels"),
+    "asl_margin":      (("multilabel",), "is for the asymmetric loss of labels"),
+    "huber_delta":     (("regression",), "bounds the errors of numbers"),
 }
 # fmt: on
 Loss = tuple[Tensor, Tensor]
@@ -42,9 +42,9 @@ def build_loss(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Cal
         balance: the weight of each class, or of each label's positives, float32 [K] on the outputs' device, from
             `compute_loss_weights`; None is 1 for all.
     """
-    if task == "classes":
+    if task == "classification":
         return lambda logits, targets: cross_entropy_loss(logits, targets, recipe.label_smoothing, balance)
-    if task == "number":
+    if task == "regression":
         return lambda outputs, targets: regression_loss(outputs, targets, recipe.huber_delta)
     if recipe.is_asymmetric:
         gammas, margin = (recipe.asl_gamma_neg, recipe.asl_gamma_pos), recipe.asl_margin
@@ -192,7 +192,7 @@ IMBALANCE_THRESHOLD = 10.0
 
 def imbalance_ratio(task: Task, targets: Shaped[np.ndarray, " n *K"], outputs: int) -> float:
     """Images of the most common class per image of the rarest one present; 1 for other tasks."""
-    counts = class_counts(targets, outputs) if task == "classes" else np.ones(1)
+    counts = class_counts(targets, outputs) if task == "classification" else np.ones(1)
     present = counts[counts > 0]
     return float(present.max() / present.min()) if len(present) else 1.0
 
@@ -204,9 +204,9 @@ def choose_class_weights(task: Task, ratio: float) -> tuple[ClassWeights, dict[s
     the mean recall by seven points without a measurable loss of accuracy; fully balanced weights raised it by two more
     and cost four points of accuracy (eleven at a ratio of a hundred). Labels are ranked, which needs no weights.
     """
-    if task == "labels":
+    if task == "multilabel":
         return "none", {"recipe.max_pos_weight": "labels are ranked by their own scores, which needs no weights"}
-    if task != "classes":
+    if task != "classification":
         return "none", {}
     if ratio < IMBALANCE_THRESHOLD:
         reason = (
@@ -227,9 +227,9 @@ def compute_loss_weights(
         targets: all training targets, as the loss gets them.
         outputs: K.
     """
-    if task == "classes" and recipe.class_weights != "none":
+    if task == "classification" and recipe.class_weights != "none":
         return torch.from_numpy(_compute_class_weights(class_counts(targets, outputs), recipe.class_weights))
-    if task == "labels" and recipe.max_pos_weight:
+    if task == "multilabel" and recipe.max_pos_weight:
         return torch.from_numpy(_compute_positive_weights(targets, recipe.max_pos_weight))
     return None
 

@@ -47,7 +47,7 @@ class DatasetFingerprint:
     range_reason: str = ""
     window: DicomWindowMode = "none"
     window_reason: str = ""
-    task: Task = "classes"
+    task: Task = "classification"
     imbalance_ratio: float = 1.0
     """Images of the most frequent class per image of the rarest."""
 

@@ -206,9 +206,9 @@ def distillation_loss(
     Source: Hinton, Vinyals and Dean 2015, "Distilling the Knowledge in a Neural Network".
     """
     ours, theirs = outputs.float(), teacher_outputs.float()
-    if task == "number":
+    if task == "regression":
         total = (ours - theirs).square().mean(1).sum()
-    elif task == "classes":
+    elif task == "classification":
         total = _kl_divergence(*((each / temperature).log_softmax(1) for each in (ours, theirs))) * temperature**2
     else:
         divergence = _kl_divergence(*(_binary_log_probabilities(each / temperature) for each in (ours, theirs)))

@@ -96,7 +96,7 @@ def run_trainer(context: TrainContext, train_state: TrainState, start: int, guar
 def _batch_warnings(context: TrainContext, start: int) -> Iterator[Note]:
     """Warnings about the batches, before the first of them."""
     plan, dataset = context.plan, context.dataset
-    if start == 0 and dataset.source.task == "classes":
+    if start == 0 and dataset.source.task == "classification":
         targets, shards = dataset.loss_targets("train"), dataset.shard_ids("train")
         if text := guards.warn_of_single_class_batches(targets, context.images.indices, plan.recipe, plan.seed, shards):
             yield Note(text)
@@ -263,7 +263,7 @@ def _evaluate(
     row = {} if metrics.value is None else {f"val_{metrics.name.lower()}": metrics.value}
     context.run.record({"step": step, **row, "val_loss": metrics.loss})
     yield ValidationEvent(step, metrics.value, metrics.loss, metrics.name)
-    may_learn = step >= LEARNING_CHECK_STEP and task == "classes" and len(set(targets)) > 1
+    may_learn = step >= LEARNING_CHECK_STEP and task == "classification" and len(set(targets)) > 1
     if may_learn and len(set(outputs.argmax(1).tolist())) == 1:
         yield Note(f"After {step:,} steps every answer is the same class. {guards.advice}")
 

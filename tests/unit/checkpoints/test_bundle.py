@@ -28,7 +28,7 @@ INFO = {"fingerprint": "12ab", "mirror": True, "thresholds": [0.5, 0.25]}
 
 def saved(folder: Path, config: ViTConfig = CONFIG) -> ViT:
     model = create_model(config, seed=3)
-    bundle.save_bundle(folder / "model", model, SPEC, "classes", ("cat", "dog"), INFO)
+    bundle.save_bundle(folder / "model", model, SPEC, "classification", ("cat", "dog"), INFO)
     return model
 
 
@@ -45,7 +45,7 @@ def test_a_saved_bundle_opens_with_equal_outputs_and_all_that_was_said(positions
     opened = bundle.load_bundle(tmp_path / "model")
     images = torch.randn(2, 1, 4, 8)
     assert torch.equal(opened.model(images), model.eval()(images))
-    assert (opened.model.config, opened.spec, opened.task) == (model.config, SPEC, "classes")
+    assert (opened.model.config, opened.spec, opened.task) == (model.config, SPEC, "classification")
     assert (opened.classes, opened.info) == (("cat", "dog"), INFO)
     assert not opened.model.training and all(parameter.requires_grad for parameter in opened.model.parameters())
 
@@ -66,17 +66,17 @@ def test_the_card_says_what_the_model_reads_and_answers(tmp_path: Path) -> None:
 
 def test_the_card_says_what_turns_outputs_into_answers() -> None:
     noted = {"decisions": {"temperature": [2.5], "thresholds": [0.125], "positive": "cat"}}
-    text = format_model_card(CONFIG, 10, SPEC, "classes", ("cat", "dog"), noted)
+    text = format_model_card(CONFIG, 10, SPEC, "classification", ("cat", "dog"), noted)
     assert "divided by 2.5, the temperature. `cat` is answered from a probability of 0.125 on." in text
     noted = {"decisions": {"temperature": [1.0, 2.0], "thresholds": [0.5, 0.25]}}
-    text = format_model_card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), noted)
+    text = format_model_card(CONFIG, 10, SPEC, "multilabel", ("cat", "dog"), noted)
     assert "divided by its temperature (`cat` 1, `dog` 2), and is answered from its threshold on (`cat` 0.5" in text
-    assert "answered from 0.5 on" in format_model_card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), {})
+    assert "answered from 0.5 on" in format_model_card(CONFIG, 10, SPEC, "multilabel", ("cat", "dog"), {})
 
 
 def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
     model, known = create_model(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
-    bundle.save_bundle(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
+    bundle.save_bundle(tmp_path / "model", model, SPEC, "classification", ("cat", "dog"), INFO, known)
     again = bundle.load_bundle(tmp_path / "model").feature_stats
     assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)
     assert bundle.load_bundle(saved_at(tmp_path / "plain")).feature_stats == {}
@@ -118,7 +118,7 @@ def edited(folder: Path, name: str, **changes: object) -> Path:
     ("change", "message"),
     [
         ({"task": 3}, r"config\.json must hold task \(str\)\. Got 3"),
-        ({"task": "guess"}, r"task must be classes, labels or number\. Got 'guess'"),
+        ({"task": "guess"}, r"task must be classification, multilabel or regression\. Got 'guess'"),
         ({"classes": ["cat"]}, r"Every one of the model's 2 outputs needs a name\. Got 1 names"),
         ({"format": 2}, r"config\.json is of bundle format 2, expected at most 1"),
         ({"architecture": {"witdh": 8}}, r"config\.json, architecture: there is no setting witdh\. Did you mean width"),
@@ -153,9 +153,9 @@ def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path:
     with pytest.raises(UsageError, match=r"exists already"):
         saved(tmp_path)
     with pytest.raises(UsageError, match=r"2 outputs needs a name\. Got 3 names"):
-        bundle.save_bundle(tmp_path / "other", model, SPEC, "classes", ("a", "b", "c"), {})
+        bundle.save_bundle(tmp_path / "other", model, SPEC, "classification", ("a", "b", "c"), {})
     with pytest.raises(UsageError, match=r"\(4, 8\) pixels and 1 channels\. Got \(4, 8\) and 3"):
-        bundle.save_bundle(tmp_path / "other", model, replace(SPEC, channels=3), "classes", ("a", "b"), {})
+        bundle.save_bundle(tmp_path / "other", model, replace(SPEC, channels=3), "classification", ("a", "b"), {})
     assert not (tmp_path / "other").exists()
 
 

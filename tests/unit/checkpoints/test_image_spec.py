@@ -142,12 +142,12 @@ def test_another_number_of_channels_takes_the_average() -> None:
 @pytest.mark.parametrize(
     ("beside", "expected"),
     [
-        ({"id2label": {"0": "cat", "1": "dog"}}, ("classes", ("cat", "dog"))),
-        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, ("classes", ())),
-        ({"id2label": {"0": "cat"}}, ("classes", ())),
-        ({"pretrained_cfg": {"label_names": ["cat", "dog"]}}, ("classes", ("cat", "dog"))),
-        ({"label_names": ["cat", "dog"]}, ("classes", ("cat", "dog"))),
-        ({"problem_type": "multi_label_classification"}, ("labels", ())),
+        ({"id2label": {"0": "cat", "1": "dog"}}, ("classification", ("cat", "dog"))),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}}, ("classification", ())),
+        ({"id2label": {"0": "cat"}}, ("classification", ())),
+        ({"pretrained_cfg": {"label_names": ["cat", "dog"]}}, ("classification", ("cat", "dog"))),
+        ({"label_names": ["cat", "dog"]}, ("classification", ("cat", "dog"))),
+        ({"problem_type": "multi_label_classification"}, ("multilabel", ())),
     ],
 )
 def test_answers_have_the_names_that_the_folder_gives_them(beside: dict[str, Any], expected: Any) -> None:

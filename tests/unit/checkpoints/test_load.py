@@ -85,7 +85,7 @@ def test_a_file_alone_is_described_by_its_card(tmp_path: Path) -> None:
 
 def test_a_folder_is_described_by_what_stands_in_it(tmp_path: Path) -> None:
     loaded = load_checkpoint(folder(tmp_path / "toy", BESIDE, PREPROCESSOR))
-    assert (loaded.task, loaded.classes) == ("number", ("cat", "dog", "owl"))
+    assert (loaded.task, loaded.classes) == ("regression", ("cat", "dog", "owl"))
     assert (loaded.spec.mean, loaded.spec.std, loaded.spec.fit) == ((0.2, 0.3, 0.4), (0.1, 0.1, 0.1), "squash")
     assert load_checkpoint(tmp_path / "toy" / "model.safetensors").classes == ("cat", "dog", "owl")
     original = load_checkpoint(tmp_path / "toy", LoadOptions(match="original", outputs=5))

@@ -23,9 +23,9 @@ NAMES = ("cat", "dog")
 
 def test_a_bundle_keeps_licence_and_origin_and_gives_them_back(tmp_path: Path) -> None:
     info = {"licence": "Apache-2.0", "repository": "somebody/something"}
-    save_model(tmp_path / "out", create_model(CONFIG), SPEC, NAMES, "bundle", task="labels", info=info)
+    save_model(tmp_path / "out", create_model(CONFIG), SPEC, NAMES, "bundle", task="multilabel", info=info)
     loaded = load_checkpoint(tmp_path / "out")
-    assert (loaded.licence, loaded.repository, loaded.task) == ("Apache-2.0", "somebody/something", "labels")
+    assert (loaded.licence, loaded.repository, loaded.task) == ("Apache-2.0", "somebody/something", "multilabel")
     assert (loaded.spec, loaded.classes) == (SPEC, NAMES)
     assert bundle.read_bundle_info(tmp_path / "out").architecture == CONFIG
 

@@ -100,7 +100,7 @@ def test_pictures_that_show_something_else_are_refused_by_name(tmp_path, kind):
         targets[5] = np.nan
     classes = ("age",) if kind == "number" else ("a", "b")
     whole = dataclasses.replace(
-        named(*"stuvwx"), classes=classes, targets=targets, task="classes" if kind == "soft" else kind
+        named(*"stuvwx"), classes=classes, targets=targets, task="classification" if kind == "soft" else kind
     )
     write_splits(tmp_path / "splits.csv", whole, {"train": np.arange(6), "val": np.arange(0), "test": np.arange(0)})
     assert read_splits(tmp_path / "splits.csv", whole)[1] == ()

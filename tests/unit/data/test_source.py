@@ -72,7 +72,7 @@ def test_columns_that_do_not_fit_are_refused(changes, message):
 HALF = np.full((4, 2), 0.5, np.float32)
 
 
-def with_one(value: float, task: str = "labels") -> dict[str, object]:
+def with_one(value: float, task: str = "multilabel") -> dict[str, object]:
     targets = HALF.copy()
     targets[2, 1] = value
     return {"task": task, "targets": targets}
@@ -81,11 +81,11 @@ def with_one(value: float, task: str = "labels") -> dict[str, object]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"task": "number", "targets": np.zeros(4)}, r"one column per output, 2\. Got shape \(4,\)"),
-        ({"task": "labels", "targets": np.zeros((4, 3))}, r"one column per output, 2\. Got shape \(4, 3\)"),
+        ({"task": "regression", "targets": np.zeros(4)}, r"one column per output, 2\. Got shape \(4,\)"),
+        ({"task": "multilabel", "targets": np.zeros((4, 3))}, r"one column per output, 2\. Got shape \(4, 3\)"),
         (with_one(1.5), r"must lie in 0\.\.1, or be NaN where unknown\. Got .* at row 2 \(y\); 1 such rows"),
-        (with_one(np.inf, "number"), r"must be finite numbers, or NaN where unknown\. Got .* at row 2"),
-        (with_one(0.7, "classes"), r"must be probabilities that sum to 1\. Got .* at row 2"),
+        (with_one(np.inf, "regression"), r"must be finite numbers, or NaN where unknown\. Got .* at row 2"),
+        (with_one(0.7, "classification"), r"must be probabilities that sum to 1\. Got .* at row 2"),
         ({"blocks": np.array([0, 0, 1])}, r"4 pictures but 3 blocks"),
         ({"metadata": {"age": ["1"]}}, r"4 pictures but 1 values of 'age'"),
     ],
@@ -97,7 +97,7 @@ def test_targets_of_each_task_keep_its_rule(changes, message):
 
 def test_unknown_labels_and_numbers_are_welcome_and_soft_labels_are_known():
     assert np.isnan(source(**with_one(np.nan)).targets[2, 1])
-    assert np.isnan(source(**with_one(np.nan, "number")).targets[2, 1])
+    assert np.isnan(source(**with_one(np.nan, "regression")).targets[2, 1])
     assert (
         source(targets=HALF).has_soft_labels
         and not source().has_soft_labels

@@ -173,7 +173,7 @@ def test_folds_need_as_many_pictures_or_groups():
         make_folds(source((5, 5), groups=np.arange(10) % 2), 3, 0)
 
 
-def labels(targets: np.ndarray, groups: np.ndarray | None = None, task: str = "labels") -> Source:
+def labels(targets: np.ndarray, groups: np.ndarray | None = None, task: str = "multilabel") -> Source:
     return Source(
         name="films",
         task=task,
@@ -218,7 +218,7 @@ def test_folds_of_labels_and_of_groups_with_labels_are_alike_too():
 def test_numbers_are_parted_by_size_and_unknown_ones_evenly():
     ages = np.arange(200, dtype=np.float32)[:, None]
     ages[::10] = np.nan
-    splits = complete(labels(ages, task="number"), 0, 0.2, 0.2)
+    splits = complete(labels(ages, task="regression"), 0, 0.2, 0.2)
     for rows, share in zip(splits.values(), (0.6, 0.2, 0.2), strict=True):
         assert len(rows) == 200 * share
         assert np.nanmean(ages[rows]) == pytest.approx(np.nanmean(ages), abs=6)
@@ -229,21 +229,21 @@ def test_several_numbers_are_parted_by_all_of_them():
     draw = np.random.default_rng(0)
     both = draw.normal(size=(400, 2)).astype(np.float32)
     both[draw.random((400, 2)) < 0.1] = np.nan
-    splits = complete(labels(both, task="number"), 0, 0.25, 0.25)
+    splits = complete(labels(both, task="regression"), 0, 0.25, 0.25)
     for rows in splits.values():
         assert np.nanmean(both[rows], axis=0) == pytest.approx(np.nanmean(both, axis=0), abs=0.15)
 
 
 def test_pictures_with_equal_or_unknown_numbers_are_split_too():
     for value in (1.0, np.nan):
-        splits = complete(labels(np.full((10, 1), value), task="number"), 0, 0.2, 0.2)
+        splits = complete(labels(np.full((10, 1), value), task="regression"), 0, 0.2, 0.2)
         assert [len(rows) for rows in splits.values()] == [6, 2, 2]
 
 
 def test_soft_labels_count_as_their_most_probable_class():
     chances = np.full((40, 2), [0.9, 0.1], np.float32)
     chances[30:] = [0.2, 0.8]
-    splits = complete(labels(chances, task="classes"), 0, 0.2, 0.2)
+    splits = complete(labels(chances, task="classification"), 0, 0.2, 0.2)
     assert [(chances[rows, 1] > 0.5).sum() for rows in splits.values()] == [6, 2, 2]
 
 

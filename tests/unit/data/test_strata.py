@@ -17,13 +17,15 @@ from vitrail.train.dataset import open_dataset
 KINDS = np.random.default_rng(1).permutation(np.repeat(["mono", "poly", ""], [150, 90, 60]))
 
 
-def source(task: str = "classes", columns: int = 1) -> Source:
+def source(task: str = "classification", columns: int = 1) -> Source:
     draw = np.random.default_rng(0)
-    targets = draw.integers(0, 2, 300) if task == "classes" else draw.integers(0, 2, (300, columns)).astype(np.float32)
+    targets = (
+        draw.integers(0, 2, 300) if task == "classification" else draw.integers(0, 2, (300, columns)).astype(np.float32)
+    )
     return Source(
         name="cells",
         task=task,
-        classes=("good", "bad") if task == "classes" else tuple("abc"[:columns]),
+        classes=("good", "bad") if task == "classification" else tuple("abc"[:columns]),
         images=np.zeros((300, 2, 2), np.uint8),
         targets=targets,
         ids=tuple(map(str, range(300))),
@@ -31,7 +33,9 @@ def source(task: str = "classes", columns: int = 1) -> Source:
     )
 
 
-@pytest.mark.parametrize(("task", "columns"), [("classes", 1), ("labels", 2), ("number", 1), ("number", 2)])
+@pytest.mark.parametrize(
+    ("task", "columns"), [("classification", 1), ("multilabel", 2), ("regression", 1), ("regression", 2)]
+)
 def test_folds_show_each_value_of_the_column_in_proportion(task, columns):
     for part in make_folds(source(task, columns), 5, 0, "kind"):
         counts = Counter(KINDS[part].tolist())

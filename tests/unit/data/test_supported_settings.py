@@ -114,7 +114,7 @@ def test_parting_and_checking_are_followed_by_every_kind(sources, kind):
 def test_the_reason_of_a_task_is_a_whole_sentence_for_every_kind(sources, kind):
     reasons = [open_source(sources[kind]).reason]
     if "uncertain" in SUPPORTED_SETTINGS[kind]:
-        reasons.append(open_source(sources[kind], DataSettings(task="classes")).reason)
+        reasons.append(open_source(sources[kind], DataSettings(task="classification")).reason)
         assert all(reasons)
     for reason in filter(None, reasons):
         assert reason[0].isupper() and reason.endswith(".") and not reason.endswith("..")

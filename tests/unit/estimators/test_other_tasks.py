@@ -83,7 +83,7 @@ def test_nothing_is_learnt_without_targets(kind):
 
 def test_names_that_are_given_are_not_guessed_at():
     numbers = NamedLabels(np.array([1, 0, 1]), ("-1", "1"))  # which elsewhere would be asked whether -1 means unknown
-    found = infer_labels(numbers, 3, DataSettings(task="classes"), "labels")
+    found = infer_labels(numbers, 3, DataSettings(task="classification"), "labels")
     assert found.classes == ("-1", "1") and found.targets.tolist() == [1, 0, 1]
     column = NamedLabels(np.array([[0.5], [1.5]], np.float32), ("weight",))
-    assert infer_labels(column, 2, DataSettings(task="number"), "labels").classes == ("weight",)
+    assert infer_labels(column, 2, DataSettings(task="regression"), "labels").classes == ("weight",)

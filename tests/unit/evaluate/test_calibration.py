@@ -24,7 +24,7 @@ def loss(logits, targets):
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
 def test_V3_the_temperature_is_recovered_within_two_per_cent(factor):
-    found = [fit_temperature("classes", (factor * logits).astype(np.float32), targets)[0] for logits, targets in
+    found = [fit_temperature("classification", (factor * logits).astype(np.float32), targets)[0] for logits, targets in
              (calibrated(seed, 20_000) for seed in range(3))]  # fmt: skip
     assert np.mean(found) == pytest.approx(factor, rel=0.02)
 
@@ -34,7 +34,7 @@ def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
     for seed in range(20):
         logits, targets = calibrated(seed, n)
         for factor in (0.3, 1.0, 4.0):
-            found = fit_temperature("classes", factor * logits, targets)
+            found = fit_temperature("classification", factor * logits, targets)
             scaled = factor * logits / np.array(found or (1.0,))
             assert loss(scaled, targets) <= loss(factor * logits, targets) + 1e-12
             assert (scaled.argmax(1) == logits.argmax(1)).all()
@@ -42,16 +42,16 @@ def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
 
 def test_pictures_that_are_all_answered_rightly_ask_for_no_endless_confidence():
     logits = np.eye(3)[np.arange(150) % 3] * 4.0
-    (value,) = fit_temperature("classes", logits, np.arange(150) % 3)
+    (value,) = fit_temperature("classification", logits, np.arange(150) % 3)
     assert 0.4 < value < 1
 
 
 def test_too_few_pictures_have_no_temperature_and_unknown_ones_do_not_count():
     logits, targets = calibrated(0, 150)
-    assert fit_temperature("classes", logits[:99], targets[:99]) == ()
+    assert fit_temperature("classification", logits[:99], targets[:99]) == ()
     targets[:60] = -1
-    assert fit_temperature("classes", logits, targets) == ()
-    assert fit_temperature("number", logits, logits) == ()
+    assert fit_temperature("classification", logits, targets) == ()
+    assert fit_temperature("regression", logits, logits) == ()
 
 
 def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
@@ -60,10 +60,10 @@ def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
     targets = (generator.random(true.shape) < expit(true)).astype(np.float32)
     targets[200:, 2] = np.nan
     targets[:200, 2] = np.arange(200) < 5  # five with the label
-    found = fit_temperature("labels", true * [2.0, 0.5, 1.0], targets)
+    found = fit_temperature("multilabel", true * [2.0, 0.5, 1.0], targets)
     assert found[:2] == (pytest.approx(2.0, rel=0.03), pytest.approx(0.5, rel=0.03))
     assert found[2] == 1.0
-    assert fit_temperature("labels", true[:50], targets[:50]) == ()
+    assert fit_temperature("multilabel", true[:50], targets[:50]) == ()
 
 
 @pytest.mark.first(1)

@@ -31,20 +31,20 @@ OUTPUTS = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 ROWS = [(f"{row}.png", str(row)) for row in range(6)]
 SCALE = TargetScaling((40.0, -3.0), (10.0, 0.5))
 TARGETS = {
-    "classes": np.array([0, 1, 0, 1, -1, 1]),
-    "labels": np.array([[1, 0], [0, 1], [1, np.nan], [0, 1], [np.nan, np.nan], [1, 0]], np.float32),
-    "number": np.array([[40, 1], [0, 1], [1, np.nan], [0, 2], [np.nan, np.nan], [1, 0]], np.float32),
+    "classification": np.array([0, 1, 0, 1, -1, 1]),
+    "multilabel": np.array([[1, 0], [0, 1], [1, np.nan], [0, 1], [np.nan, np.nan], [1, 0]], np.float32),
+    "regression": np.array([[40, 1], [0, 1], [1, np.nan], [0, 2], [np.nan, np.nan], [1, 0]], np.float32),
 }
 KINDS = {
-    "classes": (ClassificationPredictions, ClassificationMetrics),
-    "labels": (MultilabelPredictions, MultilabelMetrics),
-    "number": (RegressionPredictions, RegressionMetrics),
+    "classification": (ClassificationPredictions, ClassificationMetrics),
+    "multilabel": (MultilabelPredictions, MultilabelMetrics),
+    "regression": (RegressionPredictions, RegressionMetrics),
 }
 
 
 @pytest.mark.parametrize("task", TARGETS)
 def test_every_task_has_a_table_that_reads_back_and_can_be_measured(task, tmp_path):
-    scale = SCALE if task == "number" else None
+    scale = SCALE if task == "regression" else None
     table = predictions_from_outputs(
         task, OUTPUTS, ("a", "b"), scale, ROWS, "test", TARGETS[task], [("bad.png", "empty")]
     )
@@ -59,17 +59,19 @@ def test_every_task_has_a_table_that_reads_back_and_can_be_measured(task, tmp_pa
 
 
 def test_answers_are_softmax_sigmoid_and_numbers_in_their_unit():
-    classes = predictions_from_outputs("classes", OUTPUTS, ("a", "b"), None, ROWS)
-    several = predictions_from_outputs("labels", OUTPUTS, ("a", "b"), None, ROWS)
-    values = predictions_from_outputs("number", OUTPUTS, ("a", "b"), SCALE, ROWS)
+    classes = predictions_from_outputs("classification", OUTPUTS, ("a", "b"), None, ROWS)
+    several = predictions_from_outputs("multilabel", OUTPUTS, ("a", "b"), None, ROWS)
+    values = predictions_from_outputs("regression", OUTPUTS, ("a", "b"), SCALE, ROWS)
     np.testing.assert_array_equal(classes.probabilities, inference_softmax(OUTPUTS))
     np.testing.assert_allclose(several.probabilities, 1 / (1 + np.exp(-OUTPUTS)), rtol=1e-6)
     np.testing.assert_allclose(values.values, OUTPUTS * [10, 0.5] + [40, -3], rtol=1e-6)
-    assert len(predictions_from_outputs("labels", np.zeros((0, 0), np.float32), ("a", "b"), None, [])) == 0
+    assert len(predictions_from_outputs("multilabel", np.zeros((0, 0), np.float32), ("a", "b"), None, [])) == 0
 
 
 def test_numbers_without_a_scale_are_in_their_unit_already():
-    np.testing.assert_array_equal(predictions_from_outputs("number", OUTPUTS, ("a", "b"), None, ROWS).values, OUTPUTS)
+    np.testing.assert_array_equal(
+        predictions_from_outputs("regression", OUTPUTS, ("a", "b"), None, ROWS).values, OUTPUTS
+    )
 
 
 def test_tables_of_several_tasks_cannot_be_joined():
@@ -82,28 +84,28 @@ def test_the_mirror_averages_what_each_task_answers():
     one, other = both.numpy()
     mean = {task: average_outputs(both, task).numpy() for task in TARGETS}
     softmax = (inference_softmax(one) + inference_softmax(other)) / 2
-    np.testing.assert_allclose(inference_softmax(mean["classes"]), softmax, rtol=1e-5)
-    np.testing.assert_allclose(sigmoid(mean["labels"]), (sigmoid(one) + sigmoid(other)) / 2, rtol=1e-5)
-    np.testing.assert_allclose(mean["number"], (one + other) / 2, rtol=1e-6)
+    np.testing.assert_allclose(inference_softmax(mean["classification"]), softmax, rtol=1e-5)
+    np.testing.assert_allclose(sigmoid(mean["multilabel"]), (sigmoid(one) + sigmoid(other)) / 2, rtol=1e-5)
+    np.testing.assert_allclose(mean["regression"], (one + other) / 2, rtol=1e-6)
     far = torch.tensor([[[200.0]], [[-200.0]]])
-    assert average_outputs(far, "labels").item() == pytest.approx(0, abs=1e-4)
+    assert average_outputs(far, "multilabel").item() == pytest.approx(0, abs=1e-4)
 
 
 def test_a_glance_is_the_figure_and_the_loss_over_known_cells():
-    found = compute_quick_metrics("labels", OUTPUTS, TARGETS["labels"])
-    known = ~np.isnan(TARGETS["labels"])
-    areas = [sk.roc_auc_score(TARGETS["labels"][known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
-    p, t = sigmoid(OUTPUTS)[known].astype(np.float64), TARGETS["labels"][known]
+    found = compute_quick_metrics("multilabel", OUTPUTS, TARGETS["multilabel"])
+    known = ~np.isnan(TARGETS["multilabel"])
+    areas = [sk.roc_auc_score(TARGETS["multilabel"][known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
+    p, t = sigmoid(OUTPUTS)[known].astype(np.float64), TARGETS["multilabel"][known]
     assert found == ("AUROC", pytest.approx(np.mean(areas)), pytest.approx(sk.log_loss(t, p)))
-    scaled = SCALE.standardize(TARGETS["number"])
-    found = compute_quick_metrics("number", OUTPUTS, scaled)
+    scaled = SCALE.standardize(TARGETS["regression"])
+    found = compute_quick_metrics("regression", OUTPUTS, scaled)
     shares = [sk.r2_score(scaled[known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
     squares = np.square(OUTPUTS - scaled)[known].mean()
     assert found == ("R2", pytest.approx(np.mean(shares), rel=1e-5), pytest.approx(squares, rel=1e-5))
-    assert compute_quick_metrics("classes", OUTPUTS, OUTPUTS.argmax(1))[:2] == ("accuracy", 1.0)
+    assert compute_quick_metrics("classification", OUTPUTS, OUTPUTS.argmax(1))[:2] == ("accuracy", 1.0)
 
 
 def test_a_glance_at_nothing_known_is_none_and_without_both_kinds_it_has_no_figure():
-    assert compute_quick_metrics("labels", OUTPUTS, np.full((6, 2), np.nan, np.float32)) is None
-    assert compute_quick_metrics("labels", OUTPUTS, np.ones((6, 2), np.float32)).value is None
-    assert compute_quick_metrics("number", OUTPUTS, np.ones((6, 2), np.float32)).value is None
+    assert compute_quick_metrics("multilabel", OUTPUTS, np.full((6, 2), np.nan, np.float32)) is None
+    assert compute_quick_metrics("multilabel", OUTPUTS, np.ones((6, 2), np.float32)).value is None
+    assert compute_quick_metrics("regression", OUTPUTS, np.ones((6, 2), np.float32)).value is None

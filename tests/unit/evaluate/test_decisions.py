@@ -24,7 +24,7 @@ def answered(n=600, seed=0, sharp=3.0):
     return sharp * logits, targets
 
 
-def table_of(decided, outputs, targets=None, distances=None, task="classes", names=CLASSES):
+def table_of(decided, outputs, targets=None, distances=None, task="classification", names=CLASSES):
     rows = [(f"{row}.png", str(row)) for row in range(len(outputs))]
     return predictions_from_outputs(
         task, outputs, names, None, rows, "test", targets, decisions=decided, distances=distances
@@ -33,26 +33,26 @@ def table_of(decided, outputs, targets=None, distances=None, task="classes", nam
 
 def test_probabilities_are_calibrated_and_no_class_changes():
     outputs, targets = answered()
-    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classification", DecisionSettings(), CLASSES, outputs, targets)
     assert decided.temperature[0] == pytest.approx(3, rel=0.25)
     plain, table = table_of(None, outputs), table_of(decided, outputs)
     np.testing.assert_allclose(table.probabilities, softmax(outputs / decided.temperature[0], axis=1), rtol=1e-5)
     np.testing.assert_array_equal(plain.labels, table.labels)
-    uncalibrated = fit_decisions("classes", DecisionSettings(calibrate=False), CLASSES, outputs, targets)
+    uncalibrated = fit_decisions("classification", DecisionSettings(calibrate=False), CLASSES, outputs, targets)
     assert uncalibrated.temperature == ()
 
 
 def test_a_threshold_of_two_classes_decides_which_is_answered(tmp_path):
     outputs, targets = answered()
     asked = DecisionSettings(positive="defect", threshold_rule="sensitivity 0.95")
-    decided = fit_decisions("classes", asked, CLASSES, outputs, targets)
+    decided = fit_decisions("classification", asked, CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     defects = table.probabilities[:, 0] >= decided.thresholds[0]
     np.testing.assert_array_equal(table.labels == 0, defects)
     assert defects[targets == 0].mean() >= 0.95
     assert (table.confidences[defects] == table.probabilities[defects, 0]).all()
     table.write_csv(tmp_path / "a.csv")
-    again = read_predictions_csv(tmp_path / "a.csv", "classes")
+    again = read_predictions_csv(tmp_path / "a.csv", "classification")
     np.testing.assert_array_equal(again.labels, table.labels)
     assert again.csv_bytes() == table.csv_bytes()
 
@@ -62,18 +62,20 @@ def test_each_label_is_answered_from_its_own_threshold_on(tmp_path):
     outputs = generator.normal(-2, 1.5, (800, 2)).astype(np.float32)
     targets = (generator.random((800, 2)) < 1 / (1 + np.exp(-outputs))).astype(np.float32)
     targets[::7, 1] = np.nan
-    decided = fit_decisions("labels", DecisionSettings(threshold_rule="youden"), ("a", "b"), outputs, targets)
-    table = table_of(decided, outputs, targets, task="labels", names=("a", "b"))
+    decided = fit_decisions("multilabel", DecisionSettings(threshold_rule="youden"), ("a", "b"), outputs, targets)
+    table = table_of(decided, outputs, targets, task="multilabel", names=("a", "b"))
     assert max(decided.thresholds) < 0.4
     np.testing.assert_array_equal(table.labels, table.probabilities >= np.array(decided.thresholds))
     table.write_csv(tmp_path / "a.csv")
-    np.testing.assert_array_equal(read_predictions_csv(tmp_path / "a.csv", "labels").labels, table.labels)
+    np.testing.assert_array_equal(read_predictions_csv(tmp_path / "a.csv", "multilabel").labels, table.labels)
 
 
 def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     outputs, targets = answered(n=1000)
     distances = np.random.default_rng(2).exponential(size=1000)
-    decided = fit_decisions("classes", DecisionSettings(abstain_fraction=0.2), CLASSES, outputs, targets, distances)
+    decided = fit_decisions(
+        "classification", DecisionSettings(abstain_fraction=0.2), CLASSES, outputs, targets, distances
+    )
     table = table_of(decided, outputs, targets, distances)
     unlike = np.array([why == "unlike" for why in table.abstain_reasons])
     unsure = np.array([why == "unsure" for why in table.abstain_reasons])
@@ -82,7 +84,7 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     assert table.confidences[unsure].max() < decided.sure < table.confidences[~unsure & ~unlike].min()
     assert table.abstained_mask.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
     table.write_csv(tmp_path / "a.csv")
-    again = read_predictions_csv(tmp_path / "a.csv", "classes")
+    again = read_predictions_csv(tmp_path / "a.csv", "classification")
     assert again.abstain_reasons == table.abstain_reasons
     assert {row["abstain"] for row in again.records()} == {"no", "unsure", "unlike"}
 
@@ -90,39 +92,46 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
 def test_where_everything_is_answered_nothing_is_stored_about_it():
     outputs, targets = answered(n=50)
     assert (
-        table_of(fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets), outputs).abstain_reasons == ()
+        table_of(
+            fit_decisions("classification", DecisionSettings(), CLASSES, outputs, targets), outputs
+        ).abstain_reasons
+        == ()
     )
 
 
 def test_too_few_pictures_leave_outputs_as_they_are():
     outputs, targets = answered(n=15)
-    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets, np.arange(15.0))
+    decided = fit_decisions("classification", DecisionSettings(), CLASSES, outputs, targets, np.arange(15.0))
     assert decided == Decisions()
 
 
 def test_sets_and_ranges_come_with_enough_pictures():
     outputs, targets = answered(n=200)
-    decided = fit_decisions("classes", DecisionSettings(conformal_alpha=0.1), CLASSES, outputs, targets)
+    decided = fit_decisions("classification", DecisionSettings(conformal_alpha=0.1), CLASSES, outputs, targets)
     held = table_of(decided, outputs).probabilities >= decided.cuts
     assert held[np.arange(200), targets].mean() >= 0.9
     values = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     truth = values + np.array([0.5, 0.0], np.float32)
-    assert fit_decisions("number", DecisionSettings(), ("a", "b"), values, truth).reach == (
+    assert fit_decisions("regression", DecisionSettings(), ("a", "b"), values, truth).reach == (
         pytest.approx(0.5, abs=1e-6),
         0,
     )
     truth[5:, 1] = np.nan
-    assert fit_decisions("number", DecisionSettings(), ("a", "b"), values, truth).reach == ()
+    assert fit_decisions("regression", DecisionSettings(), ("a", "b"), values, truth).reach == ()
 
 
 def test_decisions_survive_json():
     outputs, targets = answered()
-    decided = fit_decisions("classes", DecisionSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
+    decided = fit_decisions(
+        "classification", DecisionSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0)
+    )
     assert (
-        decisions.read_decisions({decisions.DECISIONS_KEY: config.write(decided)}, "classes", CLASSES, "config.json")
+        decisions.read_decisions(
+            {decisions.DECISIONS_KEY: config.write(decided)}, "classification", CLASSES, "config.json"
+        )
         == decided
     )
-    assert decisions.read_decisions({}, "classes", CLASSES, "config.json") == Decisions()
+    assert decisions.read_decisions({}, "classification", CLASSES, "config.json") == Decisions()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,7 @@ def test_decisions_survive_json():
 )  # fmt: skip
 def test_what_are_no_decisions_about_these_classes_is_refused(noted):
     with pytest.raises(DamagedFileError, match=r"Use another copy\."):
-        decisions.read_decisions({decisions.DECISIONS_KEY: noted}, "classes", CLASSES, "config.json")
+        decisions.read_decisions({decisions.DECISIONS_KEY: noted}, "classification", CLASSES, "config.json")
 
 
 @pytest.mark.parametrize(
@@ -153,13 +162,13 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
 @pytest.mark.parametrize(
     ("fields", "task", "match"),
     [
-        ({"positive": "defect"}, "labels", r"names one of two classes\. Got 'defect' for labels"),
-        ({"positive": "bad"}, "classes", r"Got 'bad' for classes: defect, good"),
-        ({"positive": "good", "abstain_fraction": 0.1}, "classes", r"Give one of them"),
-        ({"threshold_rule": "youden"}, "classes", r"thresholds of labels, or of one of two classes"),
-        ({"threshold_rule": "half"}, "number", r"The task is number"),
-        ({"abstain_fraction": 0.1}, "labels", r"decisions\.abstain_fraction is for the task classes"),
-        ({"ordered": True}, "number", r"decisions\.ordered is for the task classes"),
+        ({"positive": "defect"}, "multilabel", r"names one of two classes\. Got 'defect' for labels"),
+        ({"positive": "bad"}, "classification", r"Got 'bad' for classes: defect, good"),
+        ({"positive": "good", "abstain_fraction": 0.1}, "classification", r"Give one of them"),
+        ({"threshold_rule": "youden"}, "classification", r"thresholds of labels, or of one of two classes"),
+        ({"threshold_rule": "half"}, "regression", r"The task is number"),
+        ({"abstain_fraction": 0.1}, "multilabel", r"decisions\.abstain_fraction is for classification"),
+        ({"ordered": True}, "regression", r"decisions\.ordered is for classification"),
     ],
 )
 def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
@@ -168,6 +177,6 @@ def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
 
 
 def test_settings_that_fit_are_taken():
-    DecisionSettings(positive="defect", threshold_rule="cost 20", ordered=True).check_task("classes", CLASSES)
-    DecisionSettings(abstain_fraction=0.1).check_task("classes", ("a", "b", "c"))
-    DecisionSettings(threshold_rule="youden").check_task("labels", ("a",))
+    DecisionSettings(positive="defect", threshold_rule="cost 20", ordered=True).check_task("classification", CLASSES)
+    DecisionSettings(abstain_fraction=0.1).check_task("classification", ("a", "b", "c"))
+    DecisionSettings(threshold_rule="youden").check_task("multilabel", ("a",))

@@ -56,7 +56,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def test_V9_flipped_digits_are_found(digits):
     features, targets = digits
     given, wrong = flipped(targets, 10, np.random.default_rng(0))
-    found = find_class_label_errors(softmax(predict_out_of_fold(features, given, "classes", 10)), given)
+    found = find_class_label_errors(softmax(predict_out_of_fold(features, given, "classification", 10)), given)
     area, precision = in_order(found, wrong)
     assert area >= 0.8 and precision >= 0.75
     assert 0.5 * wrong.sum() < found.flagged.sum() < 1.5 * wrong.sum()
@@ -67,7 +67,7 @@ def test_V9_flipped_digits_are_found(digits):
 def test_V9_flipped_planted_pictures_are_found():
     made = synthetic.make_synthetic_images(800, seed=1)
     given, wrong = flipped(made.targets, 4, np.random.default_rng(0))
-    chances = softmax(predict_out_of_fold(glyphs.seen(made.images), given, "classes", 4))
+    chances = softmax(predict_out_of_fold(glyphs.seen(made.images), given, "classification", 4))
     area, precision = in_order(find_class_label_errors(chances, given), wrong)
     assert area >= 0.8 and precision >= 0.75
 
@@ -77,7 +77,7 @@ def test_V9_flipped_cells_of_any_of_K_labels_are_found(digits):
     truth = np.stack([np.isin(targets, members) for members in ((0, 6, 8, 9), (1, 4, 7), (3, 8), (5, 6))], axis=1)
     wrong = np.random.default_rng(0).random(truth.shape) < SHARE
     given = (truth ^ wrong).astype(np.float32)
-    found = find_multilabel_errors(sigmoid(predict_out_of_fold(features, given, "labels", 4)), given)
+    found = find_multilabel_errors(sigmoid(predict_out_of_fold(features, given, "multilabel", 4)), given)
     area, _ = in_order(found, wrong)
     assert area >= 0.6
 
@@ -87,7 +87,7 @@ def test_numbers_that_were_typed_wrong_are_found():
     features = generator.normal(size=(400, 5)).astype(np.float32)
     targets = (features[:, :1] * 3 + generator.normal(size=(400, 1))).astype(np.float32)
     targets[::40] += 12
-    found = find_regression_label_errors(predict_out_of_fold(features, targets, "number", 1), targets)
+    found = find_regression_label_errors(predict_out_of_fold(features, targets, "regression", 1), targets)
     assert sorted(found.rows[:10].tolist()) == list(range(0, 400, 40))
     assert found.flagged[:10].all() and found.flagged.sum() <= 14
     assert np.isnan(found.probabilities).all()
@@ -130,16 +130,16 @@ def test_what_nobody_knows_or_has_answered_is_no_suspect():
     labels = np.float32([[1, np.nan], [0, 1], [1, 0], [0, np.nan]])
     cells = find_multilabel_errors(np.where(np.eye(4, 2) > 0, np.nan, np.float32(0.5)).astype(np.float32), labels)
     assert sorted(zip(cells.rows.tolist(), cells.outputs.tolist(), strict=True)) == [(1, 0), (2, 0), (2, 1), (3, 0)]
-    nothing = find_label_errors("classes", np.zeros((0, 3), np.float32), np.zeros(0, np.int64))
+    nothing = find_label_errors("classification", np.zeros((0, 3), np.float32), np.zeros(0, np.int64))
     assert len(nothing) == 0
 
 
 def test_every_task_has_its_own_judge():
     targets = np.float32([[1.0], [0.0]])
     chances = np.float32([[0.1], [0.2]])
-    assert find_label_errors("labels", chances, targets).scores[0] == pytest.approx(0.9)
-    assert find_label_errors("number", chances, targets).given_label.tolist() == [1, 0]
-    assert find_label_errors("classes", np.float32([[0.1, 0.9]]), np.array([0])).suggested_label.tolist() == [1]
+    assert find_label_errors("multilabel", chances, targets).scores[0] == pytest.approx(0.9)
+    assert find_label_errors("regression", chances, targets).given_label.tolist() == [1, 0]
+    assert find_label_errors("classification", np.float32([[0.1, 0.9]]), np.array([0])).suggested_label.tolist() == [1]
 
 
 def test_equal_errors_make_no_suspects():

@@ -28,7 +28,7 @@ def test_a_probe_of_three_classes_is_scikit_learn_s_logistic_regression(c):
     targets = (features[:, 0] + generator.normal(size=120)).argsort().argsort() // 40
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     oracle = LogisticRegression(C=c, max_iter=5000, tol=1e-10).fit(scaled, targets)
-    ours = probe_chances(fitted(features, targets, "classes", 3, c).predict_outputs(features))
+    ours = probe_chances(fitted(features, targets, "classification", 3, c).predict_outputs(features))
     np.testing.assert_allclose(ours, oracle.predict_proba(scaled), atol=2e-4)
 
 
@@ -37,7 +37,7 @@ def test_of_two_classes_scikit_learn_s_c_is_twice_ours():
     targets = (features[:, 1] + generator.normal(size=120) > 3).astype(np.int64)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     oracle = LogisticRegression(C=0.2, max_iter=5000, tol=1e-10).fit(scaled, targets)
-    ours = probe_chances(fitted(features, targets, "classes", 2, 0.1).predict_outputs(features))
+    ours = probe_chances(fitted(features, targets, "classification", 2, 0.1).predict_outputs(features))
     np.testing.assert_allclose(ours, oracle.predict_proba(scaled), atol=2e-4)
 
 
@@ -45,9 +45,9 @@ def test_certain_chances_teach_the_same_as_classes_and_uncertain_ones_less():
     features, generator = drawn()
     targets = generator.integers(0, 3, 120)
     certain = np.eye(3, dtype=np.float32)[targets]
-    plain = fitted(features, targets, "classes", 3, 1.0)
-    np.testing.assert_allclose(fitted(features, certain, "classes", 3, 1.0).weight, plain.weight, atol=1e-4)
-    halved = fitted(features, (certain + 1 / 3) / 2, "classes", 3, 1.0)
+    plain = fitted(features, targets, "classification", 3, 1.0)
+    np.testing.assert_allclose(fitted(features, certain, "classification", 3, 1.0).weight, plain.weight, atol=1e-4)
+    halved = fitted(features, (certain + 1 / 3) / 2, "classification", 3, 1.0)
     assert np.abs(halved.weight).sum() < np.abs(plain.weight).sum()
 
 
@@ -55,7 +55,7 @@ def test_every_label_is_a_logistic_regression_on_the_pictures_where_it_is_known(
     features, generator = drawn()
     targets = (features[:, :2] + generator.normal(size=(120, 2)) > 3).astype(np.float32)
     targets[generator.random((120, 2)) < 0.4] = np.nan
-    ours = fitted(features, targets, "labels", 2, 0.3).predict_outputs(features)
+    ours = fitted(features, targets, "multilabel", 2, 0.3).predict_outputs(features)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     for label, column in enumerate(targets.T):
         known = ~np.isnan(column)
@@ -67,7 +67,7 @@ def test_every_number_is_a_ridge_regression_on_the_pictures_where_it_is_known():
     features, generator = drawn()
     targets = (features[:, :2] @ [[1, 2], [-1, 0]] + generator.normal(size=(120, 2))).astype(np.float32)
     targets[generator.random((120, 2)) < 0.4] = np.nan
-    ours = fitted(features, targets, "number", 2, 0.02).predict_outputs(features)
+    ours = fitted(features, targets, "regression", 2, 0.02).predict_outputs(features)
     scaled = StandardScaler().fit_transform(features.astype(np.float64))
     for place, column in enumerate(targets.T):
         known = ~np.isnan(column)
@@ -77,7 +77,7 @@ def test_every_number_is_a_ridge_regression_on_the_pictures_where_it_is_known():
 
 def test_a_label_or_number_of_which_nothing_is_known_gets_no_weight():
     features, _ = drawn()
-    for task in ("labels", "number"):
+    for task in ("multilabel", "regression"):
         linear = fitted(features, np.full((120, 1), np.nan, np.float32), task, 1, 1.0)
         assert not linear.weight.any() and not linear.bias.any()
 
@@ -85,7 +85,7 @@ def test_a_label_or_number_of_which_nothing_is_known_gets_no_weight():
 def test_a_feature_that_never_changes_gets_no_weight():
     features, generator = drawn()
     features[:, 2] = 7
-    linear = fitted(features, generator.integers(0, 2, 120), "classes", 2, 1.0)
+    linear = fitted(features, generator.integers(0, 2, 120), "classification", 2, 1.0)
     assert np.abs(linear.weight[:, 2]).max() < 1e-3 and np.isfinite(linear.weight).all()
 
 
@@ -97,7 +97,7 @@ def probe_chances(logits: np.ndarray) -> np.ndarray:
 def test_neighbours_answer_as_their_formula_says():
     known, generator = drawn(30)
     asked, targets = drawn(7, seed=1)[0], generator.integers(0, 3, 30)
-    found = probe.knn_outputs(known, targets, asked, "classes", 3, 4)
+    found = probe.knn_outputs(known, targets, asked, "classification", 3, 4)
     for row, answer in zip(asked, found, strict=True):
         likeness = known @ row / np.linalg.norm(known, axis=1) / np.linalg.norm(row)
         nearest = likeness.argsort()[::-1][:4]
@@ -109,7 +109,7 @@ def test_neighbours_answer_as_their_formula_says():
 def test_neighbours_that_know_nothing_of_a_label_are_not_asked():
     known, _ = drawn(3)
     targets = np.float32([[1, np.nan], [np.nan, np.nan], [1, np.nan]])
-    logits = probe.knn_outputs(known, targets, known, "labels", 2, 10)
+    logits = probe.knn_outputs(known, targets, known, "multilabel", 2, 10)
     assert (logits[:, 0] > 10).all() and (expit(logits[:, 1]) < 0.01).all()
-    values = probe.knn_outputs(known, targets * 5, known, "number", 2, 10)
+    values = probe.knn_outputs(known, targets * 5, known, "regression", 2, 10)
     np.testing.assert_allclose(values, [[5, 0]] * 3, rtol=1e-6)

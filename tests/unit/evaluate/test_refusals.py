@@ -49,7 +49,7 @@ def spoiled():
     yield numbers(np.ones((12, 1), np.float32), values), "1 of 12"
 
 
-@pytest.mark.parametrize(("table", "count"), list(spoiled()), ids=["classes", "labels", "number"])
+@pytest.mark.parametrize(("table", "count"), list(spoiled()), ids=["classification", "multilabel", "regression"])
 def test_scores_that_are_nan_are_refused_with_their_number(table, count):
     with pytest.raises(DataError, match=rf"{count} answers are NaN or infinite, so they cannot be measured\."):
         compute_metrics(table)
@@ -81,7 +81,7 @@ def test_sets_and_ranges_of_too_few_pictures_are_refused_with_the_floor(miss, fl
     with pytest.raises(UsageError, match=f"no sets: to {pattern}"):
         add_prediction_sets(classes(np.ones(3, bool)), nothing)
     with pytest.raises(UsageError, match=f"no ranges: to {pattern}"):
-        require_sets_support("number", nothing)
+        require_sets_support("regression", nothing)
 
 
 def test_sets_of_labels_are_refused():

@@ -45,9 +45,9 @@ def test_figures_stand_with_their_intervals_first_of_all_pictures_then_of_each_c
     assert [row["of"] for row in rows] == sorted((row["of"] for row in rows), key=["", "a", "b", "'=c"].index)
 
 
-@pytest.mark.parametrize("kind", ["classes", "labels", "number"])
+@pytest.mark.parametrize("kind", ["classification", "multilabel", "regression"])
 def test_no_figure_of_the_json_is_missing(kind):
-    figures = {"classes": of_classes, "labels": of_labels, "number": of_numbers}[kind]()
+    figures = {"classification": of_classes, "multilabel": of_labels, "regression": of_numbers}[kind]()
     rows = list(task_metrics.iter_results(figures))
     values = figures.to_json()
     whole = {name for name, value in values.items() if isinstance(value, float)}

@@ -46,9 +46,9 @@ def test_a_set_is_one_column_before_abstain_and_comes_back(tmp_path):
     assert header == [*usual[:-1], "set", "abstain"]
     assert {"fine|a\\|b", "(none)"} & {row[-2] for row in rows} and any("\\(odd" in row[-2] for row in rows)
     assert all(not row[-2].startswith("=") for row in rows)
-    again = predictions.read_predictions_csv(tmp_path / "answers.csv", "classes")
+    again = predictions.read_predictions_csv(tmp_path / "answers.csv", "classification")
     np.testing.assert_array_equal(again.sets, found.sets)
-    assert predictions.read_predictions_csv(tmp_path / "plain.csv", "classes").sets is None
+    assert predictions.read_predictions_csv(tmp_path / "plain.csv", "classification").sets is None
     told = found.records()
     assert [one["set"] for one in told] == [[n for n, m in zip(NAMES, row, strict=True) if m] for row in found.sets]
     assert "set" not in plain.records()[0] and list(told[0])[-2:] == ["set", "abstain"]
@@ -60,7 +60,7 @@ def test_a_set_of_another_class_is_refused_by_its_line(tmp_path):
     found.write_csv(path)
     path.write_text(path.read_text().replace(",no\n", "|cow,no\n", 1))
     with pytest.raises(DataError, match=r"line 2: set must hold labels among fine.*Got 'cow'"):
-        predictions.read_predictions_csv(path, "classes")
+        predictions.read_predictions_csv(path, "classification")
 
 
 def test_ranges_lie_around_their_number_and_come_back(tmp_path):
@@ -73,13 +73,13 @@ def test_ranges_lie_around_their_number_and_come_back(tmp_path):
     found.write_csv(path)
     header = path.read_text().splitlines()[0].split(",")
     assert header[-5:] == ["low_age", "high_age", "low_height", "high_height", "abstain"]
-    again = predictions.read_predictions_csv(path, "number")
+    again = predictions.read_predictions_csv(path, "regression")
     np.testing.assert_array_equal(again.ranges, found.ranges)
     np.testing.assert_array_equal(again.values, values)
     assert list(found.records()[0])[-5:] == header[-5:]
     assert found.records()[3]["high_age"] == pytest.approx(values[3, 0] + 2.5, rel=1e-5)
     plain.write_csv(path)
-    assert predictions.read_predictions_csv(path, "number").ranges is None
+    assert predictions.read_predictions_csv(path, "regression").ranges is None
 
 
 def test_joined_and_reordered_answers_keep_their_sets_and_ranges():

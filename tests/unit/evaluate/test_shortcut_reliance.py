@@ -50,7 +50,7 @@ def asked(model: nn.Module, made: synthetic.SyntheticImages):
     with torch.inference_mode():
         logits = model(images).numpy()
     rows = [("", str(number)) for number in range(len(images))]
-    return predictions_from_outputs("classes", logits, synthetic.CLASSES, None, rows, "test", made.targets)
+    return predictions_from_outputs("classification", logits, synthetic.CLASSES, None, rows, "test", made.targets)
 
 
 def looked_at(seed: int, tag: bool) -> ShortcutReport:

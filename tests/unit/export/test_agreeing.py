@@ -64,7 +64,7 @@ def test_every_picture_that_is_answered_otherwise_counts():
 
 
 def test_labels_count_one_by_one():
-    one = member("mean, indexed", "labels", "labels")
+    one = member("mean, indexed", "multilabel", "labels")
     found = predict_with_member(one, pictures(one.spec, 4))
     flipped = np.array(found.labels)
     flipped[0, 0] = ~flipped[0, 0].astype(bool)
@@ -74,7 +74,7 @@ def test_labels_count_one_by_one():
 
 
 def test_numbers_are_the_same_within_a_twentieth_of_their_deviation():
-    one = member(task="number")  # deviations 5, 1 and 0.1
+    one = member(task="regression")  # deviations 5, 1 and 0.1
     found = predict_with_member(one, pictures(one.spec, 4))
     moved = found.values + np.array([0.2, 0.049, 0.006], np.float32)
     assert measure_agreement(dataclasses.replace(found, values=moved), found, one) == pytest.approx(2 / 3)
@@ -98,7 +98,7 @@ def test_decisions_must_follow_from_the_scores_of_the_file():
 
 def test_ninety_nine_in_a_hundred_are_enough():
     rates_found = {"float32 file": 1234.5}
-    facts = {"precision": "int8", "task": "labels", "num_images": 200, "difference": 0.01, "rates": rates_found}
+    facts = {"precision": "int8", "task": "multilabel", "num_images": 200, "difference": 0.01, "rates": rates_found}
     check_agreement(PrecisionAgreement(same_fraction=0.99, **facts))
     said = r"In int8 only 98\.90% of the yes and no of labels of 200 pictures .* and 99% is asked for.*--force"
     with pytest.raises(DamagedFileError, match=said):

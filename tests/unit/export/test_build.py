@@ -15,7 +15,11 @@ from vitrail.errors import DamagedFileError, UsageError
 from vitrail.export import build, verify
 from vitrail.export.build import METADATA_FILE, Pt2File, export_file
 
-FEW = [("mean, indexed", "labels", "labels"), ("soft splits", "number", "nothing"), ("dinov3", "classes", "unlike")]
+FEW = [
+    ("mean, indexed", "multilabel", "labels"),
+    ("soft splits", "regression", "nothing"),
+    ("dinov3", "classification", "unlike"),
+]
 
 
 @pytest.mark.wide

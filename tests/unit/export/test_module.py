@@ -18,11 +18,11 @@ from vitrail.export.module import ExportModule
 from vitrail.predict import exported, onnx_predictor
 
 CASES = [
-    *((kind, "classes", "nothing") for kind in KINDS),
-    *(("class token, learned", "classes", decided) for decided in DECIDED if decided != "labels"),
-    ("mean, indexed", "labels", "labels"),
-    ("mean, indexed", "labels", "nothing"),
-    ("class token, learned", "number", "nothing"),
+    *((kind, "classification", "nothing") for kind in KINDS),
+    *(("class token, learned", "classification", decided) for decided in DECIDED if decided != "labels"),
+    ("mean, indexed", "multilabel", "labels"),
+    ("mean, indexed", "multilabel", "nothing"),
+    ("class token, learned", "regression", "nothing"),
 ]
 
 
@@ -51,13 +51,13 @@ def test_it_says_what_the_run_says(kind, task, decided):
     images = pictures(one.spec)
     expected, _ = told_by_run(one, images)
     found, outputs = told_by_module(one, images)
-    scores = (lambda table: table.values) if task == "number" else (lambda table: table.probabilities)
+    scores = (lambda table: table.values) if task == "regression" else (lambda table: table.probabilities)
     np.testing.assert_allclose(scores(found), scores(expected), atol=2e-5)
     assert np.ptp(scores(found), axis=0).max() > 1e-3, "answers that never change prove nothing"
     assert found.abstain_reasons == expected.abstain_reasons
-    if task != "number":
+    if task != "regression":
         np.testing.assert_array_equal(found.labels, expected.labels)
-    assert next(iter(outputs)) == ("values" if task == "number" else "probabilities")
+    assert next(iter(outputs)) == ("values" if task == "regression" else "probabilities")
 
 
 def test_unlike_pictures_are_told_by_the_same_distances():

@@ -16,11 +16,14 @@ from vitrail.predict.onnx_predictor import OnnxPredictor
 
 CASES = [("onnx", "int8"), ("onnx", "float16"), ("pt2", "bf16")]
 OTHERS = [
-    ("onnx", "int8", "relative, normed patches", "labels", "labels"),
-    ("pt2", "bf16", "soft splits", "number", "nothing"),
+    ("onnx", "int8", "relative, normed patches", "multilabel", "labels"),
+    ("pt2", "bf16", "soft splits", "regression", "nothing"),
 ]
-OTHERS += [("pt2", "bf16", "dinov3", "classes", "unlike"), ("onnx", "int8", "dinov3", "classes", "unlike")]
-OTHERS += [("pt2", "float16", "mean, indexed", "labels", "labels")]
+OTHERS += [
+    ("pt2", "bf16", "dinov3", "classification", "unlike"),
+    ("onnx", "int8", "dinov3", "classification", "unlike"),
+]
+OTHERS += [("pt2", "float16", "mean, indexed", "multilabel", "labels")]
 
 
 @pytest.fixture(autouse=True)

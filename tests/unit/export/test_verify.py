@@ -57,7 +57,7 @@ def test_scores_that_differ_are_refused_with_the_difference():
 
 def test_a_score_that_is_no_number_is_refused():
     with pytest.raises(DamagedFileError, match="differ by up to inf"):
-        proof_of(member(task="classes"), nan)
+        proof_of(member(task="classification"), nan)
 
 
 def other_class(outputs):
@@ -75,7 +75,7 @@ def test_decisions_that_do_not_follow_from_the_scores_are_refused(change):
 
 
 def test_numbers_are_compared_by_the_size_of_the_largest():
-    one = member(task="number")
+    one = member(task="regression")
     proof, _ = proof_of(one, lambda outputs: np.multiply(outputs["values"], 1.00002, out=outputs["values"]))
     assert 1e-6 < proof.difference < 1e-4
     with pytest.raises(DamagedFileError, match="differ by up to"):
@@ -83,10 +83,10 @@ def test_numbers_are_compared_by_the_size_of_the_largest():
 
 
 def test_a_picture_on_a_threshold_is_counted_and_not_refused():
-    one = member("mean, indexed", "labels", "labels")
+    one = member("mean, indexed", "multilabel", "labels")
     images = pictures(one.spec, 12)
     outputs, _ = one.compute_outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous())
-    chance = float(one.decisions.predict_proba("labels", outputs)[4, 0]) - 5e-6
+    chance = float(one.decisions.predict_proba("multilabel", outputs)[4, 0]) - 5e-6
     one = dataclasses.replace(one, decisions=dataclasses.replace(one.decisions, thresholds=(chance, 0.5, 0.5)))
 
     def a_little_less(outputs):

@@ -119,7 +119,9 @@ def test_every_flip_and_every_truncation_of_every_file_is_noticed_the_list_itsel
 
 
 def test_flips_and_truncations_of_a_real_bundle_are_noticed(tmp_path):
-    save_bundle(tmp_path / "bundle", ViT(TINY), ImageSpec(height=4, width=4, channels=1), "classes", ("a", "b"), {})
+    save_bundle(
+        tmp_path / "bundle", ViT(TINY), ImageSpec(height=4, width=4, channels=1), "classification", ("a", "b"), {}
+    )
     check_all(tmp_path / "bundle", step=31)
 
 

@@ -10,8 +10,8 @@ from vitrail.predict.exported import METADATA_VERSION, ExportMetadata, list_outp
 from vitrail.spec import ImageSpec
 
 FACTS = ExportMetadata(
-    task="labels", classes=("a", "b"), image=ImageSpec(height=8, width=12, channels=1, mean=(0.1,), std=(0.2,)),
-    outputs=list_output_names("labels", False), version="0.1.0", sha256="0" * 64,
+    task="multilabel", classes=("a", "b"), image=ImageSpec(height=8, width=12, channels=1, mean=(0.1,), std=(0.2,)),
+    outputs=list_output_names("multilabel", False), version="0.1.0", sha256="0" * 64,
 )  # fmt: skip
 
 
@@ -47,5 +47,11 @@ def test_notes_that_cannot_be_are_refused(name, text, said):
 
 
 def test_the_names_of_outputs():
-    assert list_output_names("classes", True) == ("probabilities", "logits", "decisions", "abstained", "distances")
-    assert list_output_names("number", False) == ("values", "logits", "abstained")
+    assert list_output_names("classification", True) == (
+        "probabilities",
+        "logits",
+        "decisions",
+        "abstained",
+        "distances",
+    )
+    assert list_output_names("regression", False) == ("values", "logits", "abstained")

@@ -23,9 +23,9 @@ from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
 
 FEW = [
-    ("mean, indexed", "labels", "labels"),
-    ("class token, learned", "number", "nothing"),
-    ("class token, learned", "classes", "unlike"),
+    ("mean, indexed", "multilabel", "labels"),
+    ("class token, learned", "regression", "nothing"),
+    ("class token, learned", "classification", "unlike"),
 ]
 
 
@@ -85,7 +85,7 @@ def test_every_view_is_in_the_graph(views, tmp_path):
 @pytest.mark.wide
 def test_outputs_far_from_zero_stay_numbers(tmp_path):
     """log(sigmoid(x)) written as two steps would be minus infinity at -200, and its mean over views no number."""
-    one = member("mean, indexed", "labels", "labels")
+    one = member("mean, indexed", "multilabel", "labels")
     with torch.no_grad():
         one.model.head.linear.weight.mul_(300)
     images = pictures(one.spec)

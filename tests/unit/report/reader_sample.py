@@ -26,7 +26,7 @@ def two_classes(
     """Answers on test and validation pictures, and what was decided on the latter."""
     outputs, targets = answered(n=n, seed=seed)
     settings = DecisionSettings(positive=positive, threshold_rule="youden") if positive else DecisionSettings()
-    decided = fit_decisions("classes", settings, CLASSES, outputs, targets)
+    decided = fit_decisions("classification", settings, CLASSES, outputs, targets)
     valid = table_of(decided, outputs, targets)
     fresh, truth = answered(n=n, seed=seed + 1)
     test = table_of(decided, fresh, truth)
@@ -53,9 +53,9 @@ def stored(
         table.write_csv(folder / "predictions" / f"{table.split}.csv")
     by = decided or Decisions()
     known, figures = facts_of(predictions_of()), compute_metrics(test, None, groups)
-    task = "labels" if isinstance(test, MultilabelPredictions) else "classes"
+    task = "multilabel" if isinstance(test, MultilabelPredictions) else "classification"
     assert isinstance(test, ClassificationPredictions | MultilabelPredictions)
-    own = {"metrics": (), "task": task, f"{'label_' if task == 'labels' else ''}metrics": (figures,)}
+    own = {"metrics": (), "task": task, f"{'label_' if task == 'multilabel' else ''}metrics": (figures,)}
     environment = provenance.to_entries({"cpu": "a slow one", "versions": '{"vitrail": "0.1.0"}'})
     more = {"classes": test.classes, "decisions": by, "environment": environment, "created": "2026-11-22 06:00"}
     provenance.write_facts(folder, provenance.ReportFacts(**{**vars(known), **own, **more}))

@@ -61,9 +61,9 @@ def test_a_page_without_findings_says_so(tmp_path):
 def test_labels_are_told_in_words():
     targets = np.array([[1, 0.2], [0.6, np.nan]], np.float32)
     pictures = np.zeros((2, 4, 4), np.uint8)
-    labels = of_arrays(images=pictures, targets=targets, task="labels", ids=("x", "y"))
+    labels = of_arrays(images=pictures, targets=targets, task="multilabel", ids=("x", "y"))
     assert [page.describe_label(labels, row) for row in range(2)] == ["a", "a"]
-    numbers = of_arrays(images=pictures, targets=targets, task="number", ids=("x", "y"))
+    numbers = of_arrays(images=pictures, targets=targets, task="regression", ids=("x", "y"))
     assert page.describe_label(numbers, 0) == "1, 0.2"
     soft = of_arrays(images=pictures, targets=np.array([[0.3, 0.7]] * 2, np.float32), ids=("x", "y"))
     assert page.describe_label(soft, 0) == "b"

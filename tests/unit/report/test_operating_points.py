@@ -114,10 +114,10 @@ def test_what_makes_no_sense_together_is_refused(words, said):
 def test_a_run_is_asked_what_it_can_answer():
     asked = AudienceRequest(audience="radiology", positive="mass")
     with pytest.raises(UsageError, match=r"--for radiology speaks of .* and this run answers with numbers"):
-        asked.check_run("number", ("age",))
+        asked.check_run("regression", ("age",))
     with pytest.raises(UsageError, match=r"--positive must be one of the labels oedema, rare\. Got 'mass'"):
-        asked.check_run("labels", ("oedema", "rare"))
-    asked.check_run("labels", ("mass", "rare"))
+        asked.check_run("multilabel", ("oedema", "rare"))
+    asked.check_run("multilabel", ("mass", "rare"))
 
 
 @pytest.mark.parametrize(

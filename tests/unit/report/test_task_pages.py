@@ -28,13 +28,13 @@ def stored(folder: Path, answers: MultilabelPredictions | RegressionPredictions,
     known = {**vars(facts_of(predictions_of())), "metrics": ()}
     if isinstance(answers, MultilabelPredictions):
         measured = {
-            "task": "labels",
+            "task": "multilabel",
             "label_metrics": (multilabel_metrics.compute_multilabel_metrics(answers, samples=20),),
         }
     else:
         means = tuple(float(number) for number in range(len(answers.columns)))
         measured = {
-            "task": "number",
+            "task": "regression",
             "number_metrics": (regression_metrics.compute_regression_metrics(answers, means, samples=20),),
         }
     (folder / "predictions").mkdir()

@@ -26,7 +26,7 @@ def test_a_few_pictures_show_no_charts():
 
 def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
-    decided = fit_decisions("classes", DecisionSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classification", DecisionSettings(), CLASSES, outputs, targets)
     found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibration"]
     assert found.error_before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
@@ -67,7 +67,7 @@ def test_errors_fall_where_the_least_sure_are_left_out():
 def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     outputs, targets = answered(n=1000)
     decided = fit_decisions(
-        "classes", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
+        "classification", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
     )
     assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["selective_risk"] is None
     fresh, truth = answered(n=1000, seed=9)
@@ -102,7 +102,7 @@ def test_numbers_have_ranges_and_their_differences_drawn():
 def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_alike():
     outputs, targets = answered(n=1000)
     decided = fit_decisions(
-        "classes", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
+        "classification", DecisionSettings(positive="defect", threshold_rule="youden"), CLASSES, outputs, targets
     )
     table = table_of(decided, outputs, targets)
     groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8

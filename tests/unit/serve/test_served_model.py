@@ -36,11 +36,11 @@ def images_of(found: ServedModel, count: int = 5) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("task", "decided"),
     [
-        ("classes", "unsure"),
-        ("classes", "unlike"),
-        ("classes", "positive"),
-        ("labels", "labels"),
-        ("number", "nothing"),
+        ("classification", "unsure"),
+        ("classification", "unlike"),
+        ("classification", "positive"),
+        ("multilabel", "labels"),
+        ("regression", "nothing"),
     ],
 )
 def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(task, decided):
@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(tas
     answered = found.predict_batch(NAMES, images_of(found))
     plain = found.predictor.predict(list(pictures(found.spec, 5)))
     for row, other in zip(answered.rows, plain.records(), strict=True):
-        assert row.keys() == other.keys() and row["label" if task != "number" else "abstain"] == other.get(
+        assert row.keys() == other.keys() and row["label" if task != "regression" else "abstain"] == other.get(
             "label", other["abstain"]
         )
     assert [row["path"] for row in answered.rows] == [name.path for name in NAMES]
@@ -69,7 +69,7 @@ def test_several_models_answer_without_logits_and_are_not_looked_into():
     found = ServedModel(Predictor([member(), member()]), "two")
     assert "logits" not in found.predict_batch(NAMES, images_of(found)).outputs
     assert found.explainer is None and found.describe(ServerLimits(), False)["methods"] == []
-    facts = describe_model("two", "classes", 3, False, found.spec)
+    facts = describe_model("two", "classification", 3, False, found.spec)
     assert "logits" not in [one["name"] for one in facts["outputs"]]
 
 
@@ -103,14 +103,14 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
 
 def test_about_says_what_was_decided():
     found = opened(decided="unlike").describe(ServerLimits(max_body_bytes=1000, max_total_body_bytes=2000), True)
-    assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classes"
+    assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classification"
     assert (found["abstains_below"], found["unlike"], found["calibrated"], found["token"]) == (0.36, True, False, True)
     assert found["limits"]["bytes"] == 1000 and found["licence"] == "MIT" and found["methods"][0]["name"] == "relevance"
     assert len(found["palette"]) == 256 and all(len(colour) == 7 and colour[0] == "#" for colour in found["palette"])
-    labels = opened(task="labels", decided="labels").describe(ServerLimits(), False)
+    labels = opened(task="multilabel", decided="labels").describe(ServerLimits(), False)
     assert labels["thresholds"] == {"cat": 0.45, "dog": 0.5, "fish": 0.55} and labels["calibrated"]
     assert opened(decided="positive").describe(ServerLimits(), False)["thresholds"] == {"dog": 0.52}
-    number = opened(task="number").describe(ServerLimits(), False)
+    number = opened(task="regression").describe(ServerLimits(), False)
     assert number["columns"] == ["cat", "dog", "fish"] and number["classes"] == [] and number["thresholds"] == {}
 
 

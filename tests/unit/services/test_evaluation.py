@@ -27,7 +27,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     """An untrained model that tells bright pictures from dark ones by chance, and knows three classes by name."""
     folder = tmp_path_factory.mktemp("kept") / "model"
     model = vitrail.create("vit_mu_patch8_16", outputs=3)
-    bundle.save_bundle(folder, model, ImageSpec(height=16, width=16), "classes", CLASSES, {})
+    bundle.save_bundle(folder, model, ImageSpec(height=16, width=16), "classification", CLASSES, {})
     return Predictor.open(folder)
 
 
@@ -95,7 +95,7 @@ def test_soft_labels_are_measured_by_their_most_probable_class(predictor):
 
 
 def test_other_tasks_are_refused(predictor):
-    numbers = source(("age",), ["age"] * 2, task="number", targets=np.ones((2, 1), np.float32))
+    numbers = source(("age",), ["age"] * 2, task="regression", targets=np.ones((2, 1), np.float32))
     with pytest.raises(DataError, match=r"zoo is a source of number, and the model answers with one of 3 classes"):
         evaluate_model(predictor, every(numbers))
 
@@ -108,32 +108,34 @@ def opened(folder: Path, task: str, names: tuple[str, ...], **info: object) -> P
 
 
 def test_labels_are_matched_by_name_and_those_that_a_source_lacks_are_not_known(tmp_path):
-    labels = opened(tmp_path / "model", "labels", ("cat", "dog", "emu"))
+    labels = opened(tmp_path / "model", "multilabel", ("cat", "dog", "emu"))
     targets = np.array([[1, 0], [0, np.nan]] * 6, np.float32)
-    found = evaluate_model(labels, every(source(("emu", "cat"), ["emu"] * 12, task="labels", targets=targets)))
+    found = evaluate_model(labels, every(source(("emu", "cat"), ["emu"] * 12, task="multilabel", targets=targets)))
     assert found.predictions.targets[:2].tolist()[0][::2] == [0, 1]
     assert np.isnan(found.predictions.targets[:, 1]).all() and np.isnan(found.predictions.targets[1, 0])
     assert [one.n for one in found.metrics.per_label] == [6, 0, 12]
     with pytest.raises(DataError, match=r"has labels that the model does not know: 'fox'"):
-        evaluate_model(labels, every(source(("fox",), ["fox"], task="labels", targets=np.ones((1, 1), np.float32))))
+        evaluate_model(labels, every(source(("fox",), ["fox"], task="multilabel", targets=np.ones((1, 1), np.float32))))
     with pytest.raises(DataError, match=r"the model answers with any of 3 labels\. Give pictures that have a column"):
         evaluate_model(labels, every(source(CLASSES, NAMES)))
 
 
 def test_numbers_are_matched_by_column_and_compared_with_the_training_mean(tmp_path):
     scale = {"mean": [1.0, 2.0, 30.0], "deviation": [1.0, 1.0, 4.0]}
-    numbers = opened(tmp_path / "model", "number", ("cat", "dog", "emu"), scaling=scale)
+    numbers = opened(tmp_path / "model", "regression", ("cat", "dog", "emu"), scaling=scale)
     targets = np.arange(12, dtype=np.float32)[:, None]
-    found = evaluate_model(numbers, every(source(("emu",), ["emu"] * 12, task="number", targets=targets)))
+    found = evaluate_model(numbers, every(source(("emu",), ["emu"] * 12, task="regression", targets=targets)))
     assert [one.n for one in found.metrics.per_column] == [0, 0, 12]
     assert found.metrics.per_column[2].constant_mae == pytest.approx(np.abs(np.arange(12) - 30).mean())
     with pytest.raises(DataError, match=r"has columns that the model does not know: 'fox'"):
-        evaluate_model(numbers, every(source(("fox",), ["fox"] * 12, task="number", targets=targets)))
+        evaluate_model(numbers, every(source(("fox",), ["fox"] * 12, task="regression", targets=targets)))
 
 
 def test_another_source_is_read_for_the_task_of_the_model(tmp_path):
-    assert build_source_settings("model", "films.csv", {}, task="labels").task == "labels"
-    assert build_source_settings("model", "films.csv", {"data.task": "number"}, task="labels").task == "number"
+    assert build_source_settings("model", "films.csv", {}, task="multilabel").task == "multilabel"
+    assert (
+        build_source_settings("model", "films.csv", {"data.task": "regression"}, task="multilabel").task == "regression"
+    )
 
 
 class Member:
@@ -164,7 +166,7 @@ def test_a_manifest_is_read_by_the_columns_that_the_run_learnt_from(tmp_path):
     plan = Plan(data=DataSettings(source="films.csv", targets=("finding",), path="file", group="patient"))
     (tmp_path / "plan.toml").write_text(config.to_toml(plan, {}), encoding="utf-8")
     asked = build_source_settings(tmp_path, "holdout.tsv", {"data.path": "image"})
-    assert (asked.task, asked.path, asked.targets, asked.group) == ("classes", "image", ("finding",), "")
+    assert (asked.task, asked.path, asked.targets, asked.group) == ("classification", "image", ("finding",), "")
     assert build_source_settings(tmp_path, "holdout/", {}).targets == ()
     assert build_source_settings(tmp_path / "nowhere", "holdout.csv", {}, Path("/data")).data_root == "/data"
 

@@ -52,7 +52,7 @@ def model_of(outputs: int = 3, **changes):
 def kept(tmp_path):
     """A function that keeps a model as a bundle."""
 
-    def keep(task="classes", classes=CLASSES, info=None, **changes):
+    def keep(task="classification", classes=CLASSES, info=None, **changes):
         folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
         outputs = len(classes) or changes.pop("outputs", 3)
         bundle.save_bundle(folder, model_of(outputs, **changes), SPEC, task, tuple(classes), info or {})
@@ -111,7 +111,7 @@ def test_another_class_can_be_named_and_the_answer_is_told(kept, pictures):
 
 
 def test_of_labels_the_most_likely_is_explained(kept, pictures):
-    explainer = kept("labels")
+    explainer = kept("multilabel")
     (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     chances = explainer.predictor.predict(pictures[:1]).probabilities[0]
     assert one.target == CLASSES[chances.argmax()] and one.value == pytest.approx(chances.max())
@@ -119,14 +119,14 @@ def test_of_labels_the_most_likely_is_explained(kept, pictures):
 
 def test_a_number_is_told_in_its_unit_and_one_of_several_must_be_named(kept, pictures):
     scaling = {"scaling": {"mean": [10.0], "deviation": [2.0]}}
-    explainer = kept("number", ("kilograms",), scaling)
+    explainer = kept("regression", ("kilograms",), scaling)
     (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     value = explainer.predictor.predict(pictures[:1]).values[0, 0]
     assert one.title == f"kilograms = {value:.4g}"
     with pytest.raises(UsageError, match=r"gives several numbers: cat, dog, owl\. Name the one to explain"):
         list(
             explain_images(
-                kept("number", info={"scaling": {"mean": [0.0] * 3, "deviation": [1.0] * 3}}),
+                kept("regression", info={"scaling": {"mean": [0.0] * 3, "deviation": [1.0] * 3}}),
                 pictures,
                 ExplainRequest(),
             )
@@ -161,7 +161,7 @@ def test_a_model_whose_outputs_have_no_names_is_explained_by_number(pictures):
         model=model_of(4),
         spec=SPEC,
         classes=(),
-        task="classes",
+        task="classification",
         device=torch.device("cpu"),
         predictor=None,
     )

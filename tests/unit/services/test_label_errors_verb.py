@@ -117,7 +117,7 @@ def test_clean_labels_give_an_empty_list_that_leaves_nothing_out(predictor, tmp_
 def test_labels_and_numbers_are_listed_cell_by_cell(predictor):
     _, bright = shades()
     cells = np.stack([spoiled(), 1 - bright], axis=1).astype(np.float32)
-    found = find_label_errors(predictor, every(source(cells, task="labels")))
+    found = find_label_errors(predictor, every(source(cells, task="multilabel")))
     assert {one.id for one in found.suspects} == {f"-{row}.png" for row in WRONG}
     assert {(one.given, one.suggested) for one in found.suspects} <= {
         ("with =dark", "without =dark"), ("without =dark", "with =dark"),
@@ -125,7 +125,7 @@ def test_labels_and_numbers_are_listed_cell_by_cell(predictor):
     assert (found.cells, found.figure) == (2 * N, "mean AUROC")
     numbers = (100 + 10 * bright + np.random.default_rng(1).normal(size=N))[:, None].astype(np.float32)
     numbers[7] = 300
-    found = find_label_errors(predictor, every(source(numbers, task="number", classes=("age",))))
+    found = find_label_errors(predictor, every(source(numbers, task="regression", classes=("age",))))
     assert found.suspects[0].id == "-7.png" and found.suspects[0].given == "age 300"
     assert "robust deviations" in found.suspects[0].reason and found.figure == "R2"
 

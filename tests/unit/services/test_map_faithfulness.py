@@ -26,7 +26,7 @@ def bright(model, images, classes):
     return torch.nn.functional.avg_pool2d(images, 16)[:, 0] + 1
 
 
-def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSES) -> Predictor:
+def predictor(task: str = "classification", classes: tuple[str, ...] = synthetic.CLASSES) -> Predictor:
     return Predictor([PredictorMember(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
 
 
@@ -44,7 +44,7 @@ def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
 
 def other(task: str) -> LabelledImages:
     made = synthetic.make_synthetic_images(12, seed=9)
-    targets = made.targets if task == "classes" else np.eye(4, dtype=np.float32)[made.targets]
+    targets = made.targets if task == "classification" else np.eye(4, dtype=np.float32)[made.targets]
     source = Source(
         name="planted", classes=synthetic.CLASSES, images=made.images, targets=targets, task=task,
         ids=tuple(map(str, range(12))), groups=np.arange(12) // 3,
@@ -53,7 +53,7 @@ def other(task: str) -> LabelledImages:
 
 
 @pytest.mark.first(1)
-@pytest.mark.parametrize("task", ["classes", "labels", "number"])
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
 def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_task(task):
     watched = []
 
@@ -68,7 +68,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
     images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).images)[:, None].float() / 255 * 2 - 1
     with torch.no_grad():
         outputs = own(images)
-        expected = torch.zeros(12).long() if task == "number" else outputs.argmax(1)
+        expected = torch.zeros(12).long() if task == "regression" else outputs.argmax(1)
         whole = TASK_SCORES[task](outputs, expected).mean().item()
     assert torch.equal(watched[0], expected)
     assert found.rows[0].faithful[0].deletion.value == pytest.approx(whole, abs=0.2)
@@ -80,4 +80,4 @@ def test_what_is_no_plain_vit_is_refused():
         [PredictorMember(model=glyphs.StandIn(made.images, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES)]
     )
     with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
-        measure_faithfulness(stand_in, other("classes"), {"bright": bright})
+        measure_faithfulness(stand_in, other("classification"), {"bright": bright})

@@ -36,7 +36,7 @@ def explainer_of(outputs: int = 2) -> Explainer:
     model, classes = create_model(shape, seed=2).eval(), ("cat", "dog")[:outputs]
     predictor = Predictor([PredictorMember(model=model, spec=SPEC, classes=classes)]) if classes else None
     return Explainer(
-        model_name="M", model=model, spec=SPEC, classes=classes, task="classes", device=torch.device("cpu"),
+        model_name="M", model=model, spec=SPEC, classes=classes, task="classification", device=torch.device("cpu"),
         predictor=predictor,
     )  # fmt: skip
 

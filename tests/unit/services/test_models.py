@@ -31,7 +31,7 @@ def kept(tmp_path: Path) -> Path:
         tmp_path / "run" / "model",
         create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config),
         spec,
-        "classes",
+        "classification",
         ("cat", "dog"),
         {},
     )
@@ -116,7 +116,7 @@ def on_the_hub(tmp_path, monkeypatch):
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
     model = create_model(find_model("vit_mu_patch8_16", LoadOptions(outputs=2)).config)
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classification", ("cat", "dog"), {})
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()

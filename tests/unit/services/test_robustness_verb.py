@@ -49,10 +49,10 @@ def test_no_more_are_disturbed_than_asked_for_and_always_the_same(predictor):
 
 def test_numbers_are_compared_in_their_own_unit(tmp_path):
     scale = {"mean": [1.0, 2.0, 30.0], "deviation": [1.0, 1.0, 4.0]}
-    numbers = opened(tmp_path / "model", "number", ("cat", "dog", "emu"), scaling=scale)
+    numbers = opened(tmp_path / "model", "regression", ("cat", "dog", "emu"), scaling=scale)
     targets = np.arange(12, dtype=np.float32)[:, None]
     found = evaluate_corruptions(
-        numbers, every(source(("emu",), ["emu"] * 12, task="number", targets=targets)), "films"
+        numbers, every(source(("emu",), ["emu"] * 12, task="regression", targets=targets)), "films"
     )
     values = numbers.predict(list(PICTURES)).values[:, 2]
     expected = np.abs(values - np.arange(12)).mean() / np.arange(12).std()  # the other columns are not known

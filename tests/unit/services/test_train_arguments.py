@@ -55,9 +55,9 @@ def test_a_plan_is_changed_by_flags_and_by_names():
 
 
 def test_the_task_the_group_and_the_list_to_exclude_have_flags_of_their_own():
-    asked = TrainArguments(source="films.csv", task="classes", group="patient", exclude=Path("bad.csv"))
+    asked = TrainArguments(source="films.csv", task="classification", group="patient", exclude=Path("bad.csv"))
     data = build_train_request(asked)[0].data
-    assert (data.task, data.group, data.exclude) == ("classes", "patient", "bad.csv")
+    assert (data.task, data.group, data.exclude) == ("classification", "patient", "bad.csv")
     assert override_plan(Plan(), asked).data == dataclasses.replace(data, data_root="")
     with pytest.raises(UsageError, match=r"--group and --data\.group are the same setting"):
         build_train_request(dataclasses.replace(asked, changes={"data.group": "module"}))

@@ -47,7 +47,7 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
     with torch.no_grad():
         model.head.linear.weight.normal_(0, 0.1)
     info = {SCALING_KEY: SCALE.to_json()}
-    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "regression", ("power", "tilt"), info)
     convert_model(find_model(str(tmp_path / "kept")), "timm", tmp_path / "timm")
     convert_model(find_model(str(tmp_path / "kept")), "bundle", tmp_path / "again")
     assert bundle.read_bundle_info(tmp_path / "again").info[SCALING_KEY] == SCALE.to_json()

@@ -41,7 +41,7 @@ def held(plan: Plan, rows: np.ndarray) -> InMemoryImageStore:
 
 
 @pytest.mark.parametrize(
-    ("task", "captions"), [("labels", ["a, b", "b", ""]), ("number", ["1, 1", "0, 1", "not known, 0"])]
+    ("task", "captions"), [("multilabel", ["a, b", "b", ""]), ("regression", ["1, 1", "0, 1", "not known, 0"])]
 )
 def test_labels_and_numbers_have_captions_too(task, captions):
     targets = np.tile(np.array([[1, 1], [0, 1], [np.nan, 0]], np.float32), (7, 1))[:20]

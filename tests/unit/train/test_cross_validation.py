@@ -74,7 +74,7 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
         )
         for rows in FOLDS
     ]
-    found = together(parts, task="labels", classes=("mass", "oedema"), targets=given).label_errors()
+    found = together(parts, task="multilabel", classes=("mass", "oedema"), targets=given).label_errors()
     assert [(one.id, one.given, one.suggested) for one in found.suspects] == [
         ("6.png", "without oedema", "with oedema")
     ]
@@ -86,5 +86,5 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
         RegressionPredictions(**named(rows), targets=told[rows], values=values[rows], columns=("age",))
         for rows in FOLDS
     ]
-    found = together(parts, task="number", classes=("age",), targets=told).label_errors()
+    found = together(parts, task="regression", classes=("age",), targets=told).label_errors()
     assert found.suspects[0].id == "13.png" and found.figure == "mean absolute error of age"

@@ -55,8 +55,8 @@ def test_D7_one_class_is_too_few_to_tell_apart():
 
 
 def test_what_was_asked_of_the_data_and_is_not_so_is_refused():
-    with pytest.raises(UsageError, match=r"--task labels was asked for, but drawn is a source of classes"):
-        opened(drawn(), task="labels")
+    with pytest.raises(UsageError, match=r"--task multilabel was asked for, but drawn is a source of classes"):
+        opened(drawn(), task="multilabel")
     with pytest.raises(UsageError, match=r"--group patient .*drawn"):
         opened(drawn(), group="patient")
 
@@ -132,7 +132,7 @@ def test_what_is_squashed_keeps_the_shape_of_its_picture_for_the_report(tmp_path
     for path, size in zip(paths, ((40, 20), (10, 30), (8, 8)), strict=True):
         Image.new("L", size).save(path)
     source = Source(
-        name="drawn", task="classes", classes=("a", "b"), images=paths, ids=tuple("012"),
+        name="drawn", task="classification", classes=("a", "b"), images=paths, ids=tuple("012"),
         targets=np.array([0, 1, 0]),
     )  # fmt: skip
     found = Dataset(source, {})

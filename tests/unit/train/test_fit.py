@@ -75,7 +75,7 @@ def finished(events: list[Event]) -> FinishEvent:
 def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit):
     source = drawn(reason="column label holds 2 words", notes=("Left out 3 files.",))
     told = notes(fit(source, dry_run=True))
-    assert told[:2] == ["Task classes: column label holds 2 words.", "Left out 3 files."]
+    assert told[:2] == ["Task classification: column label holds 2 words.", "Left out 3 files."]
     assert told[2] == "drawn: 2 classes, 16 pictures (11 train, 2 val, 3 test)."
     assert told.count("Left out 3 files.") == 1
 
@@ -91,9 +91,9 @@ def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("task", "calibrates"), [("classes", True), ("number", False)])
+@pytest.mark.parametrize(("task", "calibrates"), [("classification", True), ("regression", False)])
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
-    source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
+    source = drawn() if task == "classification" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
     said = notes(fit(source))
     sureness = "calibrate probabilities, which takes 100: treat them as a ranking"
     assert any(sureness in text for text in said) == calibrates, "numbers have no probabilities"
@@ -105,7 +105,7 @@ BLANK = np.where((ROWS + np.arange(2)) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).a
 """Two columns of zeros and ones, a third of them not known."""
 
 
-@pytest.mark.parametrize(("task", "noun"), [("labels", "labels"), ("number", "numbers")])
+@pytest.mark.parametrize(("task", "noun"), [("multilabel", "labels"), ("regression", "numbers")])
 def test_every_task_is_trained_and_measured_on_what_is_known(task, noun, fit, tmp_path):
     events = fit(drawn(task=task, classes=("mass", "edema"), targets=BLANK))
     assert any(text.startswith(f"drawn: 2 {noun}, 16 pictures (1") for text in notes(events))
@@ -114,13 +114,13 @@ def test_every_task_is_trained_and_measured_on_what_is_known(task, noun, fit, tm
     kept = json.loads((run / "report.json").read_text())
     assert kept["task"] == task and kept["metrics"] == []
     noted = json.loads((run / "model" / "config.json").read_text())
-    assert noted["task"] == task and ("scaling" in noted["info"]) == (task == "number")
+    assert noted["task"] == task and ("scaling" in noted["info"]) == (task == "regression")
     assert events[-1].report.is_file() and (run / "figures").is_dir()
 
 
 @pytest.mark.wide
 def test_the_scale_of_numbers_is_that_of_the_known_training_targets(fit, tmp_path):
-    fit(drawn(task="number", classes=("a", "b"), targets=BLANK * 40 + 300))
+    fit(drawn(task="regression", classes=("a", "b"), targets=BLANK * 40 + 300))
     rows = [
         line.split(",")[0] for line in (tmp_path / "run" / "splits.csv").read_text().splitlines() if ",train" in line
     ]
@@ -130,13 +130,13 @@ def test_the_scale_of_numbers_is_that_of_the_known_training_targets(fit, tmp_pat
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_a_column_of_which_nothing_is_known_in_training_is_told_and_all_of_them_are_refused(task, fit, tmp_path):
     unknown = np.where([True, False], BLANK, np.nan).astype(np.float32)
     events = fit(drawn(task=task, classes=("a", "b"), targets=unknown))
     assert any("No training picture has a known value of 'b'." in text for text in notes(events))
     figures = json.loads((tmp_path / "run" / "metrics-test.json").read_text())
-    assert [one["n"] > 0 for one in figures["per_label" if task == "labels" else "per_column"]] == [True, False]
+    assert [one["n"] > 0 for one in figures["per_label" if task == "multilabel" else "per_column"]] == [True, False]
     with pytest.raises(DataError, match=r"No training picture has a known value of 'a', 'b'\."):
         fit(drawn(task=task, classes=("a", "b"), targets=np.full((16, 2), np.nan, np.float32)), run="nothing")
 
@@ -145,20 +145,20 @@ def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures
     targets = BLANK.copy()
     targets[12:] = np.nan
     splits = {"train": np.arange(10), "val": np.arange(10, 12), "test": np.arange(12, 16)}
-    events = fit(drawn(task="labels", classes=("a", "b"), targets=targets, splits=splits))
+    events = fit(drawn(task="multilabel", classes=("a", "b"), targets=targets, splits=splits))
     assert "Nothing is known of the test pictures, so they get predictions and no metrics." in notes(events)
     assert finished(events).metrics.split == "val"
     assert (tmp_path / "run" / "predictions" / "test.csv").read_text().count("\n") == 5
     targets[10:] = np.nan
-    again = fit(drawn(task="labels", classes=("a", "b"), targets=targets, splits=splits), run="nothing")
+    again = fit(drawn(task="multilabel", classes=("a", "b"), targets=targets, splits=splits), run="nothing")
     assert "Nothing could be measured, so there is no report." in notes(again)[-1]
 
 
 def test_numbers_cannot_be_smoothed_and_outputs_need_names(fit):
     with pytest.raises(UsageError, match=r"softens classes and labels, and this task is number.*Got 0\.1"):
-        fit(drawn(task="number", classes=("a", "b"), targets=BLANK), recipe__label_smoothing="0.1")
+        fit(drawn(task="regression", classes=("a", "b"), targets=BLANK), recipe__label_smoothing="0.1")
     with pytest.raises(DataError, match=r"Every output of drawn needs a name of its own\. Got a, a"):
-        fit(drawn(task="labels", classes=("a", "a"), targets=BLANK))
+        fit(drawn(task="multilabel", classes=("a", "a"), targets=BLANK))
 
 
 def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_path):

@@ -34,7 +34,7 @@ def test_other_pictures_are_told_and_other_tasks_and_classes_refused(tmp_path):
         check_data_unchanged(path, dataclasses.replace(WHOLE, classes=("b", "a")))
     with pytest.raises(DataError, match=r"begun with a source of classes, and drawn is now one of labels\."):
         check_data_unchanged(
-            path, dataclasses.replace(WHOLE, task="labels", targets=np.eye(2, dtype=np.float32)[WHOLE.targets])
+            path, dataclasses.replace(WHOLE, task="multilabel", targets=np.eye(2, dtype=np.float32)[WHOLE.targets])
         )
 
 

@@ -30,10 +30,10 @@ def source(targets: np.ndarray, task: str) -> Source:
 @pytest.mark.parametrize(
     ("task", "targets"),
     [
-        ("classes", np.array([0, 1, 2])),
-        ("classes", np.array([0, -1, 1])),
-        ("labels", np.array([[0, 1], [2, 0]], np.float32)),
-        ("number", np.array([[0, 1], [np.inf, 0]], np.float32)),
+        ("classification", np.array([0, 1, 2])),
+        ("classification", np.array([0, -1, 1])),
+        ("multilabel", np.array([[0, 1], [2, 0]], np.float32)),
+        ("regression", np.array([[0, 1], [np.inf, 0]], np.float32)),
     ],
 )
 def test_F8_labels_out_of_range_are_refused_by_name(task, targets):

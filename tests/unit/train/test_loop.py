@@ -74,7 +74,7 @@ def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path:
         assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
 
 
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_labels_and_numbers_go_on_with_the_same_bits_and_batches_of_unknown_ones_do_no_harm(task, tmp_path: Path):
     targets = np.random.default_rng(0).integers(0, 2, (30, 3)).astype(np.float32)
     targets[np.random.default_rng(1).random((30, 3)) < 0.5] = np.nan

@@ -80,18 +80,18 @@ def test_numbers_cost_their_squared_error_over_known_cells():
     assert float(mean_loss(*regression_loss(OUTPUTS, KNOWN))) == pytest.approx(np.mean(squares), rel=1e-5)
 
 
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_unknown_cells_have_no_gradient_and_known_ones_that_of_a_mean(task):
     outputs = OUTPUTS.clone().requires_grad_()
     mean_loss(*build_loss(task, PLAIN)(outputs, KNOWN)).backward()
     assert outputs.grad is not None
-    answers = torch.sigmoid(OUTPUTS) if task == "labels" else 2 * OUTPUTS
-    targets = KNOWN if task == "labels" else 2 * KNOWN
+    answers = torch.sigmoid(OUTPUTS) if task == "multilabel" else 2 * OUTPUTS
+    targets = KNOWN if task == "multilabel" else 2 * KNOWN
     expected = torch.where(KNOWN.isnan(), 0.0, (answers - targets) / 5)
     assert torch.allclose(outputs.grad, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_a_batch_of_which_nothing_is_known_costs_nothing_and_moves_nothing(task):
     outputs = OUTPUTS.clone().requires_grad_()
     total, weight = build_loss(task, SMOOTH)(outputs, NOTHING)
@@ -107,17 +107,17 @@ def test_extreme_outputs_have_finite_losses():
 
 
 def test_every_loss_is_float32_and_chosen_by_its_task():
-    for task in ("labels", "number"):
+    for task in ("multilabel", "regression"):
         parts = build_loss(task, PLAIN)(OUTPUTS.bfloat16(), KNOWN.double())
         assert [part.dtype for part in parts] == [torch.float32] * 2
-    assert build_loss("classes", SMOOTH)(LOGITS, NUMBERS) == cross_entropy_loss(LOGITS, NUMBERS, 0.1)
-    assert build_loss("labels", SMOOTH)(OUTPUTS, KNOWN) == binary_cross_entropy_loss(OUTPUTS, KNOWN, 0.1)
-    assert build_loss("number", PLAIN)(OUTPUTS, KNOWN) == regression_loss(OUTPUTS, KNOWN)
+    assert build_loss("classification", SMOOTH)(LOGITS, NUMBERS) == cross_entropy_loss(LOGITS, NUMBERS, 0.1)
+    assert build_loss("multilabel", SMOOTH)(OUTPUTS, KNOWN) == binary_cross_entropy_loss(OUTPUTS, KNOWN, 0.1)
+    assert build_loss("regression", PLAIN)(OUTPUTS, KNOWN) == regression_loss(OUTPUTS, KNOWN)
 
 
-@pytest.mark.parametrize("task", ["classes", "labels", "number"])
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
 def test_the_parts_of_a_batch_add_up_to_the_whole_whatever_is_known_of_each(task):
-    outputs, targets = (LOGITS[:3], NUMBERS[:3]) if task == "classes" else (OUTPUTS, KNOWN)
+    outputs, targets = (LOGITS[:3], NUMBERS[:3]) if task == "classification" else (OUTPUTS, KNOWN)
     loss_of = build_loss(task, PLAIN)
     whole, parts = outputs.clone().requires_grad_(), outputs.clone().requires_grad_()
     mean_loss(*loss_of(whole, targets)).backward()

@@ -117,9 +117,9 @@ def test_hubers_loss_follows_the_formula_and_is_the_square_within_its_bend(bend)
 def test_every_loss_of_a_recipe_has_finite_gradients_and_none_for_unknown_cells():
     balanced = POSITIVE_WEIGHTS
     for task, recipe, weights in (
-        ("labels", Recipe(label_smoothing=0.1), balanced),
-        ("labels", Recipe(asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05), balanced),
-        ("number", Recipe(huber_delta=1.0), None),
+        ("multilabel", Recipe(label_smoothing=0.1), balanced),
+        ("multilabel", Recipe(asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05), balanced),
+        ("regression", Recipe(huber_delta=1.0), None),
     ):
         outputs = OUTPUTS.bfloat16().requires_grad_()
         parts = build_loss(task, recipe, weights)(outputs, LABELS)
@@ -131,19 +131,19 @@ def test_every_loss_of_a_recipe_has_finite_gradients_and_none_for_unknown_cells(
 
 def test_class_weights_come_from_the_counts_and_have_mean_one_over_the_pictures():
     targets = np.repeat([0, 1, 2], [70, 20, 10])
-    balanced = compute_loss_weights("classes", Recipe(class_weights="balanced"), targets, 3)
-    root = compute_loss_weights("classes", Recipe(class_weights="root"), targets, 3)
+    balanced = compute_loss_weights("classification", Recipe(class_weights="balanced"), targets, 3)
+    root = compute_loss_weights("classification", Recipe(class_weights="root"), targets, 3)
     assert balanced is not None and root is not None
     assert torch.allclose(balanced, torch.tensor([100 / 210, 100 / 60, 100 / 30]))
     assert torch.allclose(root / root[0], torch.tensor([1.0, 3.5**0.5, 7**0.5]))
     assert float(root[targets].mean()) == pytest.approx(1.0)
     soft = np.eye(3, dtype=np.float32)[targets]
-    assert torch.equal(compute_loss_weights("classes", Recipe(class_weights="balanced"), soft, 3), balanced)
-    assert compute_loss_weights("classes", Recipe(), targets, 3) is None
+    assert torch.equal(compute_loss_weights("classification", Recipe(class_weights="balanced"), soft, 3), balanced)
+    assert compute_loss_weights("classification", Recipe(), targets, 3) is None
 
 
 def test_a_class_without_training_pictures_has_a_finite_weight():
-    weights = compute_loss_weights("classes", Recipe(class_weights="balanced"), np.array([0, 0, 2]), 3)
+    weights = compute_loss_weights("classification", Recipe(class_weights="balanced"), np.array([0, 0, 2]), 3)
     assert weights is not None and torch.isfinite(weights).all() and float(weights[1]) == float(weights[2])
 
 
@@ -151,24 +151,28 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
     column = np.array([1, 0, 0, 0, np.nan], np.float32)
     rare, never, always = np.eye(1, 5, dtype=np.float32)[0], np.zeros(5, np.float32), np.ones(5, np.float32)
     targets = np.stack([column, rare, never, always], 1)
-    weights = compute_loss_weights("labels", Recipe(max_pos_weight=3.5), targets, 4)
+    weights = compute_loss_weights("multilabel", Recipe(max_pos_weight=3.5), targets, 4)
     assert weights is not None and weights.tolist() == pytest.approx([3.0, 3.5, 3.5, 0.2])
-    assert compute_loss_weights("labels", Recipe(), targets, 4) is None
+    assert compute_loss_weights("multilabel", Recipe(), targets, 4) is None
 
 
 @pytest.mark.parametrize(
     ("task", "change", "message"),
     [
         (
-            "number",
+            "regression",
             {"label_smoothing": 0.1},
             r"recipe.label_smoothing softens classes and labels, and this task is number.*0.1",
         ),
-        ("labels", {"class_weights": "root"}, r"recipe.class_weights weighs pictures by their class.*Got root"),
-        ("classes", {"max_pos_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
-        ("number", {"asl_gamma_neg": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
-        ("classes", {"asl_margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
-        ("labels", {"huber_delta": 1.0}, r"recipe.huber_delta bounds the errors of numbers, and this task is labels"),
+        ("multilabel", {"class_weights": "root"}, r"recipe.class_weights weighs pictures by their class.*Got root"),
+        ("classification", {"max_pos_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
+        ("regression", {"asl_gamma_neg": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
+        ("classification", {"asl_margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
+        (
+            "multilabel",
+            {"huber_delta": 1.0},
+            r"recipe.huber_delta bounds the errors of numbers, and this task is labels",
+        ),
     ],
 )
 def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
@@ -177,11 +181,11 @@ def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
 
 
 def test_what_a_task_has_a_use_for_passes():
-    check_loss_settings("classes", Recipe(class_weights="balanced", label_smoothing=0.1))
+    check_loss_settings("classification", Recipe(class_weights="balanced", label_smoothing=0.1))
     check_loss_settings(
-        "labels", Recipe(max_pos_weight=10, asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05, label_smoothing=0.1)
+        "multilabel", Recipe(max_pos_weight=10, asl_gamma_neg=4, asl_gamma_pos=1, asl_margin=0.05, label_smoothing=0.1)
     )
-    check_loss_settings("number", Recipe(huber_delta=1.0))
+    check_loss_settings("regression", Recipe(huber_delta=1.0))
 
 
 @pytest.mark.parametrize(
@@ -199,17 +203,22 @@ def test_impossible_losses_are_refused_with_their_numbers(change, message):
 
 
 def test_the_rule_weighs_classes_from_ten_to_one_on_and_says_why():
-    kind, why = choose_class_weights("classes", 9.9)
+    kind, why = choose_class_weights("classification", 9.9)
     assert kind == "none" and "9.9 times" in why["recipe.class_weights"]
-    kind, why = choose_class_weights("classes", 1234.0)
+    kind, why = choose_class_weights("classification", 1234.0)
     assert kind == "root" and "1,234 times" in why["recipe.class_weights"]
-    assert choose_class_weights("labels", 50.0)[0] == "none" and choose_class_weights("number", 1.0) == ("none", {})
+    assert choose_class_weights("multilabel", 50.0)[0] == "none" and choose_class_weights("regression", 1.0) == (
+        "none",
+        {},
+    )
 
 
 def test_the_ratio_is_that_of_the_classes_that_occur():
     targets = np.repeat([0, 2], [30, 3])
-    assert imbalance_ratio("classes", targets, 3) == 10.0
-    assert imbalance_ratio("classes", np.eye(3, dtype=np.float32)[targets], 3) == 10.0
+    assert imbalance_ratio("classification", targets, 3) == 10.0
+    assert imbalance_ratio("classification", np.eye(3, dtype=np.float32)[targets], 3) == 10.0
     assert (
-        imbalance_ratio("labels", np.ones((3, 2), np.float32), 2) == imbalance_ratio("classes", targets[:0], 3) == 1.0
+        imbalance_ratio("multilabel", np.ones((3, 2), np.float32), 2)
+        == imbalance_ratio("classification", targets[:0], 3)
+        == 1.0
     )

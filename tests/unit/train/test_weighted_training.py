@@ -33,15 +33,15 @@ def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[
 @pytest.mark.parametrize(
     ("task", "change"),
     [
-        ("classes", {"class_weights": "balanced"}),
-        ("classes", {"class_weights": "root", "label_smoothing": 0.1, "mixup": 0.4}),
-        ("labels", {"max_pos_weight": 10.0}),
-        ("labels", {"asl_gamma_neg": 4.0, "asl_gamma_pos": 1.0, "asl_margin": 0.05}),
-        ("number", {"huber_delta": 0.2}),
+        ("classification", {"class_weights": "balanced"}),
+        ("classification", {"class_weights": "root", "label_smoothing": 0.1, "mixup": 0.4}),
+        ("multilabel", {"max_pos_weight": 10.0}),
+        ("multilabel", {"asl_gamma_neg": 4.0, "asl_gamma_pos": 1.0, "asl_margin": 0.05}),
+        ("regression", {"huber_delta": 0.2}),
     ],
 )
 def test_a_recipe_trains_with_its_loss(task, change):
-    targets = CLASSES if task == "classes" else CELLS
+    targets = CLASSES if task == "classification" else CELLS
     losses, weights = trained(task, targets, change)
     again, same = trained(task, targets, change)
     plain = {name: value for name, value in change.items() if name in ("label_smoothing", "mixup")}
@@ -53,5 +53,7 @@ def test_a_recipe_trains_with_its_loss(task, change):
 
 def test_weights_of_a_single_class_size_change_nothing_but_rounding():
     even = np.repeat([0, 1, 2], 8)
-    (plain, _), (weighted, _) = (trained("classes", even, {"class_weights": kind}) for kind in ("none", "balanced"))
+    (plain, _), (weighted, _) = (
+        trained("classification", even, {"class_weights": kind}) for kind in ("none", "balanced")
+    )
     assert weighted == pytest.approx(plain, rel=1e-3)

@@ -45,7 +45,7 @@ class Check(Command):
     group: str | None = None
     """Column whose equal values (one patient, one module) never cross from one split to another."""
     task: str | None = None
-    """classes, labels or number; by default what the label columns say."""
+    """classification, multilabel or regression; by default what the label columns say."""
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as the exclude.csv of an earlier check."""
     image_size: str | None = None

@@ -129,7 +129,7 @@ class Serve(Command):
 
     def _print_ready(self, served_model: ServedModel) -> None:
         predictor = served_model.predictor
-        noun = "numbers" if predictor.task == "number" else predictor.task
+        noun = "numbers" if predictor.task == "regression" else predictor.task
         facts = f"{served_model.name}: {len(predictor.classes)} {noun}"
         self._print_line(f"ready to answer as {facts}; Ctrl-C stops", {"ready": served_model.name})
 

@@ -26,11 +26,11 @@ Counts = dict[str, dict[str, int]]
 
 def class_counts(source: Source, splits: Splits) -> Counts:
     """Images of each class or label in each split; empty for regression. Soft labels count by their likeliest class."""
-    if source.task == "number":
+    if source.task == "regression":
         return {}
     counts_by_split = {}
     for split, rows in splits.items():
-        if source.task == "labels":
+        if source.task == "multilabel":
             counts = (source.targets[rows] >= 0.5).sum(0)  # NaN is not
         else:
             numbers = source.targets[rows].argmax(1) if source.has_soft_labels else source.targets[rows]
@@ -44,12 +44,12 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
     rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
     train_counts = counts.get("train", {})
     issues = [*_check_scarce_classes(counts), *_check_imbalance(train_counts)]
-    if source.task == "classes":
+    if source.task == "classification":
         issues += _check_single_class(train_counts)
     else:
         issues += _check_unknown_labels(source, rows)
         issues += _check_constant_targets(source, splits.get("train", rows[:0]))
-    if source.task == "number":
+    if source.task == "regression":
         issues += _check_outliers(source, rows)
     return [*issues, *_check_similar_names(source.classes)]
 

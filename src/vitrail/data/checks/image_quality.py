@@ -41,7 +41,7 @@ def find_image_quality_issues(
     narrow = bool(len(shown) and np.median(shown) < NARROW_STD * 255)  # the range is wrong, or decided by outliers
     flat = stats.stds == 0 if narrow else stats.stds < CONSTANT_STD
     in_flat_class = np.zeros(len(stats), np.bool_)
-    if source.task == "classes" and not source.has_soft_labels:
+    if source.task == "classification" and not source.has_soft_labels:
         numbers, classes = source.targets[stats.rows], len(source.classes)
         all_flat = np.bincount(numbers, minlength=classes) == np.bincount(numbers[flat], minlength=classes)
         in_flat_class = all_flat[numbers]

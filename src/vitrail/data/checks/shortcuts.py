@@ -50,7 +50,7 @@ def find_shortcuts(source: Source, stats: ImageStatsTable, strata: str = "") -> 
     for name, values in _iter_features(source, stats, strata):
         if len(set(values)) > 1:
             features.append((name, *_encode_values(values)))
-    if source.task == "number":
+    if source.task == "regression":
         rows = stats.rows
         return [issue for name, codes, _ in features for issue in _check_explained_variance(source, rows, name, codes)]
     return [issue for target in _iter_targets(source, stats.rows) for issue in _check_target(target, features)]
@@ -126,7 +126,7 @@ def _normalize_name(text: str) -> str:
 
 def _iter_targets(source: Source, rows: NDArray[np.int64]) -> Iterator[ShortcutTarget]:
     targets = source.targets[rows]
-    if source.task == "classes":
+    if source.task == "classification":
         numbers = targets.argmax(1) if source.has_soft_labels else targets
         subjects = tuple(f"of class {name!r}" for name in source.classes)
         yield ShortcutTarget("the class", np.ones(len(rows), np.bool_), numbers.astype(np.int64), subjects)

@@ -91,9 +91,9 @@ def _infer_from_column(
     name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where
 ) -> InferredTask:
     task, reason = _guess_column_task(name, column) if settings.task == "auto" else (settings.task, "")
-    if task == "number":
+    if task == "regression":
         encoded = encode_numbers({name: column}, where)
-    elif task == "classes":
+    elif task == "classification":
         encoded = encode_classes(name, column, settings, where)
     elif all(parse_flag(value) is not None for value in column.values):
         encoded = encode_flags({name: column}, settings, where)
@@ -106,7 +106,7 @@ def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task
     """The task of a single column, with the reason."""
     here = f"Column {name!r} holds"
     if any(isinstance(value, tuple) for value in column.values):
-        return "labels", f"{here} lists of words, so a picture may have several: labels"
+        return "multilabel", f"{here} lists of words, so a picture may have several: labels"
     numbers = [parse_number(value) for value in column.values if not is_unknown(value)]
     certain = [number for number in numbers if number is not None]
     if certain and len(certain) == len(numbers):
@@ -114,9 +114,9 @@ def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task
     joined = find_separator(column)
     if joined:
         count = len({word for value in column.values for word in split_words(value, joined)})
-        return "labels", f"{here} {count:,} words joined by {joined}, so a picture may have several: labels"
+        return "multilabel", f"{here} {count:,} words joined by {joined}, so a picture may have several: labels"
     count = len({value for value in column.values if not is_blank(value)})
-    return "classes", f"{here} {count:,} different words, so a picture has one of {count:,} classes"
+    return "classification", f"{here} {count:,} different words, so a picture has one of {count:,} classes"
 
 
 def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequence[float]) -> tuple[Task, str]:
@@ -125,15 +125,15 @@ def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequ
     reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
     if any(number != int(number) for number in numbers):
         reason = f"Column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
-        return "number", f"{reason}; --task classes would make each value a class"
+        return "regression", f"{reason}; --task classification would make each value a class"
     numbered = min(numbers) in (0, 1) and max(numbers) - min(numbers) == count - 1  # 0..K-1, or 1..K
     if count <= MAX_INTEGER_CLASSES or (
         normalize_column_name(name) in TARGET_COLUMN_NAMES and (numbered or count <= len(column) / 2)
     ):
         reason = f"Column {name!r} holds whole numbers ({reach}), so a picture has one of {count:,} classes"
-        return "classes", f"{reason}; --task number would predict them as numbers"
+        return "classification", f"{reason}; --task regression would predict them as numbers"
     reason = f"Column {name!r} holds many whole numbers ({reach}), so a number is predicted"
-    return "number", f"{reason}; --task classes would make each value a class"
+    return "regression", f"{reason}; --task classification would make each value a class"
 
 
 def find_separator(column: CategoricalColumn[Cell]) -> str:
@@ -160,9 +160,9 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
     """The task of several columns, one per output, by their contents."""
     flags = _flag_fractions(columns)
     names = quote_names(list(columns))
-    if settings.task == "labels" or (settings.task != "number" and min(flags) == 1):
+    if settings.task == "multilabel" or (settings.task != "regression" and min(flags) == 1):
         return _encode_flag_columns(columns, settings, where)
-    if settings.task == "classes" or (settings.task == "auto" and _look_like_probabilities(columns)):
+    if settings.task == "classification" or (settings.task == "auto" and _look_like_probabilities(columns)):
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
         return replace(encode_probabilities(columns, where), reason=reason)
     if (
@@ -182,19 +182,19 @@ def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: W
     names = quote_names(list(columns))
     encoded = encode_flags(columns, settings, where)
     not_one = np.flatnonzero(encoded.targets.sum(1) != 1)
-    if settings.task == "labels" or (settings.task == "auto" and len(not_one)):
+    if settings.task == "multilabel" or (settings.task == "auto" and len(not_one)):
         return replace(encoded, reason=f"Columns {names} hold zeros and ones, so a picture may have several: labels")
     if len(not_one):
         raise DataError(
             f"{where(int(not_one[0]))}: {int(np.nansum(encoded.targets[not_one[0]]))} of the {len(columns):,} classes "
             f"{names} are marked 1, expected exactly one; {len(not_one):,} such rows in all. If a picture may have "
-            "several, say --task labels."
+            "several, say --task multilabel."
         )
     reason = (
         f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes; "
-        "--task labels would let it have several"
+        "--task multilabel would let it have several"
     )
-    return replace(encoded, task="classes", targets=encoded.targets.argmax(1).astype(np.int64), reason=reason)
+    return replace(encoded, task="classification", targets=encoded.targets.argmax(1).astype(np.int64), reason=reason)
 
 
 def _flag_fractions(columns: CodedColumns) -> list[float]:
@@ -255,9 +255,9 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
         notes.append(f"Column {name!r} has {each}, so most have only one.")
     kept = np.flatnonzero(targets >= 0)
     if len(kept) == len(column):
-        return InferredTask("classes", classes, targets, notes=tuple(notes))
+        return InferredTask("classification", classes, targets, notes=tuple(notes))
     notes.append(f"Left out {len(column) - len(kept):,} rows whose {name!r} is empty or -1 (--data.uncertain ignore).")
-    return InferredTask("classes", classes, targets[kept], notes=tuple(notes), kept_rows=kept)
+    return InferredTask("classification", classes, targets[kept], notes=tuple(notes), kept_rows=kept)
 
 
 def _normalize_word(value: Cell) -> str:
@@ -335,7 +335,7 @@ def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str
     empty = int(np.isnan(targets[:, 0]).sum())
     if empty:
         notes.append(f"{empty:,} rows have an empty {name!r}: their labels are not known and count neither way.")
-    return InferredTask("labels", classes, targets, notes=tuple(notes))
+    return InferredTask("multilabel", classes, targets, notes=tuple(notes))
 
 
 def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
@@ -359,7 +359,7 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
             )
         raise DataError(
             f"{where(row)}: {name!r} is {cell!r}, expected 0, 1 or nothing. Mend that cell, name the columns to learn "
-            "with --data.targets, or say --task number if they are numbers to predict."
+            "with --data.targets, or say --task regression if they are numbers to predict."
         )
     targets = np.stack(target_columns, axis=1)
     notes = []
@@ -369,7 +369,7 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
     empty = int(np.isnan(targets).sum()) - (uncertain if settings.uncertain == "ignore" else 0)
     if empty:
         notes.append(f"{empty:,} of {targets.size:,} labels are empty: they are not known and count neither way.")
-    return InferredTask("labels", tuple(columns), targets, notes=tuple(notes))
+    return InferredTask("multilabel", tuple(columns), targets, notes=tuple(notes))
 
 
 def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
@@ -382,9 +382,9 @@ def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
         raise DataError(
             f"{where(row)}: the probabilities are {', '.join(f'{p:g}' for p in targets[row][:8])} and sum to "
             f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; {int(wrong.sum()):,} such rows in all. Mend "
-            "them, or say --task number."
+            "them, or say --task regression."
         )
-    return replace(encoded, task="classes", targets=(targets / targets.sum(1, keepdims=True)).astype(np.float32))
+    return replace(encoded, task="classification", targets=(targets / targets.sum(1, keepdims=True)).astype(np.float32))
 
 
 def encode_numbers(columns: CodedColumns, where: Where) -> InferredTask:
@@ -405,4 +405,4 @@ def encode_numbers(columns: CodedColumns, where: Where) -> InferredTask:
     targets = np.stack(target_columns, axis=1).astype(np.float32)
     empty = int(np.isnan(targets).sum())
     notes = (f"{empty:,} of {targets.size:,} numbers are empty: they are not known and masked.",) if empty else ()
-    return InferredTask("number", tuple(columns), targets, notes=notes)
+    return InferredTask("regression", tuple(columns), targets, notes=notes)

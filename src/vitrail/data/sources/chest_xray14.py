@@ -63,7 +63,7 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
         group=settings.group or PATIENT,
         metadata=tuple(name for name in METADATA if name in table.columns),
     )
-    as_labels = replace(settings, task="labels")
+    as_labels = replace(settings, task="multilabel")
     source = build_manifest_source("ChestX-ray14", folder, images, whole, roles, splits, as_labels)
     reason = f"Column {LABELS!r} holds {len(FINDINGS)} findings joined by |, so a picture may have several: labels."
     note = (
@@ -73,7 +73,7 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
 
 
 def _check_layout(settings: DataSettings) -> None:
-    if settings.task not in ("auto", "labels"):
+    if settings.task not in ("auto", "multilabel"):
         raise UsageError(
             f"ChestX-ray14 has labels, of which a film may have several; --task {settings.task} does not fit. For "
             "another task, name its CSV file as the SOURCE."

@@ -152,9 +152,9 @@ class _HfTables:
         """Labels of a ClassLabel column or of lists of them; None where the settings name another task."""
         names, values = self._class_names(name), self._read_all(name)
         if hasattr(self.features[name], "names"):
-            fits = settings.task in ("auto", "classes")
+            fits = settings.task in ("auto", "classification")
             return _encode_class_label(name, names, values, settings, self.where) if fits else None
-        fits = settings.task in ("auto", "labels")
+        fits = settings.task in ("auto", "multilabel")
         return _encode_class_label_lists(name, names, values, self.where) if fits else None
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
@@ -200,7 +200,7 @@ def _encode_class_label(
     known = (targets >= 0) & (targets < len(names))
     reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
     if known.all():
-        return InferredTask("classes", tuple(names), targets, reason)
+        return InferredTask("classification", tuple(names), targets, reason)
     unknown = format_count(int((~known).sum()), "row")
     if settings.uncertain != "ignore":
         first = int(np.flatnonzero(~known)[0])
@@ -210,7 +210,7 @@ def _encode_class_label(
         )
     note = f"Left out {unknown} whose {name!r} is empty or -1 (--data.uncertain ignore)."
     kept = np.flatnonzero(known)
-    return InferredTask("classes", tuple(names), targets[kept], reason, (note,), kept)
+    return InferredTask("classification", tuple(names), targets[kept], reason, (note,), kept)
 
 
 def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[object], where: str) -> InferredTask:
@@ -224,7 +224,7 @@ def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[
             raise DataError(f"{where}, row {row:,}: {name!r} is {labels}, but there are classes 0..{len(names) - 1}.")
         targets[row, labels] = 1
     reason = f"Column {name!r} holds lists of ClassLabel, so a picture may have several: labels."
-    return InferredTask("labels", tuple(names), targets, reason)
+    return InferredTask("multilabel", tuple(names), targets, reason)
 
 
 # -- Loading datasets.

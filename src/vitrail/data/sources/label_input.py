@@ -60,7 +60,7 @@ def infer_labels(
             values = values[:, 0]
         if values.ndim == 2:
             return _infer_from_rows(values, settings, where, names)
-        if names and values.dtype.kind in "iu" and settings.task in ("auto", "classes"):
+        if names and values.dtype.kind in "iu" and settings.task in ("auto", "classification"):
             return _infer_from_class_names(values, names, where)
     cells = values.tolist() if isinstance(values, np.ndarray) else values
     has_fractions = any(isinstance(cell, float) and not math.isnan(cell) for cell in cells)
@@ -112,7 +112,7 @@ def _infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str
             f"class names. {np.count_nonzero(beyond):,} such rows in all."
         )
     reason = f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}."
-    return InferredTask("classes", tuple(map(str, names)), values.astype(np.int64), reason)
+    return InferredTask("classification", tuple(map(str, names)), values.astype(np.int64), reason)
 
 
 def _check_label_array(values: np.ndarray) -> np.ndarray:
@@ -137,14 +137,14 @@ def _normalize_label(label: object) -> object:
 
 def _infer_from_rows(values: np.ndarray, settings: DataSettings, where: str, names: Sequence[str]) -> InferredTask:
     columns = tuple(map(str, names)) if len(names) == values.shape[1] else tuple(map(str, range(values.shape[1])))
-    if settings.task in ("auto", "classes") and values.dtype.kind in "biuf" and len(columns) > 1:
+    if settings.task in ("auto", "classification") and values.dtype.kind in "biuf" and len(columns) > 1:
         sums = values.sum(1, dtype=np.float64)
         if np.isin(values, (0, 1)).all() and (sums == 1).all():
             reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
-            return InferredTask("classes", columns, values.argmax(1).astype(np.int64), reason)
+            return InferredTask("classification", columns, values.argmax(1).astype(np.int64), reason)
         if (values >= 0).all() and (np.abs(sums - 1) < PROBABILITY_TOLERANCE).all():
             reason = f"Each row of the labels sums to 1: probabilities of {len(columns)} classes."
-            return InferredTask("classes", columns, (values / sums[:, None]).astype(np.float32), reason)
+            return InferredTask("classification", columns, (values / sums[:, None]).astype(np.float32), reason)
     cells = {name: values[:, column].tolist() for column, name in enumerate(columns)}
     return infer_task(cells, settings, lambda row: f"{where}, row {row:,}")
 
@@ -204,7 +204,7 @@ def build_source(
 
 def _check_split_classes(source: Source, name: str) -> None:
     """Refuse a class that is evaluated but not in train: it cannot be learnt."""
-    if source.task != "classes" or source.has_soft_labels or "train" not in source.splits:
+    if source.task != "classification" or source.has_soft_labels or "train" not in source.splits:
         return
     learnt = np.bincount(source.targets[source.splits["train"]], minlength=len(source.classes))
     for split, rows in source.splits.items():

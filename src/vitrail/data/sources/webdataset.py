@@ -77,7 +77,7 @@ def read_annotations(
         _check_captions(columns[TEXT_SUFFIX], settings, name)
     groups, note = read_groups(roles.group, columns[roles.group], samples.where) if roles.group else (None, "")
     if roles.targets == (CLASS_SUFFIX,) and settings.task == "auto":  # one class, even if it is a number
-        as_classes = replace(settings, task="classes")
+        as_classes = replace(settings, task="classification")
         labels = infer_task({CLASS_SUFFIX: columns[CLASS_SUFFIX]}, as_classes, samples.where)
         labels = replace(labels, reason="Each sample has one class in its .cls file.")
     else:

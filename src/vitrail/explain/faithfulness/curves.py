@@ -179,7 +179,11 @@ def sigmoid_score(outputs: Float[Tensor, "B K"], classes: Int[Tensor, " B"]) -> 
     return target_scores(outputs.sigmoid(), classes)
 
 
-TASK_SCORES: dict[Task, ScoreFunction] = {"classes": softmax_score, "labels": sigmoid_score, "number": target_scores}
+TASK_SCORES: dict[Task, ScoreFunction] = {
+    "classification": softmax_score,
+    "multilabel": sigmoid_score,
+    "regression": target_scores,
+}
 """The score of each task; of regression the output itself."""
 
 

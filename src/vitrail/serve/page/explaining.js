@@ -30,7 +30,7 @@ export class Explaining {
     byId("method").replaceChildren(...methods.map((method) => element("option", { value: method.name }, method.title)));
     const numbers = columns.map((name) => [name, name]); // of several numbers none is the answer: one must be named
     const words = [["the answer", ANSWER], ...classes.map((name) => [name, name])];
-    const options = (task === "number" ? numbers : words).map(([name, value]) => element("option", { value }, name));
+    const options = (task === "regression" ? numbers : words).map(([name, value]) => element("option", { value }, name));
     byId("target").replaceChildren(...options);
   }
 

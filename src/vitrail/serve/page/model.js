@@ -8,9 +8,9 @@ const FEW = 8; // names that a heading can hold
 
 export function jobOf({ task, classes, columns }) {
   const several = columns.length === 1 ? "a number" : `${columns.length} numbers`;
-  if (task === "number") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
+  if (task === "regression") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
   const names = classes.length > FEW ? "" : `: ${classes.join(", ")}`;
-  if (task === "labels") return `Says which of ${classes.length} labels fit a picture${names}.`;
+  if (task === "multilabel") return `Says which of ${classes.length} labels fit a picture${names}.`;
   return `Says which of ${classes.length} classes a picture shows${names}.`;
 }
 
@@ -24,7 +24,7 @@ export function factsOf(about) {
   const { image } = about;
   const colours = { 1: "grey", 3: "colour" }[image.channels] ?? `${image.channels} channels`;
   const facts = [
-    [about.task === "number" ? "Numbers" : about.task === "labels" ? "Labels" : "Classes", namesOf(about)],
+    [about.task === "regression" ? "Numbers" : about.task === "multilabel" ? "Labels" : "Classes", namesOf(about)],
     ["Reads pictures at", `${image.height} × ${image.width} pixels, ${colours}`],
   ];
   if (about.task !== "number") facts.push(["Probabilities", calibrationOf(about)]);
@@ -36,7 +36,7 @@ export function factsOf(about) {
 }
 
 function namesOf({ task, classes, columns, thresholds }) {
-  const names = task === "number" ? columns : classes;
+  const names = task === "regression" ? columns : classes;
   const from = (name) => (thresholds?.[name] === undefined ? name : `${name} (from ${fixed(thresholds[name])})`);
   const told = names.slice(0, MANY).map(from);
   return told.join(", ") + (names.length > MANY ? ` and ${counted(names.length - MANY, "other", "others")}` : "");

@@ -137,7 +137,7 @@ function columnsOf(about) {
     value: (picture) => (needsPerson(picture) ? `0 ${reasonOf(picture)}` : "1"),
     show: (picture) => [reasonOf(picture)],
   };
-  return [name, ...(about.task === "number" ? numberColumns(about) : wordColumns(about)), needs];
+  return [name, ...(about.task === "regression" ? numberColumns(about) : wordColumns(about)), needs];
 }
 
 // The first of them also says why there is no answer.
@@ -158,7 +158,7 @@ function wordColumns(about) {
     { key: "answer", title: "Answer", kind: "answer", value: answer, show: (one) => [answer(one), ...tag(one)] },
     {
       key: "probability",
-      title: about.task === "labels" ? "Highest" : about.calibrated ? "Probability" : "Score", // of any label
+      title: about.task === "multilabel" ? "Highest" : about.calibrated ? "Probability" : "Score", // of any label
       kind: "n",
       value: chance,
       show: (picture) => [picture.row ? fixed(chance(picture)) : ""],

@@ -29,7 +29,7 @@ export function ofHundred(probability) {
 }
 
 export function promise(name, probability, about) {
-  const verb = about.task === "labels" ? "show" : "are";
+  const verb = about.task === "multilabel" ? "show" : "are";
   if (!about.calibrated) {
     const score = `Score ${fixed(probability)} for “${name}”.`;
     return `${score} It is not calibrated: the order of scores means something, their size does not.`;
@@ -42,7 +42,7 @@ export function inShort(picture, about) {
   if (picture.state === "failed") return picture.error;
   if (picture.state !== "answered") return picture.state === "asking" ? "asking …" : "waiting";
   const value = (column) => `${unitOf(column).name} ${measured(picture.row, column)}`;
-  if (about.task === "number") return about.columns.map(value).join(", ");
+  if (about.task === "regression") return about.columns.map(value).join(", ");
   return joined(answered(picture.row)) || "none of the labels";
 }
 

@@ -82,7 +82,7 @@ def draft_recipe(
         reasons |= dict.fromkeys(("recipe.progressive_size", "recipe.progressive_until"), why_small)
     class_weights, why = losses.choose_class_weights(fingerprint.task, fingerprint.imbalance_ratio)
     reasons |= why
-    if few and fingerprint.task == "classes":
+    if few and fingerprint.task == "classification":
         reasons["recipe.label_smoothing"] = "few pictures: kept with the missing patches on digits"
     recipe = Recipe(
         batch_size=suggest_batch_size(fingerprint.num_images),
@@ -90,7 +90,7 @@ def draft_recipe(
         patch_keep_until=0.9 if few else 0.7,
         progressive_size=PROGRESSIVE_SIZE if early else 1.0,
         progressive_until=PROGRESSIVE_UNTIL if early else 0.0,
-        label_smoothing=0.1 if few and fingerprint.task == "classes" else 0.0,
+        label_smoothing=0.1 if few and fingerprint.task == "classification" else 0.0,
         class_weights=class_weights,
         crop_padding=0 if cut else min(model.image_size) // MIN_SHIFT_SIDE,
         flip=flip,
@@ -142,7 +142,7 @@ def choose_augmentation(
     rule = rules[-1]
     digits = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
     changes = {name: value for name, value in {**rule.plan_fields, **digits}.items() if name not in request.overrides}
-    if task != "classes":
+    if task != "classification":
         changes.pop("recipe.label_smoothing", None)
     new = dict.fromkeys(changes.keys() & digits.keys(), "signs written by hand lean and vary in size")
     new |= dict.fromkeys(changes.keys() & rule.plan_fields.keys(), f"{length}: {rule.reason}")

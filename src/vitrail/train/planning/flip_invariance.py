@@ -97,9 +97,9 @@ def _sample_places(groups: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarr
 
 def _make_test_groups(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Classes; for labels whether an image has any, for numbers the side of the median of the first column."""
-    if source.task == "classes":
+    if source.task == "classification":
         return class_indices(source, rows)
     known = np.nan_to_num(source.targets[rows])
-    if source.task == "labels":
+    if source.task == "multilabel":
         return (known.max(1) > 0.5).astype(np.int64)
     return (known[:, 0] > np.median(known[:, 0])).astype(np.int64)

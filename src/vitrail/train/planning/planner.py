@@ -151,7 +151,7 @@ def resolve_minutes(request: TrainRequest) -> float:
     return request.minutes or DEFAULT_MINUTES
 
 
-def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
+def check_plan(plan: Plan, classes: int, task: Task = "classification") -> None:
     """Check the whole plan against the data's classes.
 
     Raises:
@@ -164,7 +164,7 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
             "Give both by --image-size and --channels."
         )
     if plan.model.outputs != classes:
-        what = {"classes": "class", "labels": "label", "number": "column of numbers"}[task]
+        what = {"classification": "class", "multilabel": "label", "regression": "column of numbers"}[task]
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
     if plan.recipe.transpose and plan.image.height != plan.image.width:
         raise UsageError(
@@ -247,7 +247,7 @@ def check_distill_settings(plan: Plan, task: Task) -> None:
                 f"distill.{name} has no use with distill.teacher={teacher.teacher} and distill.kind={teacher.kind}. "
                 "Leave it out."
             )
-    if task == "number" and "temperature" in changed:
+    if task == "regression" and "temperature" in changed:
         raise UsageError("distill.temperature softens probabilities, which numbers are not. Leave it out.")
     if teacher.has_first_stage and not (teacher.budget_fraction or teacher.steps):
         raise UsageError("A teacher that takes time first needs --distill.budget_fraction or --distill.steps above 0.")

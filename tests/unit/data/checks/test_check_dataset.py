@@ -115,7 +115,7 @@ def test_soft_labels_and_labels_and_numbers_are_checked_too(kind):
     pictures = np.stack(textures(6, side=16)) if kind == "stack" else tuple(textures(6, side=16))
     soft = np.array([[0.9, 0.1], [0.2, 0.8]] * 3, np.float32)
     labels = np.array([[1, np.nan], [0, 1]] * 3, np.float32)
-    for task, targets in (("classes", soft), ("labels", labels), ("number", labels)):
+    for task, targets in (("classification", soft), ("multilabel", labels), ("regression", labels)):
         source = of_arrays(images=pictures, targets=targets, task=task, ids=tuple("abcdef"))
         findings = check_dataset(source, everything(source), SPEC)
         assert not findings.bad_images

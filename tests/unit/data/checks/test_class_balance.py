@@ -12,7 +12,7 @@ from vitrail.data.source import Source
 
 
 def of_targets(targets: object, task: str, classes: tuple[str, ...]) -> Source:
-    values = np.array(targets, dtype=np.int64 if task == "classes" else np.float32)
+    values = np.array(targets, dtype=np.int64 if task == "classification" else np.float32)
     n = len(values)
     pictures = np.zeros((n, 2, 2), np.uint8)
     return of_arrays(images=pictures, targets=values, task=task, classes=classes, ids=tuple(map(str, range(n))))
@@ -24,7 +24,7 @@ def found(source: Source, splits: dict[str, np.ndarray] | None = None) -> list[D
 
 
 def test_scarce_and_absent_classes_are_told_per_split():
-    source = of_targets([0] * 20 + [1] * 4 + [0] * 3, "classes", ("cat", "dog"))
+    source = of_targets([0] * 20 + [1] * 4 + [0] * 3, "classification", ("cat", "dog"))
     splits = {"train": np.arange(24), "val": np.arange(0), "test": np.arange(24, 27)}
     train, test = found(source, splits)
     assert (train.code, train.severity, train.text) == (
@@ -40,38 +40,38 @@ def test_scarce_and_absent_classes_are_told_per_split():
 
 
 def test_very_uneven_classes_are_told():
-    source = of_targets([0] * 1200 + [1] * 12, "classes", ("cat", "dog"))
+    source = of_targets([0] * 1200 + [1] * 12, "classification", ("cat", "dog"))
     (uneven,) = found(source)
     assert uneven.text == "'cat' has 100 times as many training pictures as 'dog' (1,200 and 12)."
 
 
 def test_labels_are_counted_where_they_are_present():
-    source = of_targets([[1, 0], [np.nan, 1], [1, 1]], "labels", ("edema", "mass"))
+    source = of_targets([[1, 0], [np.nan, 1], [1, 1]], "multilabel", ("edema", "mass"))
     assert class_counts(source, everything(source))["train"] == {"edema": 2, "mass": 2}
 
 
 def test_the_share_of_unknown_values_is_told_for_each_label():
-    source = of_targets([[1, 0], [np.nan, 1], [0, 1], [np.nan, np.nan]] * 10, "labels", ("edema", "mass"))
+    source = of_targets([[1, 0], [np.nan, 1], [0, 1], [np.nan, np.nan]] * 10, "multilabel", ("edema", "mass"))
     (unknown,) = [each for each in found(source) if each.code == "unknown-labels"]
     assert "'edema' 50.0%, 'mass' 25.0% of the pictures" in unknown.text
 
 
 def test_what_has_no_known_value_or_only_one_stops_if_nothing_else_is_left():
     names = ("edema", "mass", "nodule")
-    some = found(of_targets([[1, np.nan, 0], [1, np.nan, 1]], "labels", names))
+    some = found(of_targets([[1, np.nan, 0], [1, np.nan, 1]], "multilabel", names))
     assert {(each.code, each.severity) for each in some if "known" in each.code or "equal" in each.code} == {
         ("nothing-known", "warning"),
         ("all-values-equal", "warning"),
         ("unknown-labels", "hint"),
     }
-    none = found(of_targets([[1, np.nan, 0], [1, np.nan, 0]], "labels", names))
+    none = found(of_targets([[1, np.nan, 0], [1, np.nan, 0]], "multilabel", names))
     assert {each.code for each in none if each.severity == "stop"} == {"nothing-known", "all-values-equal"}
 
 
 def test_numbers_have_their_range_told_and_slips_of_the_pen_named():
     values = np.linspace(20, 90, 200)
     values[17] = 4100
-    ages = found(of_targets(values[:, None], "number", ("age",)))
+    ages = found(of_targets(values[:, None], "regression", ("age",)))
     (span,) = [each for each in ages if each.code == "range-of-numbers"]
     (far,) = [each for each in ages if each.code == "outliers"]
     assert span.text == "'age' lies in 20 to 4100, median 55.3518."
@@ -79,12 +79,12 @@ def test_numbers_have_their_range_told_and_slips_of_the_pen_named():
 
 
 def test_numbers_that_are_all_equal_stop_a_training():
-    (equal,) = [each for each in found(of_targets([[5.0]] * 9, "number", ("age",))) if each.severity == "stop"]
+    (equal,) = [each for each in found(of_targets([[5.0]] * 9, "regression", ("age",))) if each.severity == "stop"]
     assert equal.text == "All training pictures have the same value of 'age' (5)."
 
 
 def test_one_class_in_train_stops_a_training():
-    source = of_targets([0, 0, 0, 1], "classes", ("cat", "dog"))
+    source = of_targets([0, 0, 0, 1], "classification", ("cat", "dog"))
     splits = {"train": np.arange(3), "val": np.arange(0), "test": np.array([3])}
     assert "one-class" in codes(each for each in found(source, splits) if each.severity == "stop")
 

@@ -84,7 +84,7 @@ def test_labels_are_tried_one_by_one_and_unknown_ones_left_out():
         images=np.zeros((60, 4, 4), np.uint8),
         classes=("edema", "mass"),
         targets=targets,
-        task="labels",
+        task="multilabel",
         ids=tuple(map(str, range(60))),
         metadata={"view": ["PA"] * 20 + ["AP"] * 40},
     )
@@ -101,7 +101,7 @@ def test_numbers_that_a_feature_explains_are_told():
         images=np.zeros((90, 4, 4), np.uint8),
         classes=("age",),
         targets=(sites * 10 + generator.normal(0, 1, 90)).astype(np.float32)[:, None],
-        task="number",
+        task="regression",
         ids=tuple(map(str, range(90))),
         metadata={"site": [f"s{site}" for site in sites], "noise": [str(v) for v in generator.integers(0, 9, 90)]},
     )

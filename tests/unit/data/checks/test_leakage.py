@@ -80,7 +80,13 @@ def test_D20_different_labels_are_seen_in_every_task(how):
         "soft": [[0.5, 0.5], [0.5, 0.5], [1, 0], [1, 0], [0, 1]],
     }[how]
     source = of_arrays(
-        one, one, other, other, other, targets=np.array(rows, np.float32), task="classes" if how == "soft" else how
+        one,
+        one,
+        other,
+        other,
+        other,
+        targets=np.array(rows, np.float32),
+        task="classification" if how == "soft" else how,
     )
     found = concern(check_dataset(source, everything(source), SPEC), "exact-copies-with-different-labels")
     assert found.groups == ((2, 3, 4),)

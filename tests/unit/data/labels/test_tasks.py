@@ -26,7 +26,7 @@ def of(name: str, cells: list[object], **said: object):
 
 def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
     found = of("label", ["type 10", "type 2", " type 1 ", "type 2"])
-    assert (found.task, found.classes) == ("classes", ("type 1", "type 2", "type 10"))
+    assert (found.task, found.classes) == ("classification", ("type 1", "type 2", "type 10"))
     assert found.targets.dtype == np.int64 and found.targets.tolist() == [2, 1, 0, 1]
     assert found.reason == "Column 'label' holds 3 different words, so a picture has one of 3 classes."
     assert found.kept_rows is None and found.notes == ()
@@ -35,7 +35,7 @@ def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
 def test_D10_words_that_look_like_something_else_stay_the_words_they_are():
     cells = ["NA", "None", "null", "01", "1.0", "TRUE", "1", "nan", "1e5", "=cmd()"]
     found = of("label", cells)
-    assert found.task == "classes" and set(found.classes) == set(cells)
+    assert found.task == "classification" and set(found.classes) == set(cells)
     assert [found.classes[number] for number in found.targets] == cells
 
 
@@ -78,7 +78,7 @@ def test_D7_one_class_can_be_measured_and_a_class_for_each_picture_is_noted():
 @pytest.mark.parametrize(("mark", "name"), [("|", "|"), (";", ";"), (",", ",")])
 def test_words_joined_in_a_cell_are_labels(mark, name):
     found = of("finding", [f"Mass{mark}Edema", "Mass", f"Edema {mark} Hernia", "Hernia"])
-    assert (found.task, found.classes) == ("labels", ("Edema", "Hernia", "Mass"))
+    assert (found.task, found.classes) == ("multilabel", ("Edema", "Hernia", "Mass"))
     assert found.targets.dtype == np.float32
     assert found.targets.tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
     assert found.reason == f"Column 'finding' holds 3 words joined by {name}, so a picture may have several: labels."
@@ -86,7 +86,7 @@ def test_words_joined_in_a_cell_are_labels(mark, name):
 
 def test_commas_inside_names_are_no_separators():
     found = of("label", ["tench, Tinca tinca", "goldfish, Carassius auratus", "tench, Tinca tinca"])
-    assert found.task == "classes" and found.classes == ("goldfish, Carassius auratus", "tench, Tinca tinca")
+    assert found.task == "classification" and found.classes == ("goldfish, Carassius auratus", "tench, Tinca tinca")
 
 
 def test_empty_cells_of_joined_labels_are_unknown_and_no_finding_is_none_of_them():
@@ -104,7 +104,7 @@ def test_lists_of_words_are_labels_and_an_empty_list_is_none_of_them():
 
 def test_columns_of_zeros_and_ones_are_labels_and_blanks_are_unknown():
     found = answers(["1", "0.0", "TRUE", ""], ["1.0", "0", "1", "na"])
-    assert (found.task, found.classes) == ("labels", ("a", "b"))
+    assert (found.task, found.classes) == ("multilabel", ("a", "b"))
     np.testing.assert_array_equal(found.targets, np.array([[1, 1], [0, 0], [1, 1], [NAN, NAN]], np.float32))
     assert found.reason == "Columns 'a', 'b' hold zeros and ones, so a picture may have several: labels."
     assert found.notes == ("2 of 8 labels are empty: they are not known and count neither way.",)
@@ -123,24 +123,26 @@ def test_D11_an_uncertain_label_is_asked_about_and_then_read_as_told(word, polic
 def test_D11_a_two_in_a_column_of_zeros_and_ones_is_named_by_line():
     a, b, c = (["0", "1"] * 10 for _ in "abc")
     b[15] = "2"
-    with pytest.raises(DataError, match=r"films\.csv, line 17: 'b' is '2', expected 0, 1 or nothing.*--task number"):
+    with pytest.raises(
+        DataError, match=r"films\.csv, line 17: 'b' is '2', expected 0, 1 or nothing.*--task regression"
+    ):
         answers(a, b, c)
     with pytest.raises(DataError, match=r"films\.csv, line 3: 'a' is 'maybe', expected 0, 1 or nothing"):
-        answers(["0", "maybe"], ["1", "1"], task="labels")
+        answers(["0", "maybe"], ["1", "1"], task="multilabel")
 
 
 def test_a_single_one_in_each_row_makes_classes_with_the_reason():
     found = answers(["1", "0", "0"], ["0", "1", "0"], ["0", "0", "1"])
-    assert (found.task, found.classes, found.targets.tolist()) == ("classes", ("a", "b", "c"), [0, 1, 2])
+    assert (found.task, found.classes, found.targets.tolist()) == ("classification", ("a", "b", "c"), [0, 1, 2])
     assert "hold a single one in each row" in found.reason and found.notes == ()
-    assert answers(["1", "0"], ["0", "1"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
+    assert answers(["1", "0"], ["0", "1"], task="multilabel").targets.tolist() == [[1, 0], [0, 1]]
     with pytest.raises(DataError, match=r"line 3: 2 of the 2 classes 'a', 'b' are marked 1, expected exactly one; 1 s"):
-        answers(["1", "1"], ["0", "1"], task="classes")
+        answers(["1", "1"], ["0", "1"], task="classification")
 
 
 def test_D11_probabilities_that_sum_to_one_are_soft_classes():
     found = answers(["0.25", "1"], ["0.75", "0"])
-    assert (found.task, found.targets.dtype) == ("classes", np.float32)
+    assert (found.task, found.targets.dtype) == ("classification", np.float32)
     np.testing.assert_allclose(found.targets, [[0.25, 0.75], [1, 0]])
     assert found.reason == "Columns 'a', 'b' sum to 1 in each row, so they are probabilities of 2 classes."
     rounded = answers(["0.33", "0.5"], ["0.33", "0.5"], ["0.33", "0"])
@@ -157,32 +159,34 @@ def test_D11_a_row_of_probabilities_that_does_not_sum_to_one_is_named():
 @pytest.mark.parametrize("cells", [["0.5", "1", "2.25"], ["0,5", "1", "2,25"], [0.5, 1, 2.25]])
 def test_numbers_with_decimals_are_numbers(cells):
     found = of("label", cells)
-    assert (found.task, found.classes, found.targets.tolist()) == ("number", ("label",), [[0.5], [1], [2.25]])
+    assert (found.task, found.classes, found.targets.tolist()) == ("regression", ("label",), [[0.5], [1], [2.25]])
     assert "holds numbers with decimals (3 different values from 0.5 to 2.25)" in found.reason
 
 
 def test_whole_numbers_are_classes_in_a_label_column_and_numbers_where_there_are_many():
     numbers = [str(number) for number in range(100)] * 3
     found = of("label", numbers)
-    assert (found.task, len(found.classes)) == ("classes", 100) and found.classes[:3] == ("0", "1", "2")
-    assert found.reason.endswith("so a picture has one of 100 classes; --task number would predict them as numbers.")
-    assert of("cells counted", numbers).task == "number"
-    assert of("label", numbers, task="number").targets.shape == (300, 1)
-    assert of("cells counted", numbers, task="classes").task == "classes"
-    assert of("stars", ["1", "5", "3", "1"]).task == "classes"
-    assert of("label", [str(7 * number) for number in range(100)]).task == "number"  # each its own, with gaps
+    assert (found.task, len(found.classes)) == ("classification", 100) and found.classes[:3] == ("0", "1", "2")
+    assert found.reason.endswith(
+        "so a picture has one of 100 classes; --task regression would predict them as numbers."
+    )
+    assert of("cells counted", numbers).task == "regression"
+    assert of("label", numbers, task="regression").targets.shape == (300, 1)
+    assert of("cells counted", numbers, task="classification").task == "classification"
+    assert of("stars", ["1", "5", "3", "1"]).task == "classification"
+    assert of("label", [str(7 * number) for number in range(100)]).task == "regression"  # each its own, with gaps
 
 
 def test_numbers_that_are_not_known_are_masked_and_words_among_them_are_named():
     found = answers(["0.5", "", "NaN"], ["3", "4.5", "7"])
     np.testing.assert_array_equal(found.targets, np.array([[0.5, 3], [NAN, 4.5], [NAN, 7]], np.float32))
-    assert found.task == "number" and found.notes == ("2 of 6 numbers are empty: they are not known and masked.",)
+    assert found.task == "regression" and found.notes == ("2 of 6 numbers are empty: they are not known and masked.",)
     with pytest.raises(DataError, match=r"films\.csv, line 4: 'x' is 'tall', expected a finite number or nothing"):
-        of("x", ["1", "2", "tall"], task="number")
+        of("x", ["1", "2", "tall"], task="regression")
     with pytest.raises(DataError, match=r"'x' is 'inf'"):
-        of("x", ["1", "inf"], task="number")
+        of("x", ["1", "inf"], task="regression")
     with pytest.raises(DataError, match=r"Column 'x' .* holds no numbers at all"):
-        of("x", ["", ""], task="number")
+        of("x", ["", ""], task="regression")
 
 
 def test_several_columns_of_words_fit_no_task():
@@ -199,11 +203,11 @@ def test_no_column_and_no_row_are_refused():
 
 
 def test_a_person_may_say_labels_where_spaces_part_them_or_where_each_has_one():
-    assert of("tags", ["clear road", "clear", "haze"], task="labels").classes == ("clear", "haze", "road")
-    assert of("tags", ["a", "b"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
-    assert of("ill", ["1", "0", ""], task="labels").targets.shape == (3, 1)
-    assert of("tags", ["a|b", "a"], task="classes").classes == ("a", "a|b")
-    assert of("tags", ["a|b", "a"], task="classes").reason == "As --task classes says."
+    assert of("tags", ["clear road", "clear", "haze"], task="multilabel").classes == ("clear", "haze", "road")
+    assert of("tags", ["a", "b"], task="multilabel").targets.tolist() == [[1, 0], [0, 1]]
+    assert of("ill", ["1", "0", ""], task="multilabel").targets.shape == (3, 1)
+    assert of("tags", ["a|b", "a"], task="classification").classes == ("a", "a|b")
+    assert of("tags", ["a|b", "a"], task="classification").reason == "As --task classification says."
 
 
 def test_a_column_of_captions_is_not_read_as_labels():

@@ -39,7 +39,7 @@ def test_splits_are_told_by_the_names_of_arrays(tmp_path, save, x, y):
         content[y.format(split)] = np.arange(count) % 2
     save(tmp_path / "set.npz", **content)
     source = open_source(tmp_path / "set.npz")
-    assert source.name == "set" and source.task == "classes" and source.classes == ("0", "1")
+    assert source.name == "set" and source.task == "classification" and source.classes == ("0", "1")
     assert {split: len(rows) for split, rows in source.splits.items()} == SPLITS
     for split, rows in source.splits.items():
         assert np.array_equal(source.images[rows], content[x.format(split)])
@@ -87,7 +87,7 @@ def test_rows_of_several_ones_are_labels(tmp_path):
     rows = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0], [1, 1, 1]])
     np.savez(tmp_path / "chestmnist.npz", images=pictures(4, 8, 8), labels=rows)
     source = open_source(tmp_path / "chestmnist.npz")
-    assert source.task == "labels" and source.targets.tolist() == rows.tolist()
+    assert source.task == "multilabel" and source.targets.tolist() == rows.tolist()
 
 
 def test_class_names_in_the_archive_are_used(tmp_path):

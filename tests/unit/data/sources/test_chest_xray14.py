@@ -55,7 +55,7 @@ def shown(source: Source, row: int) -> set[str]:
 
 def test_the_published_files_become_one_source(folder):
     source = read(folder)
-    assert (source.name, source.task, source.classes) == ("ChestX-ray14", "labels", FINDINGS)
+    assert (source.name, source.task, source.classes) == ("ChestX-ray14", "multilabel", FINDINGS)
     assert source.targets.shape == (8, 14) and source.targets.dtype == np.float32
     assert all(path.is_file() for path in source.images)
     assert source.ids[5] == "images_002/images/00000003_001.png"
@@ -99,8 +99,8 @@ def test_some_findings_may_be_learnt_alone(folder):
 
 
 def test_settings_without_use_here_are_refused(folder):
-    with pytest.raises(UsageError, match=r"--task classes does not fit"):
-        read(folder, task="classes")
+    with pytest.raises(UsageError, match=r"--task classification does not fit"):
+        read(folder, task="classification")
     with pytest.raises(UsageError, match=r"--data.split fold has no use"):
         read(folder, split="fold")
     with pytest.raises(UsageError, match=r"'Flu' is none of ChestX-ray14's findings"):
@@ -134,6 +134,6 @@ def test_an_unknown_finding_or_a_foreign_table_stops(folder):
 
 def test_the_table_alone_is_an_ordinary_manifest(folder):
     source = read(folder / "Data_Entry_2017.csv")
-    assert source.task == "labels" and len(source.classes) == 8
+    assert source.task == "multilabel" and len(source.classes) == 8
     assert "Patient ID" in source.metadata
     assert not source.splits

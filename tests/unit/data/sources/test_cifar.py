@@ -35,7 +35,7 @@ def opened(name: str, root: Path):
 
 
 def check10(source) -> None:
-    assert source.name == "cifar10" and source.classes == tuple(NAMES10) and source.task == "classes"
+    assert source.name == "cifar10" and source.classes == tuple(NAMES10) and source.task == "classification"
     assert source.images.shape == (26, 32, 32, 3) and source.images.dtype == np.uint8
     assert source.images[0, 5, 5].tolist() == [4, 5, 6] and source.images[-1, 31, 31].tolist() == [45, 46, 47]
     assert (source.images[:, 0, 0] == 255).all() and (source.images[:, 0, 1] < 255).all()

@@ -63,12 +63,12 @@ def test_a_column_may_hold_the_pictures_themselves(photo, encode, kind):
 
 
 def test_labels_may_be_lists_rows_of_numbers_columns_or_fractions():
-    assert open_source(table(label=[["a"], ["a", "b"], [], ["b"]])).task == "labels"
+    assert open_source(table(label=[["a"], ["a", "b"], [], ["b"]])).task == "multilabel"
     assert open_source(table(label=[[1, 0], [0, 1], [0, 1], [1, 0]])).targets.tolist() == [0, 1, 1, 0]
     settings = DataSettings(targets=("x", "y"))
     found = open_source(table(x=[0, 1, 1, 0], y=[1, 1, 0, None]), settings)
-    assert found.task == "labels" and found.classes == ("x", "y") and np.isnan(found.targets[3, 1])
-    assert open_source(table(label=[0.5, 1.5, 2.5, 0.25])).task == "number"
+    assert found.task == "multilabel" and found.classes == ("x", "y") and np.isnan(found.targets[3, 1])
+    assert open_source(table(label=[0.5, 1.5, 2.5, 0.25])).task == "regression"
 
 
 def test_classes_with_gaps_in_the_table_are_whole_numbers_still():

@@ -49,7 +49,7 @@ def test_a_saved_dictionary_of_splits_is_read_with_its_class_names(tmp_path):
     splits = {"train": table(6), "validation": table(2, 10), "test": table(4, 20), "unsupervised": table(3, 30)}
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "birds")
     source = open_source(tmp_path / "birds")
-    assert source.name == "birds" and source.classes == tuple(NAMES) and source.task == "classes"
+    assert source.name == "birds" and source.classes == tuple(NAMES) and source.task == "classification"
     assert source.reason == "Column 'label' is a ClassLabel of 3 names, so a picture has one of 3 classes."
     assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 6, "val": 2, "test": 4}
     assert source.targets.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
@@ -106,12 +106,12 @@ def test_rows_that_were_chosen_and_shuffled_are_those_rows():
 def test_lists_of_class_labels_are_labels_and_numbers_are_numbers():
     several = datasets.Sequence(datasets.ClassLabel(names=NAMES))
     source = open_source(table(3, features={"label": several}, label=[[0, 2], [], [1]]))
-    assert source.task == "labels" and source.classes == tuple(NAMES)
+    assert source.task == "multilabel" and source.classes == tuple(NAMES)
     assert source.targets.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
     number = open_source(table(3, features={"label": datasets.Value("float32")}, label=[0.5, 1.5, 2.25]))
-    assert number.task == "number" and number.targets.tolist() == [[0.5], [1.5], [2.25]]
+    assert number.task == "regression" and number.targets.tolist() == [[0.5], [1.5], [2.25]]
     words = open_source(table(3, features={"label": datasets.Value("string")}, label=["b", "a", "b"]))
-    assert words.task == "classes" and words.classes == ("a", "b")
+    assert words.task == "classification" and words.classes == ("a", "b")
 
 
 def test_a_label_without_a_name_is_refused():
@@ -121,8 +121,8 @@ def test_a_label_without_a_name_is_refused():
 
 
 def test_a_task_that_is_told_is_obeyed():
-    source = open_source(table(4), DataSettings(task="labels"))
-    assert source.task == "labels" and source.classes == ("cat", "dog")
+    source = open_source(table(4), DataSettings(task="multilabel"))
+    assert source.task == "multilabel" and source.classes == ("cat", "dog")
 
 
 def test_other_columns_are_groups_splits_and_metadata():

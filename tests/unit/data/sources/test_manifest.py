@@ -40,7 +40,7 @@ def words(source: Source) -> list[str]:
 def test_a_manifest_becomes_a_source_with_its_reason_groups_splits_and_metadata(films):
     text = "path,label,split,patient,age\na.png,cat,train,p1,61\nb.png,dog,train,p2,\nc.png,cat,test,p3,70\n"
     source = read(films(text), group="patient")
-    assert (source.name, source.task, source.classes) == ("films", "classes", ("cat", "dog"))
+    assert (source.name, source.task, source.classes) == ("films", "classification", ("cat", "dog"))
     assert [path.name for path in source.images] == list(source.ids) == ["a.png", "b.png", "c.png"]
     assert all(path.is_file() for path in source.images)
     assert source.reason == "Column 'label' holds 2 different words, so a picture has one of 2 classes."
@@ -104,7 +104,7 @@ def test_D9_columns_parted_by_spaces_as_in_elpv_are_read(films):
     with pytest.raises(DataError, match=r"2 columns that may be learnt: 'column 2', 'column 3'\. Name one"):
         read(path)
     source = read(path, targets=("column 2",))
-    assert source.task == "number" and source.targets[:, 0].tolist() == pytest.approx([1, 0.3333, 0])
+    assert source.task == "regression" and source.targets[:, 0].tolist() == pytest.approx([1, 0.3333, 0])
     assert list(source.metadata["column 3"]) == ["mono", "poly", "mono"]
 
 
@@ -115,7 +115,7 @@ def test_D9_two_columns_of_one_name_are_refused(films):
 
 def test_D9_bars_in_the_labels_do_not_part_the_columns(films):
     source = read(films("a.png,Mass|Edema\nb.png,Mass\nc.png,Edema|Hernia|Mass\n"))
-    assert source.task == "labels" and source.classes == ("Edema", "Hernia", "Mass")
+    assert source.task == "multilabel" and source.classes == ("Edema", "Hernia", "Mass")
 
 
 def test_D9_an_open_quotation_mark_is_named_by_its_line(films):
@@ -152,7 +152,7 @@ def test_D11_cells_that_fit_no_label_stop_with_their_line(films):
     with pytest.raises(DataError, match=r"films\.csv, line 4: 'Edema' is '-1'.*--data.uncertain ignore"):
         read(films(flags.format("-1")))
     source = read(films(flags.format("-1")), uncertain="ignore")
-    assert source.task == "labels" and np.isnan(source.targets[:, 0]).tolist() == [False, False, True, True]
+    assert source.task == "multilabel" and np.isnan(source.targets[:, 0]).tolist() == [False, False, True, True]
     soft = read(films("path,cat,dog\na.png,0.9,0.1\nb.png,0.5,0.5\n"))
     assert soft.has_soft_labels and soft.classes == ("cat", "dog")
 

@@ -53,7 +53,7 @@ def test_lists_of_words_in_json_lines_are_labels(root):
     source = read(path)
     expected = np.array([[1, 1], [0, 0], [np.nan, np.nan]], np.float32)
     np.testing.assert_array_equal(source.targets, expected)
-    assert (source.task, source.classes) == ("labels", ("x", "y"))
+    assert (source.task, source.classes) == ("multilabel", ("x", "y"))
 
 
 def test_D9_a_line_that_is_no_object_in_json_is_named(root):
@@ -79,7 +79,7 @@ def test_parquet_files_are_manifests_and_rows_are_named_by_number(root):
     parquet.write_table(pyarrow.table(columns), root / "films.parquet")
     source = read(root / "films.parquet")
     np.testing.assert_array_equal(source.targets, np.array([[0.5], [np.nan], [2]], np.float32))
-    assert source.task == "number" and list(source.metadata["patient"]) == ["1", "1", "2"]
+    assert source.task == "regression" and list(source.metadata["patient"]) == ["1", "1", "2"]
     parquet.write_table(pyarrow.table({**columns, "score": ["x", "", "y"]}), root / "films.parquet")
     with pytest.raises(DataError, match=r"^films\.parquet, row 2: 'score' is empty"):
         read(root / "films.parquet")

@@ -33,14 +33,14 @@ def with_json(*objects):
 
 def test_numbers_in_cls_files_are_classes_in_natural_order(tmp_path):
     source = opened(tmp_path, classed([10, 2, 1, 2]))
-    assert source.task == "classes" and source.classes == ("1", "2", "10")
+    assert source.task == "classification" and source.classes == ("1", "2", "10")
     assert source.targets.tolist() == [2, 1, 0, 1]
     assert source.reason == "Each sample has one class in its .cls file."
 
 
 def test_many_numbers_in_cls_files_are_still_classes(tmp_path):
     source = opened(tmp_path, classed(range(60)))
-    assert source.task == "classes" and len(source.classes) == 60
+    assert source.task == "classification" and len(source.classes) == 60
 
 
 def test_names_in_cls_files_are_classes_whatever_they_look_like(tmp_path):
@@ -49,8 +49,8 @@ def test_names_in_cls_files_are_classes_whatever_they_look_like(tmp_path):
 
 
 def test_cls_files_may_be_numbers_to_predict_if_one_says_so(tmp_path):
-    source = opened(tmp_path, classed([0.5, 2, 1]), task="number")
-    assert source.task == "number" and source.targets.tolist() == [[0.5], [2.0], [1.0]]
+    source = opened(tmp_path, classed([0.5, 2, 1]), task="regression")
+    assert source.task == "regression" and source.targets.tolist() == [[0.5], [2.0], [1.0]]
 
 
 def test_a_label_field_of_json_files_is_found_and_the_others_become_metadata(tmp_path):
@@ -70,13 +70,13 @@ def test_cls_files_come_before_fields(tmp_path):
 def test_several_fields_can_be_learnt_at_once(tmp_path):
     fields = [{"oedema": 1, "nodule": 0}, {"oedema": 1, "nodule": 1}, {"oedema": 0, "nodule": None}]
     source = opened(tmp_path, with_json(*fields), targets=("oedema", "nodule"))
-    assert source.task == "labels" and source.classes == ("oedema", "nodule")
+    assert source.task == "multilabel" and source.classes == ("oedema", "nodule")
     assert np.array_equal(source.targets, np.array([[1, 0], [1, 1], [0, np.nan]], np.float32), equal_nan=True)
 
 
 def test_a_list_in_a_field_is_several_labels(tmp_path):
     source = opened(tmp_path, with_json({"tags": ["a", "b"]}, {"tags": ["b"]}, {"tags": []}))
-    assert source.task == "labels" and source.classes == ("a", "b")
+    assert source.task == "multilabel" and source.classes == ("a", "b")
     assert source.targets.tolist() == [[1, 1], [0, 1], [0, 0]]
 
 

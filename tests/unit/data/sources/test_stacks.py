@@ -103,35 +103,35 @@ def of(labels: object, task: str = "auto") -> tuple[str, tuple[str, ...], list]:
 
 
 def test_D22_labels_of_every_kind():
-    assert of(np.array([2, 0, 2])) == ("classes", ("0", "2"), [1, 0, 1])
+    assert of(np.array([2, 0, 2])) == ("classification", ("0", "2"), [1, 0, 1])
     assert of([2, 0, 2]) == of(torch.tensor([2, 0, 2])) == of(np.array([2, 0, 2], np.uint8))
-    assert of(np.array([1.0, 0.0, 1.0])) == ("classes", ("0", "1"), [1, 0, 1])
-    assert of(np.array(["b", "a", "b"])) == of(["b", "a", "b"]) == ("classes", ("a", "b"), [1, 0, 1])
-    assert of(np.array([b"b", b"a", b"b"])) == ("classes", ("a", "b"), [1, 0, 1])
-    assert of([True, False, True])[0] == "classes"
-    assert of(np.array([[2], [0], [2]])) == ("classes", ("0", "2"), [1, 0, 1])
+    assert of(np.array([1.0, 0.0, 1.0])) == ("classification", ("0", "1"), [1, 0, 1])
+    assert of(np.array(["b", "a", "b"])) == of(["b", "a", "b"]) == ("classification", ("a", "b"), [1, 0, 1])
+    assert of(np.array([b"b", b"a", b"b"])) == ("classification", ("a", "b"), [1, 0, 1])
+    assert of([True, False, True])[0] == "classification"
+    assert of(np.array([[2], [0], [2]])) == ("classification", ("0", "2"), [1, 0, 1])
     task, _, targets = of(np.array([0.5, 1.25, 3.0]))
-    assert task == "number" and targets == [[0.5], [1.25], [3.0]]
-    assert of([["a", "b"], ["b"], []])[:2] == ("labels", ("a", "b"))
+    assert task == "regression" and targets == [[0.5], [1.25], [3.0]]
+    assert of([["a", "b"], ["b"], []])[:2] == ("multilabel", ("a", "b"))
 
 
 def test_D22_one_hot_rows_are_classes_unless_labels_are_wanted():
     rows = np.eye(3)[[2, 0, 2]]
-    assert of(rows) == ("classes", ("0", "1", "2"), [2, 0, 2])
+    assert of(rows) == ("classification", ("0", "1", "2"), [2, 0, 2])
     assert of(torch.tensor(rows)) == of(rows.astype(bool)) == of(rows.tolist()) == of(rows)
-    assert of(rows, "labels") == ("labels", ("0", "1", "2"), rows.tolist())
+    assert of(rows, "multilabel") == ("multilabel", ("0", "1", "2"), rows.tolist())
 
 
 def test_D22_rows_that_sum_to_one_are_soft_classes_and_others_labels_or_numbers():
     task, classes, targets = of(np.array([[0.25, 0.75], [1.0, 0.0]]))
-    assert task == "classes" and classes == ("0", "1") and targets == [[0.25, 0.75], [1, 0]]
-    assert of(np.array([[1, 1], [0, 1]]))[0] == "labels"
-    assert of(np.array([[3.5, 1.5], [0.5, 100.25]]))[0] == "number"
+    assert task == "classification" and classes == ("0", "1") and targets == [[0.25, 0.75], [1, 0]]
+    assert of(np.array([[1, 1], [0, 1]]))[0] == "multilabel"
+    assert of(np.array([[3.5, 1.5], [0.5, 100.25]]))[0] == "regression"
 
 
 def test_D22_fractions_that_are_whole_and_many_are_numbers():
     task, _, targets = of(np.arange(60.0) % 30)
-    assert task == "number" and targets[:2] == [[0], [1]]
+    assert task == "regression" and targets[:2] == [[0], [1]]
 
 
 @pytest.mark.parametrize(

@@ -174,9 +174,9 @@ def test_a_model_that_pads_has_patches_in_the_padding():
 
 def test_every_task_has_its_score():
     outputs, classes = torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([1, 0])
-    torch.testing.assert_close(TASK_SCORES["classes"](outputs, classes), torch.sigmoid(torch.tensor([1.0, 1.0])))
-    torch.testing.assert_close(TASK_SCORES["labels"](outputs, classes), torch.sigmoid(torch.tensor([2.0, 0.0])))
-    torch.testing.assert_close(TASK_SCORES["number"](outputs, classes), torch.tensor([2.0, 0.0]))
+    torch.testing.assert_close(TASK_SCORES["classification"](outputs, classes), torch.sigmoid(torch.tensor([1.0, 1.0])))
+    torch.testing.assert_close(TASK_SCORES["multilabel"](outputs, classes), torch.sigmoid(torch.tensor([2.0, 0.0])))
+    torch.testing.assert_close(TASK_SCORES["regression"](outputs, classes), torch.tensor([2.0, 0.0]))
 
 
 def test_a_flat_curve_has_its_height_as_area_and_uneven_steps_count_by_their_width():

@@ -119,9 +119,9 @@ def test_another_run_teaches_in_any_order_of_its_classes_and_may_go_away_afterwa
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_labels_and_numbers_have_teachers_too(task, fit, tmp_path):
-    source = drawn(task=task, classes=("a", "b"), targets=NUMBERS if task == "number" else (NUMBERS > 300) * 1.0)
+    source = drawn(task=task, classes=("a", "b"), targets=NUMBERS if task == "regression" else (NUMBERS > 300) * 1.0)
     source = dataclasses.replace(source, targets=source.targets.astype(np.float32))
     fit("elder", source)
     fit(source=source, distill__teacher=tmp_path / "elder")
@@ -163,9 +163,9 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
     with pytest.raises(UsageError, match=r"The teacher knows dark, light, and drawn has dark, red"):
         fit(source=drawn(classes=("dark", "red")), **elder)
     assert not (tmp_path / "run").exists()
-    labels = drawn(task="labels", targets=np.stack([TARGETS, 1 - TARGETS], 1).astype(np.float32))
+    labels = drawn(task="multilabel", targets=np.stack([TARGETS, 1 - TARGETS], 1).astype(np.float32))
     with pytest.raises(UsageError, match=r"answers a task of classes, and drawn is one of labels"):
-        fit("labels", source=labels, **elder)
+        fit("multilabel", source=labels, **elder)
     with pytest.raises(UsageError, match=r"takes 0 to 255 .* and this run 0 to 65535"):
         fit("deep", source=drawn(images=drawn().images.astype(np.uint16) * 250), **elder)
 
@@ -212,14 +212,14 @@ def test_settings_of_a_teacher_that_have_no_effect_are_refused(case, fit):
 def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
     plan = Plan(distill=DistillSettings(teacher="x", kind="features", steps=3), finetune=FinetuneSettings(weights="y"))
     with pytest.raises(UsageError, match=r"--weights begins from a checkpoint\. Leave one"):
-        planner.check_distill_settings(plan, "classes")
+        planner.check_distill_settings(plan, "classification")
 
 
 def test_numbers_have_no_temperature():
     plan = Plan(distill=DistillSettings(teacher="x", temperature=5))
-    planner.check_distill_settings(plan, "labels")
+    planner.check_distill_settings(plan, "multilabel")
     with pytest.raises(UsageError, match=r"distill\.temperature softens probabilities, which numbers are not"):
-        planner.check_distill_settings(plan, "number")
+        planner.check_distill_settings(plan, "regression")
 
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):

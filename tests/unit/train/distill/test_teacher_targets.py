@@ -33,7 +33,7 @@ def softmax(row: list[float], temperature: float) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_classes_diverge_by_the_softened_probabilities_times_the_square_of_the_temperature(temperature):
-    total, weight = distillation_loss(OURS, THEIRS, "classes", temperature)
+    total, weight = distillation_loss(OURS, THEIRS, "classification", temperature)
     expected = 0.0
     for ours, theirs in zip(OURS.tolist(), THEIRS.tolist(), strict=True):
         for p, q in zip(softmax(theirs, temperature), softmax(ours, temperature), strict=True):
@@ -44,7 +44,7 @@ def test_classes_diverge_by_the_softened_probabilities_times_the_square_of_the_t
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_labels_diverge_each_by_itself(temperature):
-    total, weight = distillation_loss(OURS, THEIRS, "labels", temperature)
+    total, weight = distillation_loss(OURS, THEIRS, "multilabel", temperature)
     expected = 0.0
     for ours, theirs in zip(OURS.flatten().tolist(), THEIRS.flatten().tolist(), strict=True):
         p, q = (1 / (1 + math.exp(-number / temperature)) for number in (theirs, ours))
@@ -53,11 +53,11 @@ def test_labels_diverge_each_by_itself(temperature):
 
 
 def test_numbers_differ_by_their_squares():
-    total, weight = distillation_loss(OURS, THEIRS, "number", 7.0)
+    total, weight = distillation_loss(OURS, THEIRS, "regression", 7.0)
     assert total.item() == pytest.approx(((OURS - THEIRS) ** 2).mean(1).sum().item()) and weight == 2
 
 
-@pytest.mark.parametrize("task", ["classes", "labels", "number"])
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
 def test_agreement_costs_nothing_and_has_no_gradient(task):
     ours = THEIRS.clone().requires_grad_()
     total, _ = distillation_loss(ours, THEIRS, task, 2.0)
@@ -67,11 +67,11 @@ def test_agreement_costs_nothing_and_has_no_gradient(task):
 
 def test_the_loss_is_shared_between_labels_and_teacher():
     lesson = DistillationTeacher(
-        Sums(), ImageSpec(height=4, width=4, channels=1), "classes", weight=0.25, temperature=1.0
+        Sums(), ImageSpec(height=4, width=4, channels=1), "classification", weight=0.25, temperature=1.0
     )
     images = torch.randint(0, 256, (2, 1, 4, 4), dtype=torch.uint8)
     said = lesson.predict(images)
-    total, weight = distillation_loss(OURS, said, "classes", 1.0)
+    total, weight = distillation_loss(OURS, said, "classification", 1.0)
     assert lesson.compute_loss(OURS, said) == (total, weight)
     assert lesson.blend_losses(torch.tensor(2.0), torch.tensor(6.0)) == 0.75 * 2 + 0.25 * 6
 
@@ -86,7 +86,7 @@ class Sums(nn.Module):
 def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_the_models_order():
     spec = ImageSpec(height=2, width=2, channels=3, mean=(0.0,), std=(1.0,))
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
-    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, output_order=(2, 0, 1)).predict(images)
+    said = DistillationTeacher(Sums(), spec, "classification", 0.5, 1.0, output_order=(2, 0, 1)).predict(images)
     assert said.tolist() == [[36.0, 12.0, 24.0]]
     grey = adapt_images(
         torch.tensor([[[[200]], [[100]], [[50]]]], dtype=torch.uint8), ImageSpec(height=1, width=1, channels=1)
@@ -97,7 +97,7 @@ def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_
 def test_numbers_of_a_teacher_are_brought_to_the_models_scale():
     spec = ImageSpec(height=1, width=1, channels=1, mean=(0.0,), std=(1.0,))
     scales = TargetScaling((10.0, 0.0, 0.0), (2.0, 1.0, 1.0)), TargetScaling((5.0, 1.0, 0.0), (4.0, 2.0, 1.0))
-    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, output_scalings=scales).predict(
+    said = DistillationTeacher(Sums(), spec, "classification", 0.5, 1.0, output_scalings=scales).predict(
         torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)
     )
     assert said.tolist() == [[(1 * 2 + 10 - 5) / 4, (2 - 1) / 2, 3.0]]
@@ -143,10 +143,10 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     plan = Plan(model=config, image=ImageSpec(height=4, width=4, channels=1))
     images = torch.randint(0, 256, (6, 1, 4, 4), dtype=torch.uint8)
     targets, weights = torch.arange(6) % 3, torch.tensor([1.0, 5.0, 2.0])
-    lesson = DistillationTeacher(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
+    lesson = DistillationTeacher(Sums(), plan.image, "classification", weight=0.3, temperature=2.0)
     said = lesson.predict(images)
     model = create_model(config, 0)
-    engine, loss = ParallelModel(model), build_loss("classes", plan.recipe, weights)
+    engine, loss = ParallelModel(model), build_loss("classification", plan.recipe, weights)
     shown = StepInput(images, None, targets, said)
     average, _ = accumulate_gradients(
         engine, make_forward_loss(engine, loss, plan), loss, shown, 3, parts, teacher=lesson

@@ -76,7 +76,7 @@ def test_the_probe_with_the_least_loss_on_the_validation_pictures_is_taken():
         linear_probe.FeatureSet(features[200:], targets[200:]),
     )
     parts = {"class": np.arange(4), "mean": np.arange(4, 8)}
-    found = linear_probe.fit_probes(train, valid, "classes", 2, parts, 0)
+    found = linear_probe.fit_probes(train, valid, "classification", 2, parts, 0)
     assert found.columns.tolist() == [4, 5, 6, 7]
     (chosen,) = [row for row in found.candidates if row.chosen]
     assert chosen.name.startswith("linear mean, C ") and chosen.figure > 0.95
@@ -91,12 +91,17 @@ def test_without_validation_pictures_a_usual_probe_is_taken():
     train = linear_probe.FeatureSet(features, (features[:, 0] > 0).astype(np.int64))
     nothing = linear_probe.FeatureSet(features[:0], train.targets[:0])
     found = linear_probe.fit_probes(
-        train, nothing, "classes", 2, {"class": np.arange(2), "all": np.arange(4), "all of 4 blocks": np.arange(4)}, 0
+        train,
+        nothing,
+        "classification",
+        2,
+        {"class": np.arange(2), "all": np.arange(4), "all of 4 blocks": np.arange(4)},
+        0,
     )
     assert (found.best.c, found.columns.tolist(), found.candidates) == (linear_probe.DEFAULT_C, [0, 1, 2, 3], ())
 
 
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_unknown_cells_are_no_obstacle(task):
     generator = np.random.default_rng(0)
     features = np.float32(generator.normal(size=(90, 4)))
@@ -111,7 +116,7 @@ def test_unknown_cells_are_no_obstacle(task):
 def checkpoint(tmp_path: Path) -> Path:
     shape = dataclasses.replace(BOTH, pool="class", channels=3, image_size=(32, 32))
     spec = ImageSpec(height=32, width=32, mean=(0.1, 0.2, 0.3), fit="crop", crop_fraction=0.875)
-    bundle.save_bundle(tmp_path / "kept", create_model(shape, 5), spec, "classes", ("a", "b", "c"), {})
+    bundle.save_bundle(tmp_path / "kept", create_model(shape, 5), spec, "classification", ("a", "b", "c"), {})
     return tmp_path / "kept"
 
 

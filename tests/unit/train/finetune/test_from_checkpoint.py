@@ -35,18 +35,18 @@ pytestmark = pytest.mark.wide
 MACHINE = RuntimeSettings(device="cpu", threads=1, precision="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
 TARGETS = {
-    "classes": np.arange(48) % 2,
-    "labels": np.where(np.arange(96).reshape(48, 2) % 7 == 0, np.nan, np.arange(48)[:, None] % [2, 3] == 0),
-    "number": np.where(np.arange(48)[:, None] % 9 == 0, np.nan, np.arange(48)[:, None] % 2 * 10.0 + 3),
+    "classification": np.arange(48) % 2,
+    "multilabel": np.where(np.arange(96).reshape(48, 2) % 7 == 0, np.nan, np.arange(48)[:, None] % [2, 3] == 0),
+    "regression": np.where(np.arange(48)[:, None] % 9 == 0, np.nan, np.arange(48)[:, None] % 2 * 10.0 + 3),
 }
 
 
-def drawn(task: str = "classes", **fields: object) -> Source:
+def drawn(task: str = "classification", **fields: object) -> Source:
     """Noise; pictures with odd numbers are brighter at the left."""
     noise = np.random.default_rng(0).integers(0, 90, (48, 16, 16, 3))
     noise[1::2, :, :8] += 60
-    targets = TARGETS[task] if task == "classes" else TARGETS[task].astype(np.float32)
-    names = {"classes": ("dark", "bright"), "labels": ("odd", "third"), "number": ("light",)}[task]
+    targets = TARGETS[task] if task == "classification" else TARGETS[task].astype(np.float32)
+    names = {"classification": ("dark", "bright"), "multilabel": ("odd", "third"), "regression": ("light",)}[task]
     source = Source(
         name="drawn", classes=names, images=noise.astype(np.uint8), targets=targets, task=task,
         ids=tuple(f"{row}.png" for row in range(48)),
@@ -82,7 +82,7 @@ def tried(run: Path) -> dict[str, list[dict[str, object]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["labels", "classes", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "classification", "regression"])
 def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, fit, tmp_path):
     events, run = fit(drawn(task), recipe__tta_flip="false"), tmp_path / "run"
     assert isinstance(events[-1], FinishEvent)

@@ -105,7 +105,9 @@ def long(plan: Plan, epochs: float, count: int) -> Plan:
 )
 def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, num_images=count))
-    longer, new = augmentation_rules.choose_augmentation(long(plan, epochs, count), count, "classes", wishes(), reasons)
+    longer, new = augmentation_rules.choose_augmentation(
+        long(plan, epochs, count), count, "classification", wishes(), reasons
+    )
     reasons |= new
     assert (longer.recipe.mixup, longer.recipe.cutmix) == (mixup, cutmix)
     assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs, ")
@@ -116,7 +118,7 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
     wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
     for base in (plan, wide):
         fed = [
-            augmentation_rules.choose_augmentation(long(base, epochs, 5_000), 5_000, "classes", wishes(), {})[0]
+            augmentation_rules.choose_augmentation(long(base, epochs, 5_000), 5_000, "classification", wishes(), {})[0]
             for epochs in (1, 20, 90, 9_000)
         ]
         amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
@@ -128,7 +130,7 @@ def test_what_was_asked_for_is_never_changed_by_the_length():
     asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
     plan, reasons = drafted(overrides=asked)
     longer, new = augmentation_rules.choose_augmentation(
-        long(plan, 5_000, 1_000), 1_000, "classes", wishes(overrides=asked), reasons
+        long(plan, 5_000, 1_000), 1_000, "classification", wishes(overrides=asked), reasons
     )
     reasons |= new
     assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
@@ -139,16 +141,18 @@ def test_what_was_asked_for_is_never_changed_by_the_length():
 def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, num_images=1_280, name=name))
     plan = dataclasses.replace(plan, data=DataSettings(source=name))
-    longer, new = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
+    longer, new = augmentation_rules.choose_augmentation(
+        long(plan, epochs, 1_280), 1_280, "classification", wishes(), reasons
+    )
     reasons |= new
     assert longer.recipe.rotate == turn and (longer.recipe.scale > 0) == (turn > 0)
     assert ("lean" in reasons.get("recipe.rotate", "")) == (turn > 0)
     asked = wishes(overrides={"recipe.rotate": "0"})
-    kept, _ = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {})
+    kept, _ = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classification", asked, {})
     assert kept.recipe.rotate == 0
 
 
-@pytest.mark.parametrize("task", ["labels", "number"])
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
     longer, _ = augmentation_rules.choose_augmentation(long(plan, 500, 1_000), 1_000, task, wishes(), reasons)

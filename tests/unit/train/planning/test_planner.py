@@ -55,9 +55,9 @@ def test_only_few_pictures_of_classes_are_smoothed():
     few = dataclasses.replace(CLOTHES, num_images=500)
     smoothed = {
         task: draft_plan(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.label_smoothing
-        for task in ("classes", "labels", "number")
+        for task in ("classification", "multilabel", "regression")
     }
-    assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
+    assert smoothed == {"classification": 0.1, "multilabel": 0.0, "regression": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ NAMES = ("cat", "=sum(1)", "oiseau é")
 PATHS = ("a.png", "-b.png", 'c",d.png', "e\nf.png", "dépôt/g.png", "not\udcfftext.png", "h.png")
 ROWS = [(path, path) for path in PATHS]
 TARGETS = {
-    "classes": np.array([0, 1, 2, -1, 1, 0, 2]),
-    "labels": np.where(OUTPUTS > 1, np.nan, OUTPUTS > 0).astype(np.float32),
-    "number": np.where(OUTPUTS > 1, np.nan, OUTPUTS * 10).astype(np.float32),
+    "classification": np.array([0, 1, 2, -1, 1, 0, 2]),
+    "multilabel": np.where(OUTPUTS > 1, np.nan, OUTPUTS > 0).astype(np.float32),
+    "regression": np.where(OUTPUTS > 1, np.nan, OUTPUTS * 10).astype(np.float32),
 }
 SURE = Decisions(sure=0.5, cuts=(0.6, 0.6, 0.6), reach=(1.5, 2.5, 3.5))
 
@@ -31,13 +31,13 @@ def table(task, targets=False, sets=False):
     """Seven rows with names of all sorts, some of them without an answer."""
     known = TARGETS[task] if targets else None
     found = predictions_from_outputs(
-        task, OUTPUTS, NAMES, None, ROWS, "test", known, decisions=None if task == "number" else SURE
+        task, OUTPUTS, NAMES, None, ROWS, "test", known, decisions=None if task == "regression" else SURE
     )
     return add_prediction_sets(found, SURE) if sets else found
 
 
 ALL = [(task, targets, sets) for task in TARGETS for targets in (False, True) for sets in (False, True)]
-CASES = [case for case in ALL if case[::2] != ("labels", True)]
+CASES = [case for case in ALL if case[::2] != ("multilabel", True)]
 
 
 def readable(found):
@@ -81,7 +81,7 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
     kinds = {str(field.type) for field in read.schema}
     assert "float" in kinds and "double" not in kinds
     label = {"classes": "string", "labels": "list<element: string>"}.get(task)
-    assert task == "number" or str(read.schema.field("label").type) == label
+    assert task == "regression" or str(read.schema.field("label").type) == label
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])
@@ -124,7 +124,7 @@ def test_a_table_without_rows_keeps_its_columns(task, tmp_path):
 
 
 def test_a_table_writes_itself_by_the_ending(tmp_path):
-    found = table("labels")
+    found = table("multilabel")
     found.write(tmp_path / "A.CSV")
     assert isinstance(found, MultilabelPredictions) and (tmp_path / "A.CSV").read_bytes() == found.csv_bytes()
     with pytest.raises(UsageError, match=r"ends in \.csv, \.jsonl or \.parquet\. Got .*a\.json\."):
@@ -135,5 +135,5 @@ def test_a_table_writes_itself_by_the_ending(tmp_path):
 def test_without_pyarrow_it_says_what_to_install_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"^Parquet files need pyarrow: pip install 'vitrail\[data\]'\.$"):
-        write_tables(tmp_path / "a.parquet", [table("classes")])
+        write_tables(tmp_path / "a.parquet", [table("classification")])
     assert not list(tmp_path.iterdir())
