@@ -14,15 +14,15 @@ demo: $(READY)
 # written to build/tests/; a file of `make test` that takes more than ten of a processor's fails there.
 PYTEST := $(BIN)/python -m pytest -n 2
 test: $(TOOLS)
-	$(PYTEST) -m "not wide" --seconds-limit 10 --seconds-to build/tests/test.json
+	$(PYTEST) -m "not wide" --seconds-limit=10 --seconds-to=build/tests/test.json
 
 # What `make test` leaves out: the wide tests. Both together are what continuous integration runs; of slow tests the first case.
 test-ci: $(TOOLS)
-	$(PYTEST) -m wide --seconds-to build/tests/test-ci.json
+	$(PYTEST) -m wide --seconds-to=build/tests/test-ci.json
 
 # Every test, every case.
 test-all: $(TOOLS)
-	$(PYTEST) --all --seconds-to build/tests/test-all.json
+	$(PYTEST) --all --seconds-to=build/tests/test-all.json
 
 check: $(TOOLS)
 	$(BIN)/ruff check .
