@@ -16,9 +16,13 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from .library_names import explain_library_name
 
 
-@cache
 def get_field_types(cls: Any) -> dict[str, Any]:
     """Field name -> resolved annotation, in the order of the class."""
+    return _resolve_field_types(cls)
+
+
+@cache  # behind a function with a plain signature: mypy does not take a type[Any] for Hashable
+def _resolve_field_types(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
