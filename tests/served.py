@@ -75,7 +75,7 @@ def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     info = {
         **found.settings.views.to_notes(),
         decisions.DECISIONS_KEY: config.write(found.decisions),
-        "number_format": found.precision,
+        "number_format": found.settings.precision,
     }
     if found.scaling is not None:
         info[calibration.SCALING_KEY] = found.scaling.to_json()

@@ -77,7 +77,7 @@ def _build_settings(cls: type[Settings], values: Mapping[str, Any], prefix: str,
         raise UsageError(f"{where}: {error}") from error
 
 
-def _check_known_names(cls: Any, values: Mapping[str, Any], prefix: str, where: str) -> dict[str, Any]:
+def _check_known_names(cls: type[Any], values: Mapping[str, Any], prefix: str, where: str) -> dict[str, Any]:
     """The types of a class's fields; raises UsageError if a name in `values` is none of them."""
     kinds = get_field_types(cls)
     for name in values:
@@ -153,7 +153,7 @@ def override(settings: Settings, changes: Mapping[str, str]) -> Settings:
     return read(type(settings), values, COMMAND_LINE)
 
 
-def parse_some(cls: Any, changes: Mapping[str, str]) -> dict[str, Any]:
+def parse_some(cls: type[Any], changes: Mapping[str, str]) -> dict[str, Any]:
     """Values of some fields from text, by their types, without building the settings.
 
     Raises:

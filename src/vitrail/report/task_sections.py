@@ -48,7 +48,7 @@ class Confusion(NamedTuple):
 def classification_context(
     metrics: ClassificationMetrics, predictions: ClassificationPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `classes.html.j2`, beyond that of every page."""
+    """Context of `classification.html.j2`, beyond that of every page."""
     shown = []
     for row, image in images.items():
         assert predictions.targets is not None
@@ -106,7 +106,7 @@ MAX_COLUMN_LINES = 3
 
 
 def regression_context(predictions: RegressionPredictions, images: Thumbnails) -> dict[str, Any]:
-    """Context of `number.html.j2`, beyond that of every page."""
+    """Context of `regression.html.j2`, beyond that of every page."""
 
     def first_known_target(row: int) -> float:
         assert predictions.targets is not None
@@ -167,7 +167,7 @@ MAX_LABEL_LINES = 3
 def multilabel_context(
     metrics: MultilabelMetrics, predictions: MultilabelPredictions, images: Thumbnails
 ) -> dict[str, Any]:
-    """Context of `labels.html.j2`, beyond that of every page."""
+    """Context of `multilabel.html.j2`, beyond that of every page."""
     captioned = [
         (row, _caption_image(image, predictions, row, _label_lines(predictions, row))) for row, image in images.items()
     ]

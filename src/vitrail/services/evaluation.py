@@ -115,7 +115,7 @@ def match_source_to_model(predictor: Predictor, labelled: LabelledImages) -> NDA
             "regression": (f"{count} columns of numbers", "those numbers"),
         }[predictor.task]
         raise DataError(
-            f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
+            f"{labelled.source.name} is a {labelled.source.task} source, and the model answers with "
             f"{predicted}. Give pictures that have {needed}."
         )
     source, classes = labelled.source, predictor.classes

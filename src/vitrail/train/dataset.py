@@ -220,7 +220,7 @@ def _check_data_settings(source: Source, settings: DataSettings) -> None:
     """Check the settings against the source; no setting is ignored."""
     if settings.task not in ("auto", source.task):
         raise UsageError(
-            f"--task {settings.task} was asked for, but {source.name} is a source of {source.task}. Leave --task out, "
+            f"--task {settings.task} was asked for, but {source.name} is a {source.task} source. Leave --task out, "
             "or give a manifest whose columns can be read so."
         )
     if settings.group and source.groups is None:
@@ -356,7 +356,7 @@ def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
     recorded = json.loads(path.read_text(encoding="utf-8"))
     if recorded["task"] != source.task:
         raise DataError(
-            f"The run was begun with a source of {recorded['task']}, and {source.name} is now one of {source.task}. "
+            f"The run was begun with a {recorded['task']} source, and {source.name} is now a {source.task} source. "
             "Put the data back as it was, or begin a new run."
         )
     if recorded["classes"] != list(source.classes):

@@ -92,13 +92,13 @@ def without_first(whole: Source, count: int) -> Source:
     return dataclasses.replace(whole, **left)
 
 
-@pytest.mark.parametrize("kind", ["classes", "soft", "labels", "number"])
+@pytest.mark.parametrize("kind", ["classification", "soft", "multilabel", "regression"])
 def test_pictures_that_show_something_else_are_refused_by_name(tmp_path, kind):
     targets = np.eye(2, dtype=np.float32)[np.arange(6) % 2]
-    targets = {"classes": np.arange(6) % 2, "number": targets[:, :1]}.get(kind, targets).copy()
-    if kind in ("labels", "number"):
+    targets = {"classification": np.arange(6) % 2, "regression": targets[:, :1]}.get(kind, targets).copy()
+    if kind in ("multilabel", "regression"):
         targets[5] = np.nan
-    classes = ("age",) if kind == "number" else ("a", "b")
+    classes = ("age",) if kind == "regression" else ("a", "b")
     whole = dataclasses.replace(
         named(*"stuvwx"), classes=classes, targets=targets, task="classification" if kind == "soft" else kind
     )

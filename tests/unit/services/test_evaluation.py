@@ -96,7 +96,7 @@ def test_soft_labels_are_measured_by_their_most_probable_class(predictor):
 
 def test_other_tasks_are_refused(predictor):
     numbers = source(("age",), ["age"] * 2, task="regression", targets=np.ones((2, 1), np.float32))
-    with pytest.raises(DataError, match=r"zoo is a source of number, and the model answers with one of 3 classes"):
+    with pytest.raises(DataError, match=r"zoo is a regression source, and the model answers with one of 3 classes"):
         evaluate_model(predictor, every(numbers))
 
 

@@ -61,7 +61,7 @@ def test_the_task_the_group_and_the_list_to_exclude_have_flags_of_their_own():
     assert override_plan(Plan(), asked).data == dataclasses.replace(data, data_root="")
     with pytest.raises(UsageError, match=r"--group and --data\.group are the same setting"):
         build_train_request(dataclasses.replace(asked, changes={"data.group": "module"}))
-    with pytest.raises(UsageError, match=r"data\.task must be .*labels.* Got .tags"):
+    with pytest.raises(UsageError, match=r"data\.task must be .*multilabel.* Got .tags"):
         build_train_request(dataclasses.replace(asked, task="tags"))
 
 

@@ -55,7 +55,7 @@ def test_D7_one_class_is_too_few_to_tell_apart():
 
 
 def test_what_was_asked_of_the_data_and_is_not_so_is_refused():
-    with pytest.raises(UsageError, match=r"--task multilabel was asked for, but drawn is a source of classes"):
+    with pytest.raises(UsageError, match=r"--task multilabel was asked for, but drawn is a classification source"):
         opened(drawn(), task="multilabel")
     with pytest.raises(UsageError, match=r"--group patient .*drawn"):
         opened(drawn(), group="patient")

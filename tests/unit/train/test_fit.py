@@ -155,7 +155,7 @@ def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures
 
 
 def test_numbers_cannot_be_smoothed_and_outputs_need_names(fit):
-    with pytest.raises(UsageError, match=r"softens classes and labels, and this task is number.*Got 0\.1"):
+    with pytest.raises(UsageError, match=r"softens classes and labels, and this task is regression.*Got 0\.1"):
         fit(drawn(task="regression", classes=("a", "b"), targets=BLANK), recipe__label_smoothing="0.1")
     with pytest.raises(DataError, match=r"Every output of drawn needs a name of its own\. Got a, a"):
         fit(drawn(task="multilabel", classes=("a", "a"), targets=BLANK))

@@ -32,7 +32,7 @@ def test_other_pictures_are_told_and_other_tasks_and_classes_refused(tmp_path):
     assert told.startswith("The data of drawn has changed since the run began")
     with pytest.raises(DataError, match=r"They were 'a', 'b'; now they are 'b', 'a'\. Put the data back as it was"):
         check_data_unchanged(path, dataclasses.replace(WHOLE, classes=("b", "a")))
-    with pytest.raises(DataError, match=r"begun with a source of classes, and drawn is now one of labels\."):
+    with pytest.raises(DataError, match=r"begun with a classification source, and drawn is now a multilabel source\."):
         check_data_unchanged(
             path, dataclasses.replace(WHOLE, task="multilabel", targets=np.eye(2, dtype=np.float32)[WHOLE.targets])
         )

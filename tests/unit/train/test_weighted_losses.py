@@ -162,16 +162,20 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
         (
             "regression",
             {"label_smoothing": 0.1},
-            r"recipe.label_smoothing softens classes and labels, and this task is number.*0.1",
+            r"recipe.label_smoothing softens classes and labels, and this task is regression.*0.1",
         ),
         ("multilabel", {"class_weights": "root"}, r"recipe.class_weights weighs pictures by their class.*Got root"),
         ("classification", {"max_pos_weight": 5.0}, r"recipe.max_pos_weight weighs the positives of labels.*Got 5.0"),
-        ("regression", {"asl_gamma_neg": 4.0}, r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is number"),
+        (
+            "regression",
+            {"asl_gamma_neg": 4.0},
+            r"recipe.asl_gamma_neg is for the asymmetric loss.*this task is regression",
+        ),
         ("classification", {"asl_margin": 0.05}, r"recipe.asl_margin is for the asymmetric loss.*set it to 0.0"),
         (
             "multilabel",
             {"huber_delta": 1.0},
-            r"recipe.huber_delta bounds the errors of numbers, and this task is labels",
+            r"recipe.huber_delta bounds the errors of numbers, and this task is multilabel",
         ),
     ],
 )

@@ -71,12 +71,12 @@ def test_D20_the_same_picture_with_different_labels_is_listed():
     assert "a = i" in findings.table()
 
 
-@pytest.mark.parametrize("how", ["labels", "number", "soft"])
+@pytest.mark.parametrize("how", ["multilabel", "regression", "soft"])
 def test_D20_different_labels_are_seen_in_every_task(how):
     one, other = textures(2, side=24)
     rows = {
-        "labels": [[1, 0], [1, np.nan], [0, 1], [0, np.nan], [1, 1]],
-        "number": [[1, 0], [1, np.nan], [7, 1], [7, np.nan], [7, 2]],
+        "multilabel": [[1, 0], [1, np.nan], [0, 1], [0, np.nan], [1, 1]],
+        "regression": [[1, 0], [1, np.nan], [7, 1], [7, np.nan], [7, 2]],
         "soft": [[0.5, 0.5], [0.5, 0.5], [1, 0], [1, 0], [0, 1]],
     }[how]
     source = of_arrays(
