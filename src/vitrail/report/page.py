@@ -1,8 +1,8 @@
 """Report page: renders the stored facts, predictions, curves and thumbnails of a run as one self-contained HTML file.
 
-`template.html.j2` is the page of every run; `classification.html.j2`, `multilabel.html.j2` and `regression.html.j2` add the parts of
-each task, with the context from `task_sections`. For an audience the page begins with `radiology.html.j2` or
-`inspection.html.j2`, with the context from `audience`.
+`template.html.j2` is the page of every run; `classification.html.j2`, `multilabel.html.j2` and `regression.html.j2` add
+the parts of each task, with the context from `task_sections`. For an audience the page begins with `radiology.html.j2`
+or `inspection.html.j2`, with the context from `audience`.
 """
 
 from __future__ import annotations

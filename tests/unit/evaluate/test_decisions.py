@@ -162,11 +162,11 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
 @pytest.mark.parametrize(
     ("fields", "task", "match"),
     [
-        ({"positive": "defect"}, "multilabel", r"names one of two classes\. Got 'defect' for labels"),
-        ({"positive": "bad"}, "classification", r"Got 'bad' for classes: defect, good"),
+        ({"positive": "defect"}, "multilabel", r"names one of two classes\. Got 'defect' for multilabel"),
+        ({"positive": "bad"}, "classification", r"Got 'bad' for classification: defect, good"),
         ({"positive": "good", "abstain_fraction": 0.1}, "classification", r"Give one of them"),
         ({"threshold_rule": "youden"}, "classification", r"thresholds of labels, or of one of two classes"),
-        ({"threshold_rule": "half"}, "regression", r"The task is number"),
+        ({"threshold_rule": "half"}, "regression", r"The task is regression"),
         ({"abstain_fraction": 0.1}, "multilabel", r"decisions\.abstain_fraction is for classification"),
         ({"ordered": True}, "regression", r"decisions\.ordered is for classification"),
     ],

@@ -80,7 +80,7 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
     assert read.to_pylist() == readable(read_csv_of(found, task, tmp_path).records())
     kinds = {str(field.type) for field in read.schema}
     assert "float" in kinds and "double" not in kinds
-    label = {"classes": "string", "labels": "list<element: string>"}.get(task)
+    label = {"classification": "string", "multilabel": "list<element: string>"}.get(task)
     assert task == "regression" or str(read.schema.field("label").type) == label
 
 

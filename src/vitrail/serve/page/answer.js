@@ -7,7 +7,7 @@ const TOP = 5; // classes that are shown at once
 const SIDE = 13; // of a pane, and from one to the next
 const STEP = 16;
 const ACROSS = 20;
-const WORDS = { classes, labels, number: numbers };
+const WORDS = { classification: classes, multilabel: labels, regression: numbers };
 
 // What stands beside the picture; again(picture) asks once more about one that failed.
 export function answerOf(picture, about, again) {

@@ -27,7 +27,7 @@ export function factsOf(about) {
     [about.task === "regression" ? "Numbers" : about.task === "multilabel" ? "Labels" : "Classes", namesOf(about)],
     ["Reads pictures at", `${image.height} × ${image.width} pixels, ${colours}`],
   ];
-  if (about.task !== "number") facts.push(["Probabilities", calibrationOf(about)]);
+  if (about.task !== "regression") facts.push(["Probabilities", calibrationOf(about)]);
   facts.push(["Leaves unanswered", silenceOf(about)]);
   if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
   const licence = about.licence ? [["Licence", about.licence]] : [];
