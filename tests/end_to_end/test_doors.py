@@ -115,6 +115,14 @@ def ray(house: House) -> Told:
     return written(out)
 
 
+def seven_at_a_time(house: House) -> Told:
+    members = [
+        dataclasses.replace(member, settings=dataclasses.replace(member.settings, batch_size=7))
+        for member in house.estimator.run_.predictor.members
+    ]
+    return rows(Predictor(members).predict(list(house.pictures)).records())
+
+
 def elsewhere(house: House) -> Told:
     """The bundle, copied to another place."""
     copied = Path(shutil.copytree(house.run / "model", house.folder / "copied"))
@@ -159,9 +167,7 @@ DOORS: dict[str, Callable[[House], Told]] = {
         house.estimator.run_.predict([picture.read_bytes() for picture in house.pictures]).records()
     ),
     "bundle elsewhere": elsewhere,
-    "Python, seven at a time": lambda house: rows(
-        house.estimator.run_.predictor.predict(list(house.pictures), batch_size=7).records()
-    ),
+    "Python, seven at a time": seven_at_a_time,
     "estimator": estimator,
     "torch.export": package,
     "command line, ONNX": lambda house: command_line(house, "--engine", "onnx"),

@@ -222,7 +222,7 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
     )
     assert (
         refused.code == 2
-        and "recipe.label_smoothing softens classes and labels, and this task is number" in refused.err
+        and "recipe.label_smoothing softens classes and labels, and this task is regression" in refused.err
     )
 
 

@@ -277,7 +277,9 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch, capsys, 
 def test_views_are_averaged_as_everywhere(tmp_path, capsys, picture, same_threads):
     import dataclasses
 
-    found = dataclasses.replace(reading(), views=TtaViews(flip=True, shift=1))
+    found = reading()
+    settings = dataclasses.replace(found.settings, views=TtaViews(flip=True, shift=1))
+    found = dataclasses.replace(found, settings=settings)
     model = saved(tmp_path / "tiny", found)
     (tmp_path / "a.png").write_bytes(picture)
     assert main(["predict", str(model), str(tmp_path / "a.png"), "--json", "--device", "cpu"]) == 0

@@ -351,11 +351,8 @@ def find_ignore_rule(layout: Layout, name: str) -> IgnoreRule | None:
 def _make_claims(rule: Rule, layout: Layout, depth: int, prefixed: bool) -> Iterator[TensorClaim]:
     if isinstance(rule, IgnoreRule):
         return
-
-    def in_file(name: str) -> str:
-        return layout.prefix + name if prefixed and name not in layout.names_without_prefix else name
-
-    theirs = tuple(map(in_file, rule.theirs if isinstance(rule, PartsRule) else (rule.theirs,)))
+    names = rule.theirs if isinstance(rule, PartsRule) else (rule.theirs,)
+    theirs = tuple(_name_in_file(layout, name, prefixed) for name in names)
     ours: tuple[str, ...]
     match rule:
         case NameRule():
@@ -363,13 +360,17 @@ def _make_claims(rule: Rule, layout: Layout, depth: int, prefixed: bool) -> Iter
         case PartsRule():
             ours = rule.ours
         case CopyRule():
-            ours = (in_file(rule.original),)
+            ours = (_name_in_file(layout, rule.original, prefixed),)
         case DropRule():
             ours = (rule.like,)
         case ZeroRule() | CheckRule():
             ours = ()
     for filled in _fill_placeholders(depth, *theirs, *ours):
         yield TensorClaim(rule, filled[: len(theirs)], filled[len(theirs) :])
+
+
+def _name_in_file(layout: Layout, name: str, prefixed: bool) -> str:
+    return layout.prefix + name if prefixed and name not in layout.names_without_prefix else name
 
 
 def _fill_placeholders(depth: int, *patterns: str) -> Iterator[tuple[str, ...]]:

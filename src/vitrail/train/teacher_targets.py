@@ -85,7 +85,7 @@ def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ..
     source = dataset.source
     if teacher.task != source.task:
         raise UsageError(
-            f"The teacher answers a task of {teacher.task}, and {source.name} is one of {source.task}. Choose another "
+            f"The teacher is a {teacher.task} model, and {source.name} is a {source.task} source. Choose another "
             "teacher, or --distill.kind features."
         )
     if set(teacher.classes) != set(source.classes) or len(teacher.classes) != len(source.classes):

@@ -61,6 +61,7 @@ def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, quantised)
     np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
 
 
+@pytest.mark.wide
 def test_nothing_stays_that_nobody_reads(quantised):
     model, _ = quantised("mean, indexed")
     quantize.fuse_operators(model)

@@ -69,10 +69,12 @@ def test_the_same_parting_is_no_reason_to_worry(notes, tmp_path):
     )  # looked for once: the other run may change
 
 
+@pytest.mark.wide
 def test_other_pictures_under_the_same_names_are_others(notes, tmp_path):
     assert notes("second", drawn(seed=7), seed=1, weights=str(tmp_path / "first")) == []
 
 
+@pytest.mark.wide
 def test_a_bundle_without_its_run_says_that_nobody_knows(notes, tmp_path):
     shutil.copytree(tmp_path / "first" / "model", tmp_path / "bundle")
     (said,) = notes("second", seed=1, weights=str(tmp_path / "bundle"))

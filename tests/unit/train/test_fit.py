@@ -141,6 +141,7 @@ def test_a_column_of_which_nothing_is_known_in_training_is_told_and_all_of_them_
         fit(drawn(task=task, classes=("a", "b"), targets=np.full((16, 2), np.nan, np.float32)), run="nothing")
 
 
+@pytest.mark.wide
 def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures(fit, tmp_path):
     targets = BLANK.copy()
     targets[12:] = np.nan
@@ -315,6 +316,7 @@ def test_mean_and_deviation_are_measured_unless_they_were_given(fit, given):
     assert planned.reasons[f"image.{other}"] == "measured on the training pictures"
 
 
+@pytest.mark.wide
 def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monkeypatch, tmp_path):
     asked = []
 

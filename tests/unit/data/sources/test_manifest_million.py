@@ -32,11 +32,11 @@ began = time.process_time()
 source = open_source(sys.argv[1], DataSettings(group="patient"))
 seconds = time.process_time() - began
 highest = peak()
-middle = source[len(source) // 2]
+middle = len(source) // 2
 print(json.dumps({{
     "seconds": seconds, "peak": highest, "rows": len(source), "classes": len(source.classes), "notes": source.notes,
-    "groups": len(np.unique(source.groups)), "id": middle.id, "group": middle.group, "target": int(middle.target),
-    "note": source.metadata["remark"][len(source) // 2],
+    "groups": len(np.unique(source.groups)), "id": source.ids[middle], "group": source.groups[middle], "target": int(source.targets[middle]),
+    "note": source.metadata["remark"][middle],
 }}))
 """
 

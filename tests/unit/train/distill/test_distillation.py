@@ -164,7 +164,7 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
         fit(source=drawn(classes=("dark", "red")), **elder)
     assert not (tmp_path / "run").exists()
     labels = drawn(task="multilabel", targets=np.stack([TARGETS, 1 - TARGETS], 1).astype(np.float32))
-    with pytest.raises(UsageError, match=r"answers a task of classes, and drawn is one of labels"):
+    with pytest.raises(UsageError, match=r"is a classification model, and drawn is a multilabel source"):
         fit("multilabel", source=labels, **elder)
     with pytest.raises(UsageError, match=r"takes 0 to 255 .* and this run 0 to 65535"):
         fit("deep", source=drawn(images=drawn().images.astype(np.uint16) * 250), **elder)

@@ -57,8 +57,8 @@ class Collect:
         self.calls += 1
         if self.calls == self._at:
             self._what()
-        self.batches.append(words[4])
-        if words[4] > self._fits:
+        self.batches.append(words[4].batch_size)
+        if words[4].batch_size > self._fits:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return extracting_collect(*words)
 
