@@ -35,7 +35,8 @@ highest = peak()
 middle = len(source) // 2
 print(json.dumps({{
     "seconds": seconds, "peak": highest, "rows": len(source), "classes": len(source.classes), "notes": source.notes,
-    "groups": len(np.unique(source.groups)), "id": source.ids[middle], "group": source.groups[middle], "target": int(source.targets[middle]),
+    "groups": len(np.unique(source.groups)), "id": source.ids[middle],
+    "group": source.groups[middle], "target": int(source.targets[middle]),
     "note": source.metadata["remark"][middle],
 }}))
 """
