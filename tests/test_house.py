@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from scripts import script
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "vitrail"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -149,6 +151,46 @@ PARTICIPLES = {
     "tried", "understood", "used", "wanted", "warned", "wished", "won", "worn", "written",
 }
 # fmt: on
+
+
+def test_an_import_inside_a_function_keeps_a_library_out_of_start_up():
+    imports: dict[str, list[Any]] = {name: list(NUMBERS.find_own_imports(name, TREES)) for name in TREES}
+    needless = [
+        f"{name}:{one.line} {one.target}"
+        for name in TREES
+        for one in imports[name]
+        if one.inside and not one.typing and libraries_of(one.target, imports) <= libraries_of(name, imports)
+    ]
+    assert not needless, "import these at the top of the file: what they bring is loaded with it anyway"
+
+
+NUMBERS = script("house_numbers", "docs")
+SHARDING = "torch.distributed.checkpoint"
+TREES = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+
+
+def libraries_of(name: str, imports: dict[str, list[Any]]) -> set[str]:
+    """The libraries that are loaded with a file; torch's sharding, which takes a second, counts as one of its own."""
+    seen, waiting, found = {name}, [name], set()
+    while waiting:
+        file = waiting.pop()
+        found |= {library for library in top_imports(file) if library not in sys.stdlib_module_names}
+        packages = [str(folder / "__init__.py") for folder in Path(file).parents]
+        new = {one.target for one in imports[file] if not one.inside and not one.typing} | {*packages} - {file}
+        waiting += [other for other in new - seen if other in TREES]
+        seen |= new
+    return found
+
+
+@functools.cache
+def top_imports(name: str) -> set[str]:
+    found = set()
+    for node, inside, typing in NUMBERS.find_imports(TREES[name].body):
+        if inside or typing or (isinstance(node, ast.ImportFrom) and node.level):
+            continue
+        modules = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        found |= {SHARDING if each.startswith(SHARDING) else each.partition(".")[0] for each in modules}
+    return found
 
 
 def test_docstrings_and_comments_are_in_plain_technical_english():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ... import config, runtime
 from ...data.settings import DataSettings
 from ...errors import DataError, UsageError, escape_unprintable
+from ...files.atomic import write_json
 from ...files.disk import resource_errors
 from ...formatting import MIN_TEST_IMAGES, format_count
 from ...services.progress import track_images
@@ -102,7 +103,6 @@ class Check(Command):
 
     def _write_report(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
         from ...data.checks.findings import write_exclude_list
-        from ...files.atomic import write_json
         from ...report.check_page import write_check_page
 
         write_json(folder / "check.json", findings.to_json())
