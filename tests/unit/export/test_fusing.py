@@ -49,6 +49,7 @@ def logits(model, images):
     return onnxruntime.InferenceSession(model.SerializeToString()).run(["logits"], {"images": images})[0]
 
 
+@pytest.mark.wide
 @pytest.mark.first(1)
 @pytest.mark.parametrize("kind", COUNTS)
 def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, quantised):
