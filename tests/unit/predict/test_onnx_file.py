@@ -66,6 +66,7 @@ def test_every_kind_of_part_can_be_written(kind, tmp_path):
     assert proof.difference < 2e-5 and proof.num_changed == 0
 
 
+@pytest.mark.wide
 @pytest.mark.first(1)
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, decided, tmp_path):
