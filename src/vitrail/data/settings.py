@@ -8,6 +8,9 @@ from typing import Literal
 
 from ..errors import UsageError
 
+NO_SPLIT_COLUMN = "none"
+"""The value of `DataSettings.split` that ignores columns of splits."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
@@ -25,9 +28,13 @@ class DataSettings:
     targets: tuple[str, ...] = ()
     """Columns of a manifest to learn; found if empty."""
     split: str = ""
-    """Column of a manifest that says train, val or test; found if empty."""
+    """Column of a manifest that says train, val or test, found if empty; COLUMN:0=train,1=test says what its words
+    mean, and none ignores such columns."""
     group: str = ""
     """Column whose equal values (one patient, one module, one place) never cross from one split to another."""
+    decimal: Literal["auto", "point", "comma"] = "auto"
+    """Decimal mark of the numbers in a column; auto infers it from the whole column, and asks where that is not clear.
+    """
     uncertain: Literal["stop", "ignore", "zero", "one"] = "stop"
     """What a label of -1 or "uncertain" means: stop and ask, unknown, absent, or present."""
     keep_empty: bool = False
@@ -57,6 +64,25 @@ class DataSettings:
             raise UsageError(f"data.folds must be 0, or at least 2. Got {self.folds}.")
         if not 0 <= self.fold < max(1, self.folds):
             raise UsageError(f"data.fold must lie in 0..{max(1, self.folds) - 1}. Got {self.fold}.")
+        for meaning in self.split_codes.values():
+            if meaning not in ("train", "val", "test"):
+                raise UsageError(f"data.split must give each word train, val or test. Got {self.split!r}.")
+
+    @property
+    def split_column(self) -> str:
+        """The column that `split` names; empty if none."""
+        return "" if self.split == NO_SPLIT_COLUMN else self._split_parts[0]
+
+    @property
+    def split_codes(self) -> dict[str, str]:
+        """The split that each word of that column means, in lower case, as far as `split` says."""
+        pairs = [pair.partition("=") for pair in self._split_parts[1].split(",") if pair]
+        return {word.strip().casefold(): meaning.strip().casefold() for word, _, meaning in pairs}
+
+    @property
+    def _split_parts(self) -> tuple[str, str]:
+        column, _, codes = self.split.rpartition(":")
+        return (column, codes) if column and "=" in codes else (self.split, "")
 
 
 # -- Supported settings per kind of source; any other setting is an error, none is ignored.
@@ -70,21 +96,21 @@ SourceKind = Literal[
 COMMON_SETTINGS = frozenset({  # splitting, checking, decoding; the task is compared once it is known
     "source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction", "folds", "fold", "strata",
 })
-COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain"})
+COLUMN_SETTINGS = frozenset({"path", "targets", "split", "group", "uncertain", "decimal"})
 SUPPORTED_SETTINGS: dict[SourceKind, frozenset[str]] = {
     "built-in set":   frozenset(),
     "usual set":      frozenset({"data_root"}),
     "class folders":  frozenset({"keep_empty", "allow_outside_root"}),
     "manifest":       COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
     "chest-xray14":   frozenset({"targets", "group", "allow_outside_root"}),
-    "archive":        frozenset({"path", "targets", "group", "uncertain"}),
-    "array":          frozenset({"targets", "uncertain"}),
+    "archive":        frozenset({"path", "targets", "group", "uncertain", "decimal"}),
+    "array":          frozenset({"targets", "uncertain", "decimal"}),
     "shards":         COLUMN_SETTINGS,
     "tables":         COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
     "frame":          COLUMN_SETTINGS | {"data_root", "allow_outside_root"},
-    "pairs":          frozenset({"uncertain", "allow_outside_root"}),
-    "arrays":         frozenset({"uncertain"}),
-    "torch data set": frozenset({"uncertain"}),
+    "pairs":          frozenset({"uncertain", "decimal", "allow_outside_root"}),
+    "arrays":         frozenset({"uncertain", "decimal"}),
+    "torch data set": frozenset({"uncertain", "decimal"}),
     "opened":         frozenset(),
 }
 """In addition to `COMMON_SETTINGS`. Paths in Python objects may lead anywhere: a program may read its own files."""
@@ -94,6 +120,7 @@ SETTING_MEANINGS = {  # the purpose of a setting, and what a source lacks that d
     "targets":    ("names a column", "has no columns"),
     "split":      ("names a column", "has no columns"),
     "group":      ("names a column", "has no columns"),
+    "decimal":    ("says how numbers are written", "has no numbers written as text"),
     "uncertain":  ("says what a label of -1 means in manifests, arrays and other tables", "has no such labels"),
     "keep_empty": ("keeps class folders without pictures", "has no folders"),
     "allow_outside_root": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,6 +210,12 @@ SPLIT_NAMES = {
     "test": "test", "testing": "test",
 }
 # fmt: on
+
+
+def spelling_key(name: str) -> str:
+    """Equal for names that differ only in case, spacing, invisible characters, or the width of their letters."""
+    letters = unicodedata.normalize("NFKC", name).casefold()
+    return " ".join("".join(letter for letter in letters if unicodedata.category(letter) != "Cf").split())
 
 
 def natural_sort_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:

@@ -35,7 +35,9 @@ from ..train.plan import Plan
 from ..train.run_folder import RunFolder
 from .train_arguments import check_plan_fields
 
-SOURCE_FIELDS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
+SOURCE_FIELDS = (
+    "task", "path", "targets", "split", "decimal", "uncertain", "keep_empty", "allow_outside_root", "exclude",
+)  # fmt: skip
 """Fields of [data] that apply to another source; the others concern splits or the model."""
 ALL_IMAGES = "all"
 ProgressCallback = Callable[[Iterator[TaskPredictions], int], Iterator[TaskPredictions]]

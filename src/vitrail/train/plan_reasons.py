@@ -18,6 +18,7 @@ DEFAULT_REASONS = {
     "data.targets": "found by their names and values",
     "data.split": "found by its name, where there is one",
     "data.group": "no --group was given",
+    "data.decimal": "by the numbers of the whole column",
     "data.uncertain": "a guess about unsure labels would hide in every figure",
     "data.keep_empty": "a class without pictures cannot be learnt",
     "data.allow_outside_root": "a table from elsewhere should not reach other files",

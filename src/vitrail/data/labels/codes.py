@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
 
 import numpy as np
@@ -15,6 +15,8 @@ from ..compact_strings import CompactStrings
 Cell = str | int | float | bool | tuple[str, ...] | None
 """What one cell may hold; None is unknown, a tuple holds several words."""
 
+Where = Callable[[int], str]
+"""Names a row in messages, such as "films.csv, line 17"."""
 Value = TypeVar("Value")
 
 

@@ -18,9 +18,10 @@ from ...config.schema import suggest_name
 from ...errors import DataError
 from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
-from ..settings import DataSettings
+from ..settings import NO_SPLIT_COLUMN, DataSettings
 from ..source import SPLIT_NAMES, SPLITS
-from .codes import CategoricalColumn, Cell, encode_categorical, format_column
+from .codes import CategoricalColumn, Cell, Where, encode_categorical, format_cell, format_column
+from .numbers import is_blank, is_unknown, number_key, read_numbers
 
 # fmt: off
 PATH_COLUMN_NAMES = (
@@ -34,6 +35,15 @@ TARGET_COLUMN_NAMES = (
     "attributeids", "score", "grade", "severity", "level",
 )
 SPLIT_COLUMN_NAMES = ("split", "set", "subset", "partition", "phase", "fold", "usage")
+SPLIT_COLUMN_WORDS = frozenset(("split", "subset", "partition"))
+"""Words in the name of a column that holds splits, and nothing else."""
+SPLIT_CODES = SPLIT_NAMES | {
+    "tr": "train", "trn": "train", "va": "val", "vl": "val", "validate": "val", "development": "val", "tune": "val",
+    "te": "test", "tst": "test", "holdout": "test", "hold-out": "test", "heldout": "test", "held-out": "test",
+    "publictest": "val", "privatetest": "test",  # Kaggle's FER2013
+}
+"""Words and abbreviations for splits; in columns that are called so."""
+NUMBERED_SPLITS = {"0": "train", "1": "val", "2": "test"}  # as CelebA and WILDS count
 METADATA_WORDS = frozenset((
     "age", "sex", "gender", "race", "ethnicity", "view", "date", "time", "year", "timestamp", "width", "height", "size",
     "comment", "comments", "note", "notes", "description", "source", "url", "license", "author", "index", "unnamed",
@@ -46,6 +56,9 @@ GROUP_WORDS = frozenset((
     "exam", "batch", "lot", "series", "station", "machine", "camera",
 ))
 # fmt: on
+MAX_SPLIT_WORDS = 20
+"""Distinct words of a column that may say splits."""
+FLAG_WORDS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 MAX_SAMPLED_ROWS = 10_000
 """Rows of an unencoded column from which its role is inferred."""
 MAJORITY = 0.9
@@ -83,7 +96,7 @@ def infer_column_roles(
     Raises:
         DataError: a column that the settings name is missing, or several columns may be the target and none is named.
     """
-    for wanted in (settings.path, *settings.targets, settings.split, settings.group, settings.strata):
+    for wanted in (settings.path, *settings.targets, settings.split_column, settings.group, settings.strata):
         if wanted and wanted not in names:
             raise DataError(
                 f"{where} has no column {wanted!r}.{suggest_name(wanted, names)} Its columns: {quote_names(names)}."
@@ -92,13 +105,17 @@ def infer_column_roles(
     for name in names:
         whole = sample[name]
         cells[name] = encode_categorical(whole if isinstance(whole, CategoricalColumn) else whole[:MAX_SAMPLED_ROWS])
-    named = {*settings.targets, settings.split, settings.group}
+    named = {*settings.targets, settings.split_column, settings.group}
     path = settings.path
     notes: tuple[str, ...] = ()
     if not path:
         path, notes = _infer_path_column([name for name in names if name not in named], cells)
     rest = [name for name in names if name != path and name not in named]
-    split = settings.split or _infer_split_column(rest, cells)
+    split = settings.split_column
+    if not settings.split:
+        has_targets = bool(settings.targets or _rank_names(rest, TARGET_COLUMN_NAMES))
+        split, split_notes = _infer_split_column(rest, cells, has_targets)
+        notes += split_notes
     rest = [name for name in rest if name != split]
     candidates = [name for name in rest if name != settings.strata]
     targets = settings.targets or _infer_target_columns(candidates, cells, where)
@@ -108,7 +125,7 @@ def infer_column_roles(
 
 def drop_split_column(columns: ColumnRoles, settings: DataSettings) -> ColumnRoles:
     """Demote an inferred split column to metadata: official splits take precedence over it."""
-    if settings.split or not columns.split:
+    if settings.split_column or not columns.split:
         return columns
     note = (
         f"The official splits are used, and not column {columns.split!r}, which also names splits. "
@@ -175,21 +192,83 @@ def _fraction_of_rows(column: CategoricalColumn[Cell], predicate: Callable[[Cell
     return sum(int(counts[number]) for number in filled if predicate(column.values[number])) / total if total else 0.0
 
 
-def _infer_split_column(names: Sequence[str], cells: CodedColumns) -> str:
-    """The column whose cells are all split names, or that has a known name and holds at least one split name."""
-    candidates = []
+def _infer_split_column(names: Sequence[str], cells: CodedColumns, has_targets: bool) -> tuple[str, tuple[str, ...]]:
+    """The column that says splits, and notes on one that may but is not followed.
+
+    It holds nothing but split names; or it is called so and holds a split name, or words that `rows_by_split` reads or
+    asks about; or it is called like one split (is_valid, train) and holds zeros and ones.
+
+    Args:
+        has_targets: a column is known to be the target, so that one called "train" is no label beside others.
+    """
+    plain = {name: normalize_column_name(name) for name in names}
+    words = {name: _split_words_of(cells[name]) for name in names}
+    names = [name for name in names if words[name] and plain[name] not in TARGET_COLUMN_NAMES]
     for name in names:
-        known = [parse_split_name(value) != "" for value in cells[name].values if not is_blank(value)]
-        if any(known) and all(known) and normalize_column_name(name) not in TARGET_COLUMN_NAMES:
-            return name
-        if any(known) and normalize_column_name(name) in SPLIT_COLUMN_NAMES:
-            candidates.append(name)
-    return candidates[0] if candidates else ""
+        if words[name] <= SPLIT_NAMES.keys():
+            return name, ()
+    flags = [name for name in names if _flagged_split(name) and words[name] <= FLAG_WORDS.keys()]
+    flags = [name for name in flags if has_targets or normalize_column_name(name) not in SPLIT_NAMES]
+    called = [
+        name
+        for name in names
+        if (plain[name] in SPLIT_COLUMN_NAMES and words[name] & SPLIT_NAMES.keys())
+        or (plain[name] in SPLIT_COLUMN_NAMES and _read_split_codes(name, cells[name]))
+        or (_is_called_split(name) and 1 < len(words[name]) <= MAX_SPLIT_WORDS)
+    ]
+    if called or flags:
+        return (called or flags)[0], ()
+    return "", tuple(
+        f"Column {name!r} may say splits, but holds {quote_names(sorted(words[name]))}, so it is not followed and new "
+        f"splits are drawn. --data.split {quote_for_shell(f'{name}:WORD=train,WORD=test')} follows it."
+        for name in names
+        if plain[name] in SPLIT_COLUMN_NAMES
+        and 1 < len(words[name]) <= MAX_SPLIT_WORDS
+        and all(len(word) <= 2 for word in words[name])
+    )
 
 
-def parse_split_name(cell: Cell) -> str:
-    """The split that a word means, or an empty string."""
-    return SPLIT_NAMES.get(str(cell).strip().casefold(), "")
+def _is_called_split(name: str) -> bool:
+    return not SPLIT_COLUMN_WORDS.isdisjoint(_split_column_words(name))
+
+
+def _split_words_of(column: CategoricalColumn[Cell]) -> set[str]:
+    """The distinct words of a column in lower case; whole numbers without decimals."""
+    return {_normalize_split_word(value) for value in column.values if not is_blank(value)}
+
+
+def _normalize_split_word(cell: Cell) -> str:
+    word = format_cell(cell).strip().casefold()
+    return number_key(word) or word
+
+
+def _flagged_split(name: str) -> str:
+    """The split of the rows that a column of zeros and ones marks, by its name: is_valid, train; empty if none."""
+    words = [word for word in _split_column_words(name) if word not in ("is", "in", "set", "image", "img", "sample")]
+    word = normalize_column_name(name).removeprefix("is") if len(words) != 1 else words[0].removeprefix("is")
+    ambiguous = word == "valid" and not normalize_column_name(name).startswith("is")  # perhaps a picture of quality
+    return "" if ambiguous else SPLIT_NAMES.get(word, "")
+
+
+def _read_split_codes(name: str, column: CategoricalColumn[Cell]) -> dict[str, str]:
+    """The split that each word of a column means, if its name and all of its words make that certain; else empty.
+
+    Numbers and flags count only if most rows would be in train.
+    """
+    words = _split_words_of(column)
+    if words <= SPLIT_CODES.keys():
+        return {word: SPLIT_CODES[word] for word in words}
+    marked = _flagged_split(name)
+    if marked and words <= FLAG_WORDS.keys():
+        other = "test" if marked == "train" else "train"
+        codes = {word: marked if FLAG_WORDS[word] else other for word in words}
+    elif words == NUMBERED_SPLITS.keys() and normalize_column_name(name) != "fold":
+        codes = NUMBERED_SPLITS
+    else:
+        return {}
+    meant = [codes.get(_normalize_split_word(value)) for value in column.values]
+    train = int(column.counts()[[split == "train" for split in meant]].sum())
+    return codes if 2 * train >= len(column) else {}
 
 
 def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str) -> tuple[str, ...]:
@@ -204,9 +283,8 @@ def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str)
         return tuple(flags)
     if len(useful) == 1:
         return (useful[0],)
-    numbers = [name for name in useful if _all_values(cells[name], _is_probability)]
-    if len(numbers) >= 2 and len(numbers) == len(useful):
-        return tuple(numbers)
+    if len(useful) >= 2 and all(_hold_probabilities(cells[name]) for name in useful):
+        return tuple(useful)
     if not useful:
         return ()
     raise DataError(
@@ -217,7 +295,7 @@ def _infer_target_columns(names: Sequence[str], cells: CodedColumns, where: str)
 
 def _is_identifier(name: str, column: CategoricalColumn[Cell]) -> bool:
     """Whether a column identifies rows or subjects: it looks like a group, an id, or a row counter."""
-    numbers = [parse_number(value) for value in column.values]
+    numbers = read_numbers(column).values
     counted = len(numbers) == len(column) > 2 and all(
         number is not None and number == place + (numbers[0] or 0) for place, number in enumerate(numbers)
     )
@@ -234,9 +312,10 @@ def _is_flag(cell: Cell) -> bool:
     return parse_flag(cell) is not None
 
 
-def _is_probability(cell: Cell) -> bool:
-    number = parse_number(cell)
-    return number is not None and 0 <= number <= 1
+def _hold_probabilities(column: CategoricalColumn[Cell]) -> bool:
+    """Whether there are known values and all are numbers in 0..1."""
+    numbers = read_numbers(column).values
+    return not all(map(is_unknown, column.values)) and not any(n is None or n < 0 or n > 1 for n in numbers)
 
 
 def guess_group_kind(name: str, column: Sequence[Cell]) -> str:
@@ -254,36 +333,64 @@ def guess_group_kind(name: str, column: Sequence[Cell]) -> str:
     return alike
 
 
-def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str]) -> dict[str, NDArray[np.int64]]:
-    """Row indices per split named in a column; rows with an empty cell belong to no split.
+def rows_by_split(
+    name: str, cells: Sequence[object], where: Where, settings: DataSettings
+) -> tuple[dict[str, NDArray[np.int64]], tuple[str, ...]]:
+    """Row indices per split named in a column, and a note if they are named by codes; empty cells are in no split.
+
+    Args:
+        name: the column; empty if there is none.
 
     Raises:
-        DataError: a word that is no split name, or empty cells although other rows are in train.
+        DataError: a word that is no split name and no certain code, or empty cells although other rows are in train.
     """
+    if not name:
+        return {}, ()
     column = encode_categorical(cells)
-    codes: dict[str, list[int]] = {}
-    for number, value in enumerate(column.values):
-        split = parse_split_name(value)
-        if not split and not is_blank(value):
-            raise DataError(
-                f"{where(column.first_row(number))}: column {name!r} says {value!r}, which is none of train, val and "
-                "test. Leave those rows out, or name another column with --data.split."
-            )
-        codes.setdefault(split, []).append(number)
-    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in codes.items()}
+    words = [_normalize_split_word(value) for value in column.values]
+    meanings = {**SPLIT_NAMES, **_read_split_codes(name, column), **settings.split_codes, "": ""}
+    unknown = [number for number, word in enumerate(words) if word not in meanings]
+    counts = column.counts()
+    held: dict[str, int] = {}
+    for word, count in zip(words, counts.tolist(), strict=True):
+        held[word] = held.get(word, 0) + count
+    if unknown:
+        first = column.first_row(unknown[0])
+        listed = ", ".join(
+            f"{word!r} ({format_count(count, 'row')})" for word, count in list(held.items())[:12] if word
+        )
+        asked = dict.fromkeys(words[n] for n in unknown)
+        example = ",".join(
+            f"{word}={split}"
+            for word, split in zip(asked, ("train", "test") if len(asked) < 3 else SPLITS, strict=False)
+        )
+        raise DataError(
+            f"{where(first)}: column {name!r} says {column.values[unknown[0]]!r}, which is none of train, val and "
+            f"test; the column holds {listed}. Say what its words mean, such as --data.split "
+            f"{quote_for_shell(f'{name}:{example}')}, leave those rows out, or draw new splits with --data.split "
+            f"{NO_SPLIT_COLUMN}."
+        )
+    codes_of = {split: [n for n, word in enumerate(words) if meanings[word] == split] for split in ("", *SPLITS)}
+    rows = {split: np.flatnonzero(np.isin(column.codes, numbers)) for split, numbers in codes_of.items() if numbers}
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
             f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in all, "
             "though others say train. Write train, val or test there, or leave those rows out."
         )
-    return {split: rows[split] for split in SPLITS if split in rows}
+    if all(word in SPLIT_NAMES for word in held if word):
+        return rows, ()
+    read = ", ".join(
+        f"{word!r} as {meanings[word]} ({format_count(count, 'row')})" for word, count in held.items() if word
+    )
+    return rows, (f"Column {name!r} says the splits: {read}. --data.split {NO_SPLIT_COLUMN} draws new ones.",)
 
 
-def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str]) -> tuple[NDArray[np.object_], str]:
+def read_groups(name: str, cells: Sequence[object], where: Where) -> tuple[NDArray[np.object_], str]:
     """The group of each row as text, and a note where some are empty: each of those is a group of its own."""
     column = format_column(encode_categorical(cells))
-    groups = np.array(list(column), dtype=object)
+    spellings: dict[str, str] = {}  # numbers of equal value, such as 3 and 3.0, are one group, named as it came first
+    groups = np.array([spellings.setdefault(number_key(name) or name, name) for name in column], dtype=object)
     alone = np.flatnonzero(groups == "")
     for row in alone.tolist():
         groups[row] = f"(none, {where(row)})"
@@ -291,17 +398,10 @@ def read_groups(name: str, cells: Sequence[object], where: Callable[[int], str])
     return groups, note
 
 
-# -- Cells: numbers, flags and lists of words. In columns of class names every cell is plain text.
+# -- Cells: flags and lists of words. In columns of class names every cell is plain text.
 
-UNKNOWN = frozenset(("", "nan", "na", "n/a", "<na>", "null", "none"))
-"""Words for a missing value in columns of numbers and of zeros and ones; never in columns of words."""
 UNCERTAIN = math.inf
 """The value of `parse_flag` for a label marked as uncertain."""
-LARGEST = 3e38
-"""Larger numbers are infinite in single precision, and so are refused."""
-
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 # fmt: off
 _FLAGS = {
     "0": 0.0, "0.0": 0.0, "false": 0.0,
@@ -311,41 +411,11 @@ _FLAGS = {
 # fmt: on
 
 
-def is_blank(cell: Cell) -> bool:
-    """Whether a cell of any column is empty; NA is a word."""
-    return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def is_unknown(cell: Cell) -> bool:
-    """Whether a cell of a column of numbers is a missing value."""
-    return cell is None or (isinstance(cell, str) and cell.strip().casefold() in UNKNOWN)
-
-
-def parse_number(cell: Cell) -> float | None:
-    """Parse a number with a decimal point or comma; NaN if unknown, None if the cell holds no number."""
-    if is_unknown(cell):
-        return math.nan
-    if isinstance(cell, int | float) and not isinstance(cell, bool):
-        return float(cell) if -LARGEST < cell < LARGEST else None
-    if not isinstance(cell, str):
-        return None
-    text = cell.strip()
-    if _COMMA.fullmatch(text):
-        text = text.replace(",", ".")
-    number = float(text) if _NUMBER.fullmatch(text) else None
-    return number if number is None or -LARGEST < number < LARGEST else None
-
-
 def parse_flag(cell: Cell) -> float | None:
     """Parse a flag: 0, 1, `UNCERTAIN`, or NaN if unknown; None if the cell holds anything else."""
     if is_unknown(cell):
         return math.nan
     return _FLAGS.get(str(cell).strip().casefold())
-
-
-def is_minus_one(cell: Cell) -> bool:
-    """Whether a cell is the number -1, which many tables write for a missing value."""
-    return parse_number(cell) == -1
 
 
 def split_words(cell: Cell, separator: str) -> tuple[str, ...]:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,21 +17,19 @@ from numpy.typing import NDArray
 from ...errors import DataError
 from ...formatting import format_count
 from ..settings import DataSettings
-from ..source import Task, natural_sort_key
-from .codes import CategoricalColumn, Cell, encode_categorical, format_cell
+from ..source import Task, natural_sort_key, spelling_key
+from .codes import CategoricalColumn, Cell, Where, encode_categorical, format_cell
 from .columns import (
     TARGET_COLUMN_NAMES,
     UNCERTAIN,
     CodedColumns,
-    is_blank,
-    is_minus_one,
-    is_unknown,
     normalize_column_name,
     parse_flag,
-    parse_number,
     quote_names,
     split_words,
 )
+from .list_cells import decode_lists
+from .numbers import NumberColumn, is_blank, is_unknown, number_key, read_numbers
 
 SEPARATORS = "|;,"
 MAX_INTEGER_CLASSES = 20
@@ -43,10 +42,11 @@ NO_FINDING_WORDS = frozenset(("no finding", "no findings"))
 """Cells of a multilabel column that mean no label at all."""
 PROBABILITY_TOLERANCE = 0.02
 """Largest deviation of a sum of probabilities from 1, because few digits were written."""
+MIN_NUMBER_ROWS = 0.5
+"""Fraction of the known rows from which a column is one of numbers, in which other texts are mistakes."""
 MAX_LABELS = 10_000
 """Distinct words of a multilabel column; more are captions."""
-
-Where = Callable[[int], str]
+MAX_NAMED_CELLS = 5
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def infer_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, 
         DataError: columns that fit no task, a cell that does not fit the task of the others, or class names that
             differ only in case, spacing or accents' encoding.
     """
-    coded = {name: encode_categorical(cells) for name, cells in columns.items()}
+    coded = {name: decode_lists(name, encode_categorical(cells), where) for name, cells in columns.items()}
     if not coded or not all(map(len, coded.values())):
         raise DataError("There are no labels: at least one column that says what each picture shows is needed.")
     if len(coded) == 1:
@@ -90,9 +90,9 @@ def infer_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, 
 def _infer_from_column(
     name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where
 ) -> InferredTask:
-    task, reason = _guess_column_task(name, column) if settings.task == "auto" else (settings.task, "")
+    task, reason = _guess_column_task(name, column, settings) if settings.task == "auto" else (settings.task, "")
     if task == "regression":
-        encoded = encode_numbers({name: column}, where)
+        encoded = encode_numbers({name: column}, settings, where)
     elif task == "classification":
         encoded = encode_classes(name, column, settings, where)
     elif all(parse_flag(value) is not None for value in column.values):
@@ -102,35 +102,46 @@ def _infer_from_column(
     return replace(encoded, reason=reason)
 
 
-def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task, str]:
+def _guess_column_task(name: str, column: CategoricalColumn[Cell], settings: DataSettings) -> tuple[Task, str]:
     """The task of a single column, with the reason."""
     here = f"Column {name!r} holds"
     if any(isinstance(value, tuple) for value in column.values):
         return "multilabel", f"{here} lists of words, so a picture may have several: labels"
-    numbers = [parse_number(value) for value in column.values if not is_unknown(value)]
-    certain = [number for number in numbers if number is not None]
-    if certain and len(certain) == len(numbers):
-        return _guess_number_task(name, column, certain)
+    numbers = read_numbers(column, settings.decimal)
+    fraction = numbers.fraction(column)
+    if fraction >= MIN_NUMBER_ROWS:
+        task, reason = _guess_number_task(name, column, numbers)
+        if fraction == 1 or (task == "regression" and not _hold_longer_lists(column, numbers)):
+            return task, reason
     joined = find_separator(column)
     if joined:
         count = len({word for value in column.values for word in split_words(value, joined)})
         return "multilabel", f"{here} {count:,} words joined by {joined}, so a picture may have several: labels"
-    count = len({value for value in column.values if not is_blank(value)})
+    count = len({_normalize_word(value) for value in column.values if not is_blank(value)})
     return "classification", f"{here} {count:,} different words, so a picture has one of {count:,} classes"
 
 
-def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequence[float]) -> tuple[Task, str]:
+def _hold_longer_lists(column: CategoricalColumn[Cell], numbers: NumberColumn) -> bool:
+    """Whether the cells that are no numbers are lists of such: "0,4,7" in a column in which "0,4" seemed to be one."""
+    others = [str(value) for value, number in zip(column.values, numbers.values, strict=True) if number is None]
+    return all(len(words := split_words(text, ",")) > 2 and all(map(number_key, words)) for text in others)
+
+
+def _guess_number_task(name: str, column: CategoricalColumn[Cell], found: NumberColumn) -> tuple[Task, str]:
     """Integers are classes, unless there are many; numbers with decimals are a regression target."""
-    count = len({format_cell(value).strip() for value in column.values if not is_blank(value)})
+    numbers = [number for number in found.values if number is not None and not math.isnan(number)]
+    count = len(set(_read_words(name, column)[0]) - {""})
     reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
-    if any(number != int(number) for number in numbers):
+    few_with_unit = found.unit[-1:].isalnum() and count <= MAX_INTEGER_CLASSES  # "1.5T" and "3T" name a scanner
+    if any(number != int(number) for number in numbers) and not few_with_unit:
         reason = f"Column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
         return "regression", f"{reason}; --task classification would make each value a class"
     numbered = min(numbers) in (0, 1) and max(numbers) - min(numbers) == count - 1  # 0..K-1, or 1..K
     if count <= MAX_INTEGER_CLASSES or (
         normalize_column_name(name) in TARGET_COLUMN_NAMES and (numbered or count <= len(column) / 2)
     ):
-        reason = f"Column {name!r} holds whole numbers ({reach}), so a picture has one of {count:,} classes"
+        kind = f"numbers with {found.unit!r}" if few_with_unit else "whole numbers"
+        reason = f"Column {name!r} holds {kind} ({reach}), so a picture has one of {count:,} classes"
         return "classification", f"{reason}; --task regression would predict them as numbers"
     reason = f"Column {name!r} holds many whole numbers ({reach}), so a number is predicted"
     return "regression", f"{reason}; --task classification would make each value a class"
@@ -162,9 +173,9 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
     names = quote_names(list(columns))
     if settings.task == "multilabel" or (settings.task != "regression" and min(flags) == 1):
         return _encode_flag_columns(columns, settings, where)
-    if settings.task == "classification" or (settings.task == "auto" and _look_like_probabilities(columns)):
+    if settings.task == "classification" or (settings.task == "auto" and _look_like_probabilities(columns, settings)):
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
-        return replace(encode_probabilities(columns, where), reason=reason)
+        return replace(encode_probabilities(columns, settings, where), reason=reason)
     if (
         settings.task == "auto"
         and max(flags) == 1
@@ -172,9 +183,9 @@ def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Wh
         and sum(flags) >= MIN_MATCHING_ROWS * len(flags)
     ):
         return _encode_flag_columns(columns, settings, where)  # raises for the cell that is no flag
-    _check_no_word_columns(columns)
+    _check_no_word_columns(columns, settings)
     reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
-    return replace(encode_numbers(columns, where), reason=reason)
+    return replace(encode_numbers(columns, settings, where), reason=reason)
 
 
 def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
@@ -206,11 +217,11 @@ def _flag_fractions(columns: CodedColumns) -> list[float]:
     return fractions
 
 
-def _look_like_probabilities(columns: CodedColumns) -> bool:
+def _look_like_probabilities(columns: CodedColumns, settings: DataSettings) -> bool:
     """Whether nearly every row holds numbers in 0..1 that sum to 1."""
     numbers = []
     for column in columns.values():
-        values = [parse_number(value) for value in column.values]
+        values = read_numbers(column, settings.decimal).values
         if None in values:
             return False
         numbers.append(np.array(values, dtype=np.float64)[column.codes])
@@ -219,10 +230,11 @@ def _look_like_probabilities(columns: CodedColumns) -> bool:
     return bool(fits.mean() >= MIN_MATCHING_ROWS)
 
 
-def _check_no_word_columns(columns: CodedColumns) -> None:
+def _check_no_word_columns(columns: CodedColumns, settings: DataSettings) -> None:
     """Refuse several columns of which some hold words: they fit no task."""
     for name, column in columns.items():
-        words = [value for value in column.values if parse_number(value) is None]
+        numbers = read_numbers(column, settings.decimal).values
+        words = [value for value, number in zip(column.values, numbers, strict=True) if number is None]
         if len(words) > len(column.values) / 2:
             raise DataError(
                 f"Several columns to learn must all hold zeros and ones, probabilities or numbers, but {name!r} holds "
@@ -235,11 +247,13 @@ def _check_no_word_columns(columns: CodedColumns) -> None:
 
 def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> InferredTask:
     """Encode class indices, int64: each distinct word is a class, in natural order."""
-    words = [_normalize_word(value) for value in column.values]
+    words, notes = _read_words(name, column)
     empty = np.flatnonzero(np.array([not word for word in words])[column.codes])
     if len(empty) and settings.uncertain != "ignore":
+        cell = column[int(empty[0])]
         raise DataError(
-            f"{where(int(empty[0]))}: {name!r} is empty, in {format_count(len(empty), 'row')} in all. A picture "
+            f"{where(int(empty[0]))}: {name!r} is {'empty' if is_blank(cell) else repr(cell)}, in "
+            f"{format_count(len(empty), 'row')} in all. A picture "
             "without a class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
         )
     for number in _find_minus_ones(column):
@@ -249,7 +263,6 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
         raise DataError(f"Column {name!r} is empty in every row, so no picture has a class.")
     numbers = {word: number for number, word in enumerate(classes)}
     targets = np.array([numbers.get(word, -1) for word in words], dtype=np.int64)[column.codes]
-    notes = []
     if len(classes) > max(20, len(column)) / 2:
         each = f"{len(classes):,} classes for {len(column):,} pictures"
         notes.append(f"Column {name!r} has {each}, so most have only one.")
@@ -260,15 +273,43 @@ def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSet
     return InferredTask("classification", classes, targets[kept], notes=tuple(notes), kept_rows=kept)
 
 
+def _read_words(name: str, column: CategoricalColumn[Cell]) -> tuple[list[str], list[str]]:
+    """The class that each distinct value names, "" for none, and notes.
+
+    In a column of nothing but numbers those of equal value are one class, and spellings of missing values name none.
+    """
+    words = [_normalize_word(value) for value in column.values]
+    keys = ["" if is_unknown(value) else number_key(word) for value, word in zip(column.values, words, strict=True)]
+    if not all(key or is_unknown(value) for key, value in zip(keys, column.values, strict=True)) or not any(keys):
+        odd = [word for word in words if is_unknown(word) and word.casefold() not in ("", "none", "na", "null")]
+        note = f"Column {name!r} has a class called {', '.join(map(repr, odd))}, as missing values are often written."
+        return words, [note] if odd else []
+    counts = column.counts().tolist()
+    spellings: dict[str, Counter[str]] = {}
+    for key, word, count in zip(keys, words, counts, strict=True):
+        spellings.setdefault(key, Counter())[word] += count
+    spellings.pop("", None)
+    several = {key: found for key, found in spellings.items() if len(found) > 1}
+    names = {key: found.most_common(1)[0][0] for key, found in spellings.items()} | {"": ""}
+    notes = []
+    if several:
+        pairs = ", ".join(
+            " and ".join(f"{word!r} ({count:,})" for word, count in found.most_common())
+            for found in list(several.values())[:MAX_NAMED_CELLS]
+        )
+        notes.append(f"Numbers of equal value in column {name!r} are one class: {pairs}.")
+    return [names[key] for key in keys], notes
+
+
 def _normalize_word(value: Cell) -> str:
     return unicodedata.normalize("NFC", format_cell(value).strip())
 
 
 def _find_minus_ones(column: CategoricalColumn[Cell]) -> list[int]:
     """Indices of the value -1, where all other values are integers from 0 on."""
-    others = [parse_number(value) for value in column.values if not is_blank(value) and not is_minus_one(value)]
-    counting = others and all(other is not None and other >= 0 and other == int(other) for other in others)
-    return [number for number, value in enumerate(column.values) if is_minus_one(value)] if counting else []
+    keys = [number_key(_normalize_word(value)) for value in column.values]
+    others = [key for key, value in zip(keys, column.values, strict=True) if not is_unknown(value) and key != "-1"]
+    return [n for n, key in enumerate(keys) if key == "-1"] if others and all(map(str.isdigit, others)) else []
 
 
 def _resolve_minus_one(
@@ -291,19 +332,19 @@ def _resolve_minus_one(
 def _collect_class_names(
     name: str, column: CategoricalColumn[Cell], words_by_value: Sequence[Sequence[str]], where: Where
 ) -> tuple[str, ...]:
-    """Distinct words in natural order; words that differ only in case or spacing are refused."""
+    """Distinct words in natural order; words that differ only in case, spacing or width are refused."""
     first: dict[str, int] = {}  # word -> index of the first value that holds it
     for number, words in enumerate(words_by_value):
         for word in words:
             first.setdefault(word, number)
     near: dict[str, str] = {}
     for word, number in first.items():
-        other = near.setdefault(" ".join(word.casefold().split()), word)
+        other = near.setdefault(spelling_key(word), word)
         if other != word:
             raise DataError(
                 f"Column {name!r} holds {other!r} ({where(column.first_row(first[other]))}) and {word!r} "
-                f"({where(column.first_row(number))}), which differ only in case or spacing. Write them alike if they "
-                "are one class, or rename one."
+                f"({where(column.first_row(number))}), which differ only in case, spacing or width. Write them "
+                "alike if they are one class, or rename one."
             )
     return tuple(sorted(first, key=natural_sort_key))
 
@@ -372,9 +413,9 @@ def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) ->
     return InferredTask("multilabel", tuple(columns), targets, notes=tuple(notes))
 
 
-def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
+def encode_probabilities(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
     """Encode soft labels, float32 [n, K] whose rows sum to 1."""
-    encoded = encode_numbers(columns, where)
+    encoded = encode_numbers(columns, settings, where)
     targets = encoded.targets
     wrong = ~((targets >= 0) & (targets <= 1)).all(1) | ~(np.abs(targets.sum(1) - 1) < PROBABILITY_TOLERANCE)
     if wrong.any():
@@ -387,22 +428,55 @@ def encode_probabilities(columns: CodedColumns, where: Where) -> InferredTask:
     return replace(encoded, task="classification", targets=(targets / targets.sum(1, keepdims=True)).astype(np.float32))
 
 
-def encode_numbers(columns: CodedColumns, where: Where) -> InferredTask:
-    """Encode regression targets, float32 [n, K], NaN where unknown."""
-    target_columns = []
+def encode_numbers(columns: CodedColumns, settings: DataSettings, where: Where) -> InferredTask:
+    """Encode regression targets, float64 [n, K], NaN where unknown."""
+    target_columns: list[NDArray[np.float64]] = []
+    notes, spellings = [], set()
     for name, column in columns.items():
-        values = [parse_number(value) for value in column.values]
-        if None in values:
-            number = values.index(None)
+        found = read_numbers(column, settings.decimal)
+        if found.ambiguous:
+            row = column.first_row(_first_with(column, found.ambiguous))
             raise DataError(
-                f"{where(column.first_row(number))}: {name!r} is {column.values[number]!r}, expected a finite number "
-                "or nothing. Mend that cell, or name other columns with --data.targets."
+                f"Column {name!r} holds numbers such as {found.ambiguous!r}, in which a comma may part the "
+                f"thousands or be a decimal comma (see {where(row)}). "
+                "Say which: --data.decimal point (it parts the thousands) or --data.decimal comma."
             )
-        table = np.array(values, dtype=np.float64)[column.codes]
+        if None in found.values:
+            raise DataError(_describe_wrong_cells(name, column, found, len(columns) == 1, where))
+        table = np.array(found.values, dtype=np.float64)[column.codes]
         if np.isnan(table).all():
             raise DataError(f"Column {name!r} (see {where(0)}) holds no numbers at all.")
+        if found.unit:
+            notes.append(f"{found.unit!r} stands beside each number of {name!r} and was left out.")
+        spellings |= {repr(str(value).strip()) for value in column.values if is_unknown(value) and not is_blank(value)}
         target_columns.append(table)
-    targets = np.stack(target_columns, axis=1).astype(np.float32)
-    empty = int(np.isnan(targets).sum())
-    notes = (f"{empty:,} of {targets.size:,} numbers are empty: they are not known and masked.",) if empty else ()
-    return InferredTask("regression", tuple(columns), targets, notes=notes)
+    targets = np.stack(target_columns, axis=1)
+    if empty := int(np.isnan(targets).sum()):
+        spelt = f" or {', '.join(sorted(spellings))}" if spellings else ""
+        notes.insert(0, f"{empty:,} of {targets.size:,} numbers are empty{spelt}: they are not known and masked.")
+    return InferredTask("regression", tuple(columns), targets, notes=tuple(notes))
+
+
+def _first_with(column: CategoricalColumn[Cell], text: str) -> int:
+    return next(n for n, value in enumerate(column.values) if isinstance(value, str) and value.strip() == text)
+
+
+def _describe_wrong_cells(
+    name: str, column: CategoricalColumn[Cell], found: NumberColumn, may_be_classes: bool, where: Where
+) -> str:
+    """A message that names the cells of a column of numbers that hold none."""
+    wrong = sorted((column.first_row(n), column.values[n]) for n, number in enumerate(found.values) if number is None)
+    counts = column.counts()
+    rows = sum(int(counts[n]) for n, number in enumerate(found.values) if number is None)
+    (row, cell), others = wrong[0], wrong[1:MAX_NAMED_CELLS]
+    more = "".join(f", {other!r} ({where(place)})" for place, other in others)
+    also = f"; {rows:,} such rows in all{more}" if rows > 1 else ""
+    unit = f" with {found.unit!r}" if found.unit else ""
+    limits = " A limit such as '<1' is no number: write the number to learn, or nothing." * any(
+        str(value).strip()[:1] in "<>\u2264\u2265~" for _, value in wrong if not is_blank(value)
+    )
+    way = " --task classification makes each text a class." * may_be_classes
+    return (
+        f"{where(row)}: {name!r} is {cell!r}, expected a finite number{unit} or nothing{also}.{limits} Mend "
+        f"{'those cells' if rows > 1 else 'that cell'}, or name other columns with --data.targets.{way}"
+    )

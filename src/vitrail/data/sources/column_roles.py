@@ -62,10 +62,11 @@ def read_memory_table(
         labels = infer_labels(column, len(column), settings, where, column=roles.targets[0])
     elif labels is None:
         labels = infer_task({name: cells(name) for name in roles.targets}, settings, place)
+    splits, split_notes = rows_by_split(roles.split, cells(roles.split) if roles.split else (), place, settings)
     return roles.path, Annotations(
         labels=labels,
         groups=groups,
-        splits=rows_by_split(roles.split, cells(roles.split), place) if roles.split else {},
+        splits=splits,
         metadata={name: format_column(encode_categorical(cells(name))) for name in roles.metadata},
-        notes=(*roles.notes, note) if note else roles.notes,
+        notes=(*roles.notes, *split_notes, *([note] if note else ())),
     )

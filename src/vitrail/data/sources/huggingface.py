@@ -159,7 +159,7 @@ class _HfTables:
 
     def list_plain_columns(self, image: str, settings: DataSettings) -> list[str]:
         """Columns of plain values, and the column of the images."""
-        named = {*settings.targets, settings.split, settings.group, image}
+        named = {*settings.targets, settings.split_column, settings.group, image}
         kinds = ("Value", "ClassLabel")
         return [name for name, feature in self.features.items() if name in named or type(feature).__name__ in kinds]
 

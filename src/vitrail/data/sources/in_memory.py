@@ -283,7 +283,7 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
             f"--data.path {images[0]}."
         )
     image = images[0] if images else ""
-    named = {image, *settings.targets, settings.split, settings.group}
+    named = {image, *settings.targets, settings.split_column, settings.group}
     plain = [name for name in names if name in named or _is_plain_cell(firsts[name])]
     image, annotations = read_memory_table(plain, cells, image, settings, "DataFrame")
     root = Path(settings.data_root).expanduser() if settings.data_root else None

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from ...errors import DataError
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
-from ..labels.codes import Cell, format_cell, format_column, take_rows
+from ..labels.codes import Cell, Where, format_cell, format_column, take_rows
 from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
-from ..labels.tasks import InferredTask, Where, infer_task
+from ..labels.tasks import InferredTask, infer_task
 from ..settings import DataSettings, check_supported_settings
 from ..source import Source
 from .label_input import Annotations, build_source
@@ -61,9 +61,9 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
         )
     root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
     images, notes = locate_images(root, table.columns[roles.path], settings, table.where)
-    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
+    splits, split_notes = rows_by_split(roles.split, table.columns.get(roles.split, ()), table.where, settings)
     source = build_manifest_source(path.stem, root, images, table, roles, splits, settings)
-    return replace(source, notes=(*table.notes, *roles.notes, *notes, *source.notes))
+    return replace(source, notes=(*table.notes, *roles.notes, *split_notes, *notes, *source.notes))
 
 
 def build_manifest_source(

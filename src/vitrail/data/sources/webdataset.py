@@ -82,12 +82,13 @@ def read_annotations(
         labels = replace(labels, reason="Each sample has one class in its .cls file.")
     else:
         labels = infer_task({each: columns[each] for each in roles.targets}, settings, samples.where)
+    splits, split_notes = rows_by_split(roles.split, columns.get(roles.split, ()), samples.where, settings)
     return Annotations(
         labels=labels,
         groups=groups,
-        splits=rows_by_split(roles.split, columns[roles.split], samples.where) if roles.split else {},
+        splits=splits,
         metadata={each: format_column(columns[each]) for each in roles.metadata if each in columns},
-        notes=tuple(each for each in (*roles.notes, note) if each and "--data.path" not in each),
+        notes=tuple(each for each in (*roles.notes, *split_notes, note) if each and "--data.path" not in each),
     )
 
 
@@ -519,7 +520,9 @@ def _open_samples(
 ) -> Source:
     check_supported_settings(settings, "shards", name)
     labels = {path: _escape_unprintable(path.relative_to(root).as_posix()) for path in paths}
-    splits = {path: "" if settings.split else split_from_shard_name(Path(label)) for path, label in labels.items()}
+    splits = {
+        path: "" if settings.split_column else split_from_shard_name(Path(label)) for path, label in labels.items()
+    }
     beside = {path: labels[path] for path in paths if not splits[path] and "train" in splits.values()}
     if beside:
         names = ", ".join(map(repr, list(beside.values())[:5]))

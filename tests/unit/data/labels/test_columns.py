@@ -26,6 +26,11 @@ def where(row: int) -> str:
     return f"films.csv, line {row + 2}"
 
 
+def splits_of(name: str, cells: list[object], **said: object) -> dict[str, list[int]]:
+    rows, _ = rows_by_split(name, cells, where, DataSettings(**said))
+    return {split: members.tolist() for split, members in rows.items()}
+
+
 @pytest.mark.parametrize("name", ["path", "Image Index", "file_name", "FilePath", "img"])
 def test_the_column_of_pictures_is_known_by_name(name):
     found = roles({"label": ["x", "y", "x"], name: ["one", "two", "three"]})
@@ -65,16 +70,12 @@ def test_a_label_column_with_the_words_train_and_test_is_still_the_label():
 
 
 def test_splits_are_rows_and_an_unknown_word_names_its_line():
-    assert {k: v.tolist() for k, v in rows_by_split("s", ["test", "train", "valid", "train"], where).items()} == {
-        "train": [1, 3],
-        "val": [2],
-        "test": [0],
-    }
-    assert {k: v.tolist() for k, v in rows_by_split("s", ["test", "", None], where).items()} == {"test": [0]}
+    assert splits_of("s", ["test", "train", "valid", "train"]) == {"train": [1, 3], "val": [2], "test": [0]}
+    assert splits_of("s", ["test", "", None]) == {"test": [0]}
     with pytest.raises(DataError, match=r"films\.csv, line 4: column 's' says 'extra', which is none of train"):
-        rows_by_split("s", ["train", "test", "extra"], where)
+        rows_by_split("s", ["train", "test", "extra"], where, DataSettings())
     with pytest.raises(DataError, match=r"films\.csv, line 3: column 's' is empty, in 1 row in all"):
-        rows_by_split("s", ["train", "", "test"], where)
+        rows_by_split("s", ["train", "", "test"], where, DataSettings())
 
 
 def test_what_the_settings_say_is_taken_and_a_wrong_name_is_refused_with_the_nearest():

@@ -39,8 +39,25 @@ def test_D10_words_that_look_like_something_else_stay_the_words_they_are():
     assert [found.classes[number] for number in found.targets] == cells
 
 
-def test_D10_numbers_written_differently_are_different_classes():
-    assert of("label", ["01", "1", "1.0", "01"]).classes == ("01", "1", "1.0")
+@pytest.mark.parametrize(
+    ("cells", "classes", "note"),
+    [
+        (["1", "1.0", "2", "1"], ("1", "2"), "'1' (2) and '1.0' (1)"),
+        (["01", "1", "1.0", "01", "02"], ("01", "02"), "'01' (2) and '1' (1) and '1.0' (1)"),
+        (["-1.0", "-2", "-01", "0", "-0"], ("0", "-1.0", "-2"), "'-1.0' (1) and '-01' (1), '0' (1) and '-0' (1)"),
+        ([1, 1.0, "1", 2], ("1", "2"), "'1' (2) and '1.0' (1)"),
+        (["12345678901234567890", "12345678901234567891"] * 2, ("12345678901234567890", "12345678901234567891"), ""),
+        (["1", "1.0", "one"], ("1", "1.0", "one"), ""),  # no numbers throughout: the check warns
+        (["1e2", "100"], ("1e2", "100"), ""),
+    ],
+)
+def test_numbers_of_equal_value_are_one_class_in_a_column_of_nothing_else(cells, classes, note):
+    found = of("label", cells, task="classification")
+    assert found.classes == classes
+    assert note in "".join(found.notes) and bool(note) == ("are one class" in "".join(found.notes))
+
+
+def test_D10_bools_are_words():
     assert of("label", [True, False, True]).classes == ("False", "True")
 
 
@@ -180,7 +197,9 @@ def test_whole_numbers_are_classes_in_a_label_column_and_numbers_where_there_are
 def test_numbers_that_are_not_known_are_masked_and_words_among_them_are_named():
     found = answers(["0.5", "", "NaN"], ["3", "4.5", "7"])
     np.testing.assert_array_equal(found.targets, np.array([[0.5, 3], [NAN, 4.5], [NAN, 7]], np.float32))
-    assert found.task == "regression" and found.notes == ("2 of 6 numbers are empty: they are not known and masked.",)
+    assert found.task == "regression" and found.notes == (
+        "2 of 6 numbers are empty or 'NaN': they are not known and masked.",
+    )
     with pytest.raises(DataError, match=r"films\.csv, line 4: 'x' is 'tall', expected a finite number or nothing"):
         of("x", ["1", "2", "tall"], task="regression")
     with pytest.raises(DataError, match=r"'x' is 'inf'"):
@@ -214,3 +233,136 @@ def test_a_column_of_captions_is_not_read_as_labels():
     captions = [f"w{row}|w{row + 1}" for row in range(10_001)]
     with pytest.raises(DataError, match=r"'text' holds 10,002 different words, .* Is it a column of captions\?"):
         of("text", captions)
+
+
+def filler(count: int) -> list[object]:
+    return [f"{10 + number * 0.37:.2f}" for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    "word", ["#N/A", "#DIV/0!", "#NAME?", "#NV", "?", "n/a", "NULL", "-nan", "<NA>", "1.#QNAN", "  ", None]
+)
+def test_a_missing_value_among_numbers_is_unknown_however_it_is_spelt(word):
+    found = of("thickness", [*filler(40), word])
+    assert found.task == "regression" and np.isnan(found.targets[40, 0])
+    spelt = f" or {word!r}" if word and word.strip() else ""
+    assert found.notes == (f"1 of 41 numbers are empty{spelt}: they are not known and masked.",)
+
+
+@pytest.mark.parametrize(
+    "word", ["inf", "-Infinity", "<1.0", ">100", "\u22645", "~3", "tall", "1.2.3", "-", "12 cm", "3 - 5"]
+)
+def test_a_text_among_numbers_is_named_and_never_makes_classes_of_them(word):
+    cells = [*filler(40), word, "x", word]
+    with pytest.raises(
+        DataError, match=r"line 42: 'thickness' is .*expected a finite number.*3 such rows in all.*--task classif"
+    ) as raised:
+        of("thickness", cells)
+    assert repr(word) in str(raised.value) and "'x' (films.csv, line 43)" in str(raised.value)
+    assert ("A limit such as" in str(raised.value)) == (word[0] in "<>\u2264~")
+    assert of("thickness", cells, task="classification").task == "classification"
+
+
+def test_words_among_class_numbers_are_classes_and_missing_values_are_asked_about():
+    assert of("label", ["0", "1", "2", "other"] * 9).classes == ("0", "1", "2", "other")
+    with pytest.raises(DataError, match=r"line 4: 'label' is '#N/A', in 1 row in all"):
+        of("label", ["0", "1", "#N/A", "1"])
+    assert of("label", ["0", "1", "#N/A", "1"], uncertain="ignore").targets.tolist() == [0, 1, 1]
+    assert "has a class called '#N/A', as missing" in of("label", ["cat", "dog", "#N/A"]).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,250.5", "1,250", "900"], [1250.5, 1250, 900]),
+        (["1.250,5", "1.250", "900"], [1250.5, 1250, 900]),
+        (["1,250,000", "990,000"], [1250000, 990000]),
+        (["12,50,000", "1,250"], [1250000, 1250]),
+        (["0,5", "1,250"], [0.5, 1.25]),
+        (["1.250", "0.125"], [1.25, 0.125]),
+        (["1.250", "2.375"], [1.25, 2.375]),
+        (["1 250,5", "1\u00a0250", "1\u202f250"], [1250.5, 1250, 1250]),
+        (["1'250.5", "1\u2019250"], [1250.5, 1250]),
+        (["1_000", "2.5"], [1000, 2.5]),
+        (["\u0661\u0662", "\u0661\u066b\u0665"], [12, 1.5]),
+        (["\uff11\uff12", "1.5"], [12, 1.5]),
+        (["\u22121.5", "+2"], [-1.5, 2]),
+        (["1e3", "2,5e-1"], [1000, 0.25]),
+        (["12.5%", "7 %"], [12.5, 7]),
+        (["$1,250.50", "-$3", "$ 7"], [1250.5, -3, 7]),
+        (["1.250,50 \u20ac", "3 \u20ac"], [1250.5, 3]),
+        ([".5", "5."], [0.5, 5]),
+        ([1, 2.5, "3"], [1, 2.5, 3]),
+    ],
+)
+def test_numbers_are_read_by_the_convention_of_the_whole_column(cells, numbers):
+    assert of("price", cells, task="regression").targets[:, 0].tolist() == numbers
+
+
+def test_a_unit_is_left_out_with_a_note_and_another_unit_is_named():
+    millimetres = [f"{3 + number / 10} mm" for number in range(30)]
+    found = of("size", millimetres)
+    assert (found.task, found.targets[5, 0]) == ("regression", 3.5)
+    assert found.notes == ("'mm' stands beside each number of 'size' and was left out.",)
+    with pytest.raises(DataError, match=r"line 32: 'size' is '4 cm', expected a finite number with 'mm' or nothing"):
+        of("size", [*millimetres, "4 cm"])
+    assert of("field", ["1.5T", "3T", "1.5T"]).classes == ("1.5T", "3T")
+
+
+@pytest.mark.parametrize("cells", [["1,250", "3,641"], ["900", "1,011"], ["-1,250 kg", "2,000 kg"]])
+def test_a_comma_that_may_part_thousands_or_decimals_is_asked_about(cells):
+    with pytest.raises(
+        DataError, match=r"a comma may part the thousands or be a decimal comma .*--data\.decimal point"
+    ):
+        of("price", cells, task="regression")
+    point, comma = (of("price", cells, task="regression", decimal=mark).targets[-1, 0] for mark in ("point", "comma"))
+    assert point == pytest.approx(1000 * comma)
+
+
+@pytest.mark.parametrize(
+    ("cells", "rows"),
+    [
+        (["['cat', 'dog']", "['dog']", "[]", ""], [["cat", "dog"], ["dog"], [], None]),
+        (['["cat", "dog"]', '["dog"]'], [["cat", "dog"], ["dog"]]),
+        (["['cat' 'dog']", "['it\\'s']"], [["cat", "dog"], ["it's"]]),
+        (["array(['cat', 'dog'], dtype=object)", "array(['cat'])"], [["cat", "dog"], ["cat"]]),
+        (["{'cat', 'dog'}", "set('cat')"], None),
+        (["('cat', 'dog')", "('dog',)"], [["cat", "dog"], ["dog"]]),
+        (["[cat, dog]", "[dog]"], [["cat", "dog"], ["dog"]]),
+        (["[3, 17]", "[17]", "[]"], [["3", "17"], ["17"], []]),
+        (["[ 3 17]", "[17]"], [["3", "17"], ["17"]]),
+        (["['a, b', 'c']", "['c']"], [["a, b", "c"], ["c"]]),
+        (["[1, 0, 0]", "[0, 1, 1]"], None),
+        (["[1 0]", "[0 1]"], None),
+        (["[0.1, 0.9]", "[0.5, 0.5]"], None),
+        (["[[1, 2], [3, 4]]", "[[1, 2]]"], None),
+        (["{'cat': 1}", "{'dog': 2}"], None),
+        (['{"cat": 1}', '{"dog": 2}'], None),
+        (["['a' 'b' ... 'c']", "['a']"], None),
+        (["['cat', 'dog']", "cat"], None),
+        ([["1", "0", "0"], ["0", "1", "0"]], None),  # JSON lists arrive as words
+    ],
+)
+def test_lists_in_cells_are_labels_or_are_refused_and_never_classes_of_that_name(cells, rows):
+    if rows is None:
+        with pytest.raises(
+            DataError, match=r"films\.csv, line [23]: 'tags' is .*(lists of words are|a row of numbers)"
+        ):
+            of("tags", cells)
+        return
+    found = of("tags", cells)
+    assert found.task == "multilabel"
+    for words, target in zip(rows, found.targets, strict=True):
+        known = [name for name, value in zip(found.classes, target, strict=True) if value == 1]
+        assert np.isnan(target).all() if words is None else sorted(known) == sorted(words)
+
+
+def test_brackets_around_some_words_are_part_of_the_words():
+    assert of("label", ["cat", "[unknown]", "(other)", "cat"]).classes == ("(other)", "[unknown]", "cat")
+
+
+def test_words_that_differ_in_width_or_invisible_letters_are_refused():
+    for other in ("\uff43at", "ca\u200bt", "cat\u00a0", "CAT"):
+        if of("label", ["cat", "dog", "cat"]) and other.strip() != "cat":
+            with pytest.raises(DataError, match=r"differ only in case, spacing or width"):
+                of("label", ["cat", other, "dog"])

@@ -35,11 +35,11 @@ def test_json_lines_are_a_manifest_and_values_keep_their_types(root, name):
     path = lines(
         root / name,
         {"file_name": "a.png", "label": "01", "age": 61, "extra": {"x": [1]}},
-        {"label": "1", "file_name": "b.png"},
+        {"label": "TRUE", "file_name": "b.png"},
         {"file_name": "c.png", "label": "NA", "age": None},
     )
     source = read(path)
-    assert source.classes == ("01", "1", "NA") and list(source.ids) == ["a.png", "b.png", "c.png"]
+    assert source.classes == ("01", "NA", "TRUE") and list(source.ids) == ["a.png", "b.png", "c.png"]
     assert list(source.metadata["age"]) == ["61", "", ""] and list(source.metadata["extra"]) == ['{"x": [1]}', "", ""]
 
 
