@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from ..labels.numbers import number_key
 from ..source import Source
 from .findings import MAX_SHOWN, DataIssue, Severity, join_names
 
@@ -17,6 +18,7 @@ OUTLIER_DEVIATIONS = 12.0
 """Distance from the median, in robust standard deviations, from which a number is an outlier."""
 MAX_IMBALANCE_RATIO = 100
 """Ratio of the largest class to the smallest from which imbalance is reported."""
+YES_AND_NO = {"true": "1", "yes": "1", "false": "0", "no": "0"}
 MIN_TYPO_LENGTH = 6
 """Length of names from which a difference of one letter counts as a spelling mistake."""
 
@@ -51,7 +53,7 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
         issues += _check_constant_targets(source, splits.get("train", rows[:0]))
     if source.task == "regression":
         issues += _check_outliers(source, rows)
-    return [*issues, *_check_similar_names(source.classes)]
+    return [*issues, *_check_similar_names(source.classes, counts)]
 
 
 def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
@@ -158,25 +160,34 @@ def _check_outliers(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIss
             )
 
 
-def _check_similar_names(names: tuple[str, ...]) -> Iterator[DataIssue]:
-    """Report names that differ in spelling only."""
+def _check_similar_names(names: tuple[str, ...], counts: Counts) -> Iterator[DataIssue]:
+    """Report names that differ in spelling only, with the images of each."""
     pairs = find_similar_names(names)
     if pairs:
+        totals = {name: sum(split_counts[name] for split_counts in counts.values()) for name in names if counts}
+        names_shown = {name: f"{name!r} ({totals[name]:,})" if counts else repr(name) for name in names}
+        shown = [f"{names_shown[one]} and {names_shown[other]}" for one, other in pairs]
         yield DataIssue(
             code="similar-names",
             severity="warning",
-            text=f"Names that may mean the same: {join_names([f'{one!r} and {other!r}' for one, other in pairs])}.",
+            text=f"Names that may mean the same: {join_names(shown)}.",
             advice="If they do, put their pictures together.",
         )
 
 
 def find_similar_names(names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Pairs of names that are equal but for case, spacing, punctuation and a plural s, or, if long, for one letter."""
+    """Pairs of names that may mean the same.
+
+    They are equal but for case, spacing, punctuation and a plural s or, if long, for one letter; numbers of equal
+    value; or words for yes or for no.
+    """
     exact: defaultdict[str, list[str]] = defaultdict(list)
     slips: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
-        letters = "".join(letter for letter in name.casefold() if letter.isalnum())
-        exact[letters.removesuffix("s") if len(letters) > 3 else letters].append(name)
+        word = name.strip().casefold()
+        letters = "".join(letter for letter in word if letter.isalnum())
+        plain = YES_AND_NO.get(word) or number_key(word)
+        exact[plain or (letters.removesuffix("s") if len(letters) > 3 else letters)].append(name)
         if len(letters) >= MIN_TYPO_LENGTH and letters.isalpha():
             for variant in {letters, *(letters[:i] + letters[i + 1 :] for i in range(len(letters)))}:
                 slips[variant].append(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import unicodedata
 from collections import Counter
@@ -16,7 +17,7 @@ from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, sniff_format
 from ..settings import DataSettings, check_supported_settings
-from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key
+from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 
 SYSTEM_FILES = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
 
@@ -32,7 +33,7 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     Raises:
         UsageError: the settings name columns, which folders do not have.
         DataError: no images, no class folders, a class that train does not have, class names that differ only in
-            case or spacing, two folders that are the same by a link, or links that lead out of the root.
+            case, spacing or width, two folders that are the same by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
     left_out = _SkippedFiles(root, keep_empty=settings.keep_empty, manifests=_find_manifests(root))
@@ -139,7 +140,13 @@ def _find_manifests(root: Path) -> tuple[Path, ...]:
 
 def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
     """Images per class, by official split in the order train, val, test; or all under NO_SPLIT."""
-    folders, _, links = _list_folder(root, _SkippedFiles(root))
+    folders, files, links = _list_folder(root, _SkippedFiles(root))
+    lists = [file for file in files if file.lower().endswith((".txt", ".lst")) and _name_split(Path(file).stem)]
+    if lists:
+        left_out.sentences.append(
+            f"{', '.join(map(repr, lists[:5]))} may list a split, and is not followed. To follow it, write a manifest "
+            "with the columns path, label and split, and give that file instead of the folder."
+        )
     splits: dict[str, str] = {}
     for folder in folders:
         split = SPLIT_NAMES.get(folder.lower())
@@ -147,6 +154,11 @@ def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
             raise DataError(f"{root} has both {splits[split]}/ and {folder}/ for the split {split}. Keep one.")
         if split:
             splits[split] = folder
+    if "train" in splits and _are_classes(root, folders, left_out.manifests):
+        left_out.sentences.append(
+            f"{splits['train']!r} is read as a class, for it holds pictures and no class folders, as others beside it."
+        )
+        splits = {}
     if "train" not in splits:
         return {NO_SPLIT: _list_classes(root, "", left_out, required=True)}
     _check_linked_folders(root, list(splits.values()), "every picture would be in both splits")
@@ -162,6 +174,24 @@ def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
     return {split: classes for split, classes in images.items() if classes}
 
 
+def _name_split(stem: str) -> bool:
+    """Whether a file's name says train, val or test: val, test_list, split-train."""
+    return any(word in SPLIT_NAMES for word in re.split("[-_. ]+", stem.lower()))
+
+
+def _are_classes(root: Path, folders: list[str], manifests: tuple[Path, ...]) -> bool:
+    """Whether folders called like splits are classes: all hold pictures and no folders, as another one beside them."""
+    named = [folder for folder in folders if folder.lower() in SPLIT_NAMES]
+    inside = {folder: _list_folder(root / folder, _SkippedFiles(root)) for folder in folders}
+    flat = {
+        folder
+        for folder, (nested, files, _) in inside.items()
+        if not nested and _select_images(root / folder, files, _SkippedFiles(root))
+    }
+    labels_elsewhere = manifests or any(_find_manifests(root / folder) for folder in named)
+    return flat.issuperset(named) and len(flat) > len(named) and not labels_elsewhere
+
+
 def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
     """Class folders below root/inside with their images; empty ones, and images outside them, go to the notes."""
     folder = root / inside
@@ -175,9 +205,9 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
         images = _select_images(folder / each, within, left_out)
         name = unicodedata.normalize("NFC", _to_printable_name(each))
         for other in classes:
-            if other.strip().casefold() == name.strip().casefold():
+            if spelling_key(other) == spelling_key(name):
                 raise DataError(
-                    f"{folder} has class folders {other!r} and {name!r}, which differ only in case, spacing or "
+                    f"{folder} has class folders {other!r} and {name!r}, which differ only in case, spacing, width or "
                     "accents' encoding. Put their pictures together or rename one."
                 )
         if images or left_out.keep_empty:
@@ -189,11 +219,11 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
                 f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
             )
     if not any(classes.values()):
-        sentence = _no_images_message(folder, folders, loose, left_out)
+        sentence = _no_images_message(folder, folders, loose, left_out, may_be_class=not inside)
         if required:
             raise DataError(sentence)
         split = SPLIT_NAMES[inside.rstrip("/").lower()]
-        left_out.sentences.append(f"{sentence[0].upper()}{sentence[1:]} So there is no official {split} split.")
+        left_out.sentences.append(f"There is no official {split} split: {sentence}")
         return {}
     if loose:
         left_out.sentences.append(
@@ -202,7 +232,9 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
     return classes
 
 
-def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _SkippedFiles) -> str:
+def _no_images_message(
+    folder: Path, folders: list[str], loose: int, left_out: _SkippedFiles, may_be_class: bool
+) -> str:
     if loose and left_out.manifests:
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
@@ -213,7 +245,7 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
         return (
             f"{folder} holds {format_count(loose, 'picture')} but no class folders. Put the pictures of each class "
             "into a folder with the name of the class, or write a manifest: a CSV file with the columns path and "
-            f"label.{_parent_folder_hint(folder)}"
+            f"label.{_parent_folder_hint(folder) if may_be_class else ''}"
         )
     down = len(folders) == 1 and left_out.nested_folders
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""

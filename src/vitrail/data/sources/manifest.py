@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...files.suggest import suggest_path
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import IMAGE_EXTENSIONS
 from ..labels.codes import Cell, Where, format_cell, format_column, take_rows
@@ -185,6 +186,7 @@ def locate_images(
         raise DataError(
             f"None of the {len(names):,} pictures is there: {names[0]!r} ({where(0)}) was looked for in {root} and the "
             "folders below it. Say where the pictures are with --data-root FOLDER."
+            f"{suggest_path(os.path.join(root, names[0]))}"
         )
     if elsewhere:
         names = CompactStrings(elsewhere.get(row, name) for row, name in enumerate(names))
@@ -280,11 +282,12 @@ def _search_missing(
     """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
     paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    files = _index_files(root, {names[row].replace("\\", "/") for row in missing_rows})
+    files = _index_files(root, {names[row].replace("\\", "/").casefold() for row in missing_rows})
     for row in missing_rows:
         name = names[row]
         plain = name.replace("\\", "/")
-        matches = files.get(plain, [])
+        matches = files.get(plain.casefold(), [])
+        matches = [file for file in matches if _is_named(file, plain)] or matches  # in the letters of the name first
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:
@@ -307,6 +310,8 @@ def _describe_match(name: str, file: str) -> str:
     """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
+    if not _is_named(file, name):
+        return "were found under names with other capitals"
     ending = os.path.splitext(file)[1]
     folder = name.count("/") < file.count("/")
     if name.endswith(ending):
@@ -314,8 +319,18 @@ def _describe_match(name: str, file: str) -> str:
     return f"were found with the ending {ending}{', and in folders,' if folder else ''} that their names do not say"
 
 
+def _is_named(file: str, name: str) -> bool:
+    """Whether a file has a name, with or without folder and extension, in these very letters."""
+    return name in (
+        file,
+        posixpath.basename(file),
+        os.path.splitext(file)[0],
+        posixpath.splitext(posixpath.basename(file))[0],
+    )
+
+
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by their wanted names: with or without folder, with or without extension."""
+    """Files below the root by their wanted names in lower case: with or without folder, with or without extension."""
     files: dict[str, list[str]] = {}
     pending = [("", 0)]  # folders and their depths
     while pending:
@@ -332,9 +347,9 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
             if is_folder:
                 pending += [(file + "/", depth + 1)] if depth < DEPTH else []
                 continue
-            keys = {file, base}
+            keys = {file.casefold(), base.casefold()}
             if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
-                keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
+                keys |= {os.path.splitext(key)[0] for key in keys}
             for key in keys & wanted:
                 files.setdefault(key, []).append(file)
     return files

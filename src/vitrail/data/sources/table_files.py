@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
 from ..labels.codes import Cell, ColumnBuilder
 
@@ -27,12 +28,12 @@ SAMPLE_CHARACTERS = 2**16  # characters that hold them
 def read_delimited(path: Path) -> ManifestTable:
     """Read a table delimited by commas, semicolons, tabs, bars or, where there is none of them, spaces.
 
-    The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
-    one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
-    left out. Cells are not converted to numbers, dates or missing values.
+    The first line names the columns, unless it names an image; titles above it are left out with a note. UTF-8 and
+    UTF-16 with or without a byte order mark; other bytes are read as Windows-1252, with a note. Empty lines, and empty
+    cells beyond the last column, are left out. Cells are not converted to numbers, dates or missing values.
     """
     with path.open("rb") as file:
-        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        encoding = _detect_encoding(file.read(2))
     try:
         return _read_delimited_as(path, encoding, ())
     except UnicodeError:
@@ -43,14 +44,20 @@ def read_delimited(path: Path) -> ManifestTable:
         raise DataError(f"{path} is neither UTF-8 nor Windows-1252 text. Save it as UTF-8.") from error
 
 
+def _detect_encoding(start: bytes) -> str:
+    """The encoding by the first two bytes: a byte order mark, or a letter of ASCII with a zero beside it."""
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16"
+    return {b"\0": "utf-16-be"}.get(start[:1], {b"\0": "utf-16-le"}.get(start[1:], "utf-8-sig"))
+
+
 @dataclass(frozen=True)
 class _CsvLayout:
     """How a file is to be read: its delimiter, columns, and lines without data."""
 
     delimiter: str
     names: tuple[str, ...]
-    has_header: bool
-    has_sep_line: bool  # starts with Excel's line "sep=;"
+    skipped: int  # rows that hold no data: Excel's line "sep=;", titles, the header
     notes: tuple[str, ...] = ()
 
 
@@ -72,7 +79,7 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
     """Iterate over rows with the line at which each begins."""
     reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
     width = len(layout.names)
-    waiting = layout.has_sep_line + layout.has_header  # rows that hold no data
+    waiting = layout.skipped
     begins = 1
     try:
         for row in reader:
@@ -103,15 +110,20 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
     sample = start[stated.end() :] if stated else start
     delimiter = stated[1] if stated else _detect_delimiter(sample)
     rows = _sample_rows(sample, delimiter)
+    notes: tuple[str, ...] = ()
     if not rows:
         raise DataError(f"{name} is empty. A manifest has one row for each picture.")
+    titles = _count_titles(rows)
+    if titles:
+        note = f"{name}: {format_count(titles, 'line')} above the header left out, such as {max(rows[0], key=len)!r}."
+        notes, rows = (note,), rows[titles:]
     width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell), default=0)
     if any(has_image_extension(cell) for cell in rows[0]):
         width = min(width, Counter(map(len, rows)).most_common(1)[0][0])
         names = tuple(f"column {place + 1}" for place in range(width))
         listed = ", ".join(map(repr, names))
         note = f"{name} has no header: its first line names a picture. Its columns are called {listed}."
-        return _CsvLayout(delimiter, names, False, bool(stated), (note,))
+        return _CsvLayout(delimiter, names, bool(stated) + titles, (*notes, note))
     header = [cell.strip() for cell in rows[0]]
     while header and not header[-1]:
         header.pop()
@@ -120,20 +132,29 @@ def _detect_layout(name: str, start: str) -> _CsvLayout:
     if twice:
         places = " and ".join(str(place + 1) for place, column in enumerate(names) if column == twice[0])
         raise DataError(f"{name}, line 1: columns {places} are called {twice[0]!r}. Give each a name of its own.")
-    return _CsvLayout(delimiter, names, True, bool(stated))
+    return _CsvLayout(delimiter, names, bool(stated) + titles + 1, notes)
+
+
+def _count_titles(rows: list[list[str]]) -> int:
+    """How many of the first rows have a single cell, where most others have more."""
+    filled = [sum(map(bool, row)) for row in rows]
+    titles = next((number for number, count in enumerate(filled) if count > 1), 0)
+    return titles if sum(count > 1 for count in filled) > titles else 0
 
 
 def _detect_delimiter(sample: str) -> str:
     """The delimiter that gives all sampled lines the same number of cells, or else the most frequent one."""
     first = next((line for line in sample.splitlines() if line.strip()), "")
-    candidates = [delimiter for delimiter in DELIMITERS if delimiter in first]
+    candidates = [delimiter for delimiter in DELIMITERS if delimiter in sample]
     if not candidates:
         return " " if " " in first.strip() and any(map(has_image_extension, first.split())) else ","
 
-    def merit(delimiter: str) -> tuple[bool, int]:
+    def merit(delimiter: str) -> tuple[bool, bool, int]:
         rows = _sample_rows(sample, delimiter)
-        widths = {len(row) for row in rows}
-        return len(widths) == 1 and widths != {1}, len(rows[0]) if rows else 0
+        titles = _count_titles(rows)
+        widths = {len(row) for row in rows[titles:]}
+        equal = len(widths) == 1 and widths != {1}
+        return equal and not titles, equal, len(rows[0]) if rows else 0
 
     return max(candidates, key=merit)
 

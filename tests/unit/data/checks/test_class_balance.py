@@ -91,14 +91,34 @@ def test_one_class_in_train_stops_a_training():
 
 @pytest.mark.parametrize(
     "names",
-    [("dog", "dogs"), ("T-shirt", "t shirt"), ("daffodil", "dafodil"), ("Hernia", "Hernie"), ("x ray", "X-Ray")],
+    [
+        ("dog", "dogs"),
+        ("T-shirt", "t shirt"),
+        ("daffodil", "dafodil"),
+        ("Hernia", "Hernie"),
+        ("x ray", "X-Ray"),
+        ("1", "1.0"),
+        ("02", "2"),
+        ("True", "yes"),
+        ("0", "no"),
+        ("St", "St."),
+    ],
 )
 def test_names_that_differ_by_a_slip_are_told(names):
     assert find_similar_names(("other", *names)) == [names]
 
 
 @pytest.mark.parametrize(
-    "names", [("cat", "bat"), ("class1", "class2"), ("0", "1", "10"), ("Edema", "Emphysema"), ("T-shirt/top", "Shirt")]
+    "names",
+    [
+        ("cat", "bat"),
+        ("class1", "class2"),
+        ("0", "1", "10"),
+        ("Edema", "Emphysema"),
+        ("T-shirt/top", "Shirt"),
+        ("1.0", "10"),
+        ("1.5", "15"),
+    ],
 )
 def test_different_names_are_left_in_peace(names):
     assert find_similar_names(names) == []

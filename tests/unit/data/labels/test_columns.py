@@ -13,7 +13,7 @@ from vitrail.data.labels.columns import (
     rows_by_split,
 )
 from vitrail.data.settings import DataSettings
-from vitrail.errors import DataError
+from vitrail.errors import DataError, UsageError
 
 PICTURES = ["a.png", "b.JPG", "c.tif"]
 
@@ -149,3 +149,106 @@ def test_rows_without_a_group_are_each_a_group_of_their_own():
     assert groups.tolist() == ["p1", "(none, films.csv, line 3)", "p1", "(none, films.csv, line 5)"]
     assert note == "2 rows have an empty 'patient'; each counts as a group of its own."
     assert read_groups("patient", [1, 1, 2], where)[1] == ""
+
+
+def column_of(words: dict[object, int]) -> list[object]:
+    return [word for word, count in words.items() for _ in range(count)]
+
+
+def table_with(name: str, words: dict[object, int]) -> dict[str, list[object]]:
+    cells = column_of(words)
+    return {
+        "path": [f"{row}.png" for row in range(len(cells))],
+        "label": ["xy"[row % 2] for row in range(len(cells))],
+        name: cells,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "sizes"),
+    [
+        ("split", {"0": 28, "1": 6, "2": 6}, (28, 6, 6)),  # CelebA, WILDS
+        ("partition", {"0.0": 28, "1.0": 6, "2.0": 6}, (28, 6, 6)),
+        ("set", {0: 28, 1: 6, 2: 6}, (28, 6, 6)),
+        ("split", {"TR": 28, "VA": 6, "TE": 6}, (28, 6, 6)),
+        ("Split", {"train": 28, "TE": 6}, (28, 0, 6)),
+        ("subset", {"tr": 20, "Holdout": 5}, (20, 0, 5)),
+        ("data_split", {"training": 20, "dev": 3, "testing": 5}, (20, 3, 5)),
+        ("Usage", {"Training": 20, "PublicTest": 3, "PrivateTest": 5}, (20, 3, 5)),  # FER2013
+        ("split", {"train": 20, "validate": 3, "test": 5}, (20, 3, 5)),  # MIMIC-CXR-JPG
+        ("is_valid", {"False": 32, "True": 8}, (32, 8, 0)),  # fastai
+        ("isValid", {False: 32, True: 8}, (32, 8, 0)),
+        ("is_test", {"no": 32, "YES": 8}, (32, 0, 8)),
+        ("train", {"1": 32, "0": 8}, (32, 0, 8)),
+        ("is_training_image", {"1": 32, "0": 8}, (32, 0, 8)),  # CUB-200
+        ("test_set", {"0": 32, "1": 8}, (32, 0, 8)),
+    ],
+)
+def test_a_column_of_codes_is_followed_where_its_name_and_words_are_certain(name, words, sizes):
+    found = roles(table_with(name, words))
+    assert found.split == name and found.targets == ("label",)
+    rows, notes = rows_by_split(name, column_of(words), where, DataSettings())
+    assert tuple(len(rows.get(split, ())) for split in ("train", "val", "test")) == sizes
+    assert all("says the splits: " in note and "--data.split none draws new ones" in note for note in notes)
+    assert bool(notes) == (name != "data_split")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("split", {"0": 30, "1": 10}),
+        ("split", {"1": 30, "2": 10, "3": 5}),
+        ("partition", {"0": 5, "1": 30, "2": 5}),  # train would be the smallest
+        ("split", {"train": 30, "id_val": 10}),
+        ("is_valid", {"True": 32, "False": 8}),  # perhaps of the picture's quality
+        ("split", {"A": 30, "B": 10}),
+        ("train_test_split", {"1": 30, "0": 10}),
+        ("phase", {"train": 30, "extra": 10}),
+    ],
+)
+def test_a_column_that_looks_like_splits_is_asked_about_and_never_ignored(name, words):
+    assert roles(table_with(name, words)).split == name
+    with pytest.raises(
+        DataError, match=r"none of train, val and test.*--data\.split .*or draw new .*--data\.split none"
+    ):
+        splits_of(name, column_of(words))
+    assert roles(table_with(name, words), split="none").split == ""
+
+
+def test_the_settings_say_what_the_words_of_a_column_mean():
+    said = {"split": "split:0=train, 1=test"}
+    assert roles(table_with("split", {"0": 30, "1": 10}), **said).split == "split"
+    assert splits_of("split", ["1", "0", 0.0], **said) == {"train": [1, 2], "test": [0]}
+    assert splits_of("s", ["train", "ID_val", "test"], split="s:id_val=val") == {"train": [0], "val": [1], "test": [2]}
+    assert DataSettings(split="a:b").split_column == "a:b"
+    with pytest.raises(UsageError, match=r"data\.split must give each word train, val or test\. Got 's:0=first'"):
+        DataSettings(split="s:0=first")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "noted"),
+    [
+        ("fold", {"0": 10, "1": 10, "2": 10}, True),
+        ("fold", {"0": 10, "1": 10, "2": 10, "3": 10, "4": 10}, True),
+        ("phase", {"1": 10, "2": 10}, True),
+        ("set", {"isic2018": 10, "isic2019": 10}, False),
+        ("valid", {"1": 30, "0": 10}, False),  # a picture's quality
+        ("split", {"all": 30}, False),
+        ("training", {"weights": 10, "running": 10}, False),
+    ],
+)
+def test_a_column_that_is_no_split_for_certain_is_noted_where_it_may_be_one(name, words, noted):
+    found = roles(table_with(name, words))
+    assert found.split == "" and bool(found.notes) == noted
+    assert all(f"Column {name!r} may say splits" in note and "--data.split" in note for note in found.notes)
+
+
+def test_a_flag_called_train_beside_other_flags_is_a_label():
+    flags = {name: ["1", "0", "1"] for name in ("bus", "car", "train")}
+    found = roles({"path": PICTURES, **flags})
+    assert found.split == "" and found.targets == ("bus", "car", "train")
+
+
+def test_groups_of_equal_number_are_one_group():
+    groups, _ = read_groups("patient", ["3", "3.0", "03", "p3", 3, 3.0, "4"], where)
+    assert groups.tolist() == ["3", "3", "3", "p3", "3", "3", "4"]

@@ -161,8 +161,8 @@ def test_an_unlabelled_test_folder_is_left_out_with_a_note(draw):
     source = opened(root)
     assert list(source.splits) == ["train"]
     (note,) = source.notes
-    assert note.startswith(f"{root / 'test'} holds 1 picture but no class folders.")
-    assert note.endswith("So there is no official test split.") and note.count(str(root)) == 1
+    assert note.startswith(f"There is no official test split: {root / 'test'} holds 1 picture but no class folders.")
+    assert note.count(str(root)) == 1
 
 
 def test_what_lies_beside_train_is_noted(draw):
@@ -318,3 +318,49 @@ def test_columns_are_no_matter_of_class_folders(draw):
         opened(root, group="patient")
     with pytest.raises(UsageError, match=r"so --data\.split part and --data\.targets a,b cannot be followed"):
         opened(root, split="part", targets=("a", "b"))
+
+
+@pytest.mark.parametrize("name", ["train", "Train", "training"])
+@pytest.mark.parametrize("others", [("bus", "car"), ("bus", "test"), ("bus", "val", "images", "labels", "all")])
+def test_a_folder_of_pictures_called_train_is_a_class_beside_other_such_folders(name, others, draw):
+    source = opened(draw(*(f"{folder}/1.png" for folder in (name, *others))))
+    assert source.splits == {} and set(source.classes) == {name, *others}
+    assert source.notes == (
+        f"{name!r} is read as a class, for it holds pictures and no class folders, as others beside it.",
+    )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("train/1.png", "test/1.png"),  # pictures without labels
+        ("train/1.png", "extra/a/1.png"),
+        ("train/1.png", "test/a/1.png", "bus/1.png"),  # test is a split
+        ("train/1.png", "bus/1.png", "labels.csv"),  # the labels stand in a table
+    ],
+)
+def test_a_folder_called_train_without_classes_is_no_class_if_that_is_not_certain(files, draw):
+    root = draw(*(file for file in files if file.endswith("png")))
+    for file in files:
+        (root / file).touch()
+    with pytest.raises(DataError, match=r"train holds 1 picture but no class folders") as raised:
+        opened(root)
+    assert "give the folder above it" not in str(raised.value)
+
+
+def test_a_class_called_train_among_the_classes_of_train(draw):
+    source = opened(draw("train/train/1.png", "train/bus/1.png", "test/train/1.png"))
+    assert source.classes == ("bus", "train") and list(source.splits) == ["train", "test"]
+
+
+@pytest.mark.parametrize("name", ["val.txt", "test_list.txt", "train-split.LST", "validation.txt"])
+def test_a_list_of_a_split_beside_class_folders_is_noted(name, draw):
+    root = draw("a/1.png", "b/1.png")
+    (root / name).write_text("a/1.png")
+    assert opened(root).notes[0].startswith(f"'{name}' may list a split, and is not followed. To follow it, write a ma")
+
+
+@pytest.mark.parametrize("other", ["Cat", "cat ", "\uff43at", "ca\u200bt"])
+def test_class_folders_that_differ_in_case_spacing_or_width_are_refused(other, draw):
+    with pytest.raises(DataError, match=r"differ only in case, spacing, width or accents' encoding"):
+        opened(draw("cat/1.png", f"{other}/1.png"))

@@ -58,6 +58,8 @@ PLAIN = "path,label\na.png,cat\nb.png,dog\n"
     [
         b"\xef\xbb\xbf" + PLAIN.encode(),
         PLAIN.encode("utf-16"),
+        PLAIN.encode("utf-16-le"),
+        PLAIN.encode("utf-16-be"),
         PLAIN.replace(",", ";").encode(),
         PLAIN.replace(",", "\t").encode(),
         PLAIN.replace(",", "|").encode(),
@@ -97,6 +99,23 @@ def test_D9_without_a_header_the_columns_are_numbered_and_a_note_says_so(films):
     assert list(source.ids) == ["a.png", "b.png", "c.png"] and words(source) == ["cat", "dog", "cat"]
     assert "films.csv has no header: its first line names a picture" in source.notes[0]
     assert "'column 1', 'column 2'" in source.notes[0]
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize(
+    "title", ["Films of 2021", "Films of 2021{0}{0}", '"Films; of, 2021"', "Films of 2021\n\nby site"]
+)
+def test_titles_above_the_header_are_left_out_with_a_note(films, title, mark):
+    table = "path,label,age\na.png,cat,1\nb.png,dog,2\nc.png,cat,3"
+    rows = f"{title.format(mark)}\n{table.replace(',', mark)}"
+    source = read(films(rows + "\n"))
+    assert list(source.ids) == ["a.png", "b.png", "c.png"] and words(source) == ["cat", "dog", "cat"]
+    assert source.notes[0].startswith(f"films.csv: {1 + title.count('by')} line") and "2021" in source.notes[0]
+
+
+def test_lines_below_a_title_keep_their_numbers(films):
+    with pytest.raises(DataError, match=r"line 5: 1 field, expected 2"):
+        read(films("Films of 2021\n\npath,label\na.png,cat\nb.png\nc.png,dog\n"))
 
 
 def test_D9_columns_parted_by_spaces_as_in_elpv_are_read(films):

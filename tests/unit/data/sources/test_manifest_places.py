@@ -69,6 +69,29 @@ def test_D13_an_address_is_refused_even_where_other_folders_are_allowed(draw, na
             read(path, allow_outside_root=allowed)
 
 
+@pytest.mark.parametrize("name", ["A.PNG", "a.PNG", "Sub/b.png", "sub/B.Png", "B"])
+def test_names_in_other_capitals_are_found_with_a_note(draw, name):
+    source = read(
+        manifest(draw("a.png", "sub/b.png", "c.png"), "c.png", name)
+        if "/" in name or name[0] in "Aa"
+        else manifest(draw("a.png", "sub/b.png"), name)
+    )
+    assert all(there(source))
+    assert any(note.startswith("1 pictures were found under names with other capitals") for note in source.notes)
+
+
+def test_of_two_files_the_one_in_the_capitals_of_the_name_is_taken(draw):
+    source = read(manifest(draw("films/a.png", "films/A.png"), "a", "A"))
+    assert [path.name for path in source.images] == ["a.png", "A.png"]
+    with pytest.raises(DataError, match=r"'a\.PNG' may mean 'films/A\.png' or 'films/a\.png'"):
+        read(manifest(draw("films/a.png", "films/A.png"), "a.PNG"))
+
+
+def test_a_name_with_another_ending_is_answered_by_the_file_that_is_there(draw):
+    with pytest.raises(DataError, match=r"None of the 1 pictures is there.*Did you mean .*/film17\.png\?"):
+        read(manifest(draw("film17.png"), "film17.jpg"))
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_D13_nul_and_empty_names_are_refused(draw, allowed):
     root = draw("ok.png")
