@@ -78,8 +78,8 @@ class Source:
     images: Sequence[ImageInput] | np.ndarray
     """One image per row; images of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
-    """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
-    numbers; in both NaN is unknown and masked."""
+    """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1;
+    float64 [n, K] for numbers; in both NaN is unknown and masked."""
     ids: Sequence[str]
     """A name per row that is stable between runs."""
     groups: np.ndarray | None = None

@@ -112,6 +112,8 @@ def _target_checksums(source: Source, rows: RowIndices) -> list[str]:
     targets = source.targets[rows]
     if targets.dtype.kind == "f":
         targets = np.where(np.isnan(targets), np.float32(np.nan), targets + 0)  # one NaN, one zero
-        return [f"{crc32(target.tobytes()):08x}" for target in targets.astype("<f4")]
+        short = np.unique(source.targets.astype("<f4"))
+        kind = "<f4" if len(short) == len(np.unique(source.targets)) else "<f8"  # float32 must not make two equal
+        return [f"{crc32(target.tobytes()):08x}" for target in targets.astype(kind)]
     marks = [f"{crc32(number.tobytes()):08x}" for number in np.arange(targets.max(initial=-1) + 1, dtype="<i8")]
     return [marks[number] for number in targets.tolist()]

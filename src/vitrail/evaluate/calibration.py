@@ -159,6 +159,8 @@ def _equal_count_bins(probabilities: np.ndarray, bins: int) -> list[np.ndarray]:
 
 SCALING_KEY = "scaling"
 """Its key in the notes of a bundle."""
+MAX_ROUNDING = 1e-4
+"""Largest distance of neighbouring float32 numbers, in standard deviations of the targets."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +176,15 @@ class TargetScaling:
         return ((targets.astype(np.float64) - self.mean) / self.deviation).astype(np.float32)
 
     def unstandardize(self, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
-        """Model outputs in the user's units, float32."""
-        return (outputs.astype(np.float64) * self.deviation + self.mean).astype(np.float32)
+        """Model outputs in the user's units, float32 or, where that is too coarse, float64."""
+        numbers = outputs.astype(np.float64) * self.deviation + self.mean
+        return numbers if self.needs_float64 else numbers.astype(np.float32)
+
+    @property
+    def needs_float64(self) -> bool:
+        """Whether float32 is too coarse for numbers in the user's units, such as Unix times."""
+        steps = np.spacing(np.abs(self.mean).astype(np.float32))
+        return bool((steps > MAX_ROUNDING * np.array(self.deviation)).any())
 
     def to_json(self) -> dict[str, list[float]]:
         """As a bundle stores it."""

@@ -328,7 +328,7 @@ def add_prediction_sets(predictions: TaskPredictions, decisions: Decisions) -> T
     if isinstance(predictions, RegressionPredictions):
         require_sets_support("regression", decisions)
         around = np.array([-1.0, 1.0]) * np.array(decisions.reach)[:, None]  # [K, 2]
-        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(np.float32))
+        return replace(predictions, ranges=(predictions.values[..., None] + around).astype(predictions.values.dtype))
     raise _no_label_sets_error()
 
 

@@ -22,10 +22,12 @@ from ..data.csv_injection import escape_cell, unescape_cell
 from ..data.source import Task
 from ..errors import DataError, UsageError
 from .tables import (
+    ColumnKind,
     PredictionTable,
     TypedColumn,
     escape_name,
     format_float32,
+    format_float64,
     format_label_cell,
     parse_label_cell,
     read_rows,
@@ -257,21 +259,22 @@ class RegressionPredictions(PredictionTable):
     """Predictions of K numbers for each of n images, in the user's units."""
 
     targets: np.ndarray | None
-    """float32 [n, K], NaN where unknown; None when no target is known."""
+    """float64 [n, K], NaN where unknown; None when no target is known."""
     values: np.ndarray
-    """float32 [n, K]: the predictions."""
+    """float32 [n, K]: the predictions; float64 where float32 is too coarse for them (`TargetScaling.needs_float64`)."""
     columns: tuple[str, ...]
     """The K names, in the order of the model's outputs."""
     ranges: np.ndarray | None = None
-    """float32 [n, K, 2]: conformal ranges, low and high; None if they were not requested."""
+    """[n, K, 2], of the type of the values: conformal ranges, low and high; None if they were not requested."""
 
     def __post_init__(self) -> None:
         _check_prediction_shape(self, self.values, self.columns, "columns need values")
         if self.targets is not None and self.targets.shape != self.values.shape:
             raise UsageError(f"Targets must have shape {self.values.shape}. Got {self.targets.shape}.")
-        object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
+        if self.values.dtype != np.float64:
+            object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
         if self.targets is not None:
-            object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
+            object.__setattr__(self, "targets", self.targets.astype(np.float64, copy=False))
 
     @property
     def known_mask(self) -> np.ndarray:
@@ -286,19 +289,21 @@ class RegressionPredictions(PredictionTable):
     def format_cells(self) -> Iterator[list[str]]:
         """As in `PredictionTable`."""
         rows = zip(_targets_or_unknown(self).tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        format_value = format_float64 if self.values.dtype == np.float64 else format_float32
         for target, value, ends in rows:
-            known = ["" if number != number else format_float32(number) for number in target]
-            yield [*known, *map(format_float32, value), *map(format_float32, ends)]
+            known = ["" if number != number else format_float64(number) for number in target]
+            yield [*known, *map(format_value, value), *map(format_value, ends)]
 
     def typed_columns(self) -> dict[str, TypedColumn]:
         """As in `PredictionTable`."""
         targets = _targets_or_unknown(self).T.tolist()
         known = [[None if number != number else number for number in column] for column in targets]
-        ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._range_columns())).T
+        kind: ColumnKind = "double" if self.values.dtype == np.float64 else "number"
+        ends = np.array(self._flat_ranges(), self.values.dtype).reshape(len(self), len(self._range_columns())).T
         return {
-            **{f"target_{name}": TypedColumn("number", known[k]) for k, name in enumerate(self.columns)},
-            **{f"value_{name}": TypedColumn("number", self.values[:, k]) for k, name in enumerate(self.columns)},
-            **{name: TypedColumn("number", column) for name, column in zip(self._range_columns(), ends, strict=True)},
+            **{f"target_{name}": TypedColumn("double", known[k]) for k, name in enumerate(self.columns)},
+            **{f"value_{name}": TypedColumn(kind, self.values[:, k]) for k, name in enumerate(self.columns)},
+            **{name: TypedColumn(kind, column) for name, column in zip(self._range_columns(), ends, strict=True)},
         }
 
     def _range_columns(self) -> list[str]:
@@ -328,12 +333,16 @@ def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
     targets = [_parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
     values = [_parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
     ends = [_parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
-    known = np.array(targets, dtype=np.float32).reshape(len(targets), K)
+    known = np.array(targets, dtype=np.float64).reshape(len(targets), K)
+    rounded = np.array(values, np.float32).reshape(len(values), K)
+    written = (cell for _, cells in table.rows for cell in cells[K : 2 * K])
+    exact = all(map(str.__eq__, written, map(format_float32, rounded.ravel().tolist())))
+    dtype = np.float32 if exact else np.float64
     return RegressionPredictions(
         **table.shared,
         targets=None if np.isnan(known).all() else known,
-        values=np.array(values, dtype=np.float32).reshape(len(values), K),
-        ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
+        values=np.array(values, dtype).reshape(len(values), K),
+        ranges=np.array(ends, dtype).reshape(len(ends), K, 2) if with_ranges else None,
         columns=columns,
     )
 
@@ -394,7 +403,7 @@ def _targets_or_unknown(table: TaskPredictions) -> np.ndarray:
         return table.targets
     if isinstance(table, ClassificationPredictions):
         return np.full(len(table), UNKNOWN_CLASS, np.int64)
-    return np.full((len(table), len(output_names(table))), np.nan, np.float32)
+    return np.full((len(table), len(output_names(table))), np.nan)
 
 
 def output_names(table: TaskPredictions) -> tuple[str, ...]:

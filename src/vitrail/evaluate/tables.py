@@ -24,8 +24,8 @@ LEADING_COLUMNS = ("path", "id", "split")
 TRAILING_COLUMNS = ("abstain",)
 NOT_ABSTAINED = "no"
 """Value of the column `abstain` for an image that is answered."""
-ColumnKind = Literal["text", "number", "names"] | tuple[str, ...]
-"""Type of the cells of a column: text, a number, a list of names, or a number for each of the given names."""
+ColumnKind = Literal["text", "number", "double", "names"] | tuple[str, ...]
+"""Type of the cells of a column: text, a float32 or float64, a list of names, or a number for each of some names."""
 
 
 class TypedColumn(NamedTuple):
@@ -33,7 +33,7 @@ class TypedColumn(NamedTuple):
 
     kind: ColumnKind
     values: Sequence[object] | np.ndarray
-    """float32 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
+    """float32 or float64 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
 
     def to_list(self) -> list[object]:
         """The values as plain Python objects."""
@@ -188,6 +188,11 @@ def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> Data
     )
 
 
+def format_float64(number: float) -> str:
+    """A float64 in as many digits as round-trip it exactly; a whole number without a point."""
+    return repr(number).removesuffix(".0")
+
+
 def format_float32(number: float) -> str:
     """A float32 in nine digits, which round-trip it exactly."""
     return f"{number:.9g}"
@@ -250,8 +255,10 @@ def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
             if extension == CSV_EXTENSION:
                 file.write(table.csv_bytes()[len(table.csv_header_bytes()) if number else 0 :])
                 continue
-            for row in table.records():  # undecodable bytes of file names become lone surrogates, which round-trip
-                text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
+            doubles = {name for name, column in table.all_typed_columns().items() if column.kind == "double"}
+            for record in table.records():  # undecodable bytes of file names become lone surrogates, which round-trip
+                row = {name: cell if name in doubles else _round_to_9_digits(cell) for name, cell in record.items()}
+                text = json.dumps(row, ensure_ascii=False, allow_nan=False)
                 file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
@@ -301,6 +308,7 @@ def _to_arrow_table(table: PredictionTable) -> Any:
     arrow_types = {
         "text": pyarrow.string(),
         "number": pyarrow.float32(),
+        "double": pyarrow.float64(),
         "names": pyarrow.list_(pyarrow.string()),
     }
     schema, arrays = [], []
@@ -310,7 +318,7 @@ def _to_arrow_table(table: PredictionTable) -> Any:
             arrow_type = arrow_types[kind]
         else:
             arrow_type = pyarrow.struct([(to_valid_utf8(field), pyarrow.float32()) for field in kind])
-        if kind != "number":
+        if kind not in ("number", "double"):
             values = [_texts_to_utf8(value) for value in column.to_list()]
         schema.append((to_valid_utf8(name), arrow_type))
         arrays.append(pyarrow.array(values, arrow_type))

@@ -135,11 +135,13 @@ class RegressionHead(nn.Module):
         if member.scaling is not None:
             mean, deviation = member.scaling.mean, member.scaling.deviation
         self.max_distance = member.decisions.unlike
+        wide = member.scaling is not None and member.scaling.needs_float64
+        self.dtype = torch.float64 if wide else torch.float32
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float64))
         self.register_buffer("deviation", torch.tensor(deviation, dtype=torch.float64))
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
-        values = (logits.double() * self.deviation + self.mean).float()
+        values = (logits.double() * self.deviation + self.mean).to(self.dtype)
         return values, logits, _decide_abstention(logits, None, distances, self.max_distance)
 
 

@@ -74,7 +74,7 @@ class ServedModel:
         is_regression = isinstance(predictions, RegressionPredictions)
         scores = predictions.values if isinstance(predictions, RegressionPredictions) else predictions.probabilities
         self._check_finite(scores, *outputs)
-        named = {exported.VALUES if is_regression else exported.PROBABILITIES: scores}
+        named = {exported.VALUES if is_regression else exported.PROBABILITIES: scores.astype(np.float32, copy=False)}
         if len(outputs) == 1:
             named[exported.LOGITS] = outputs[0]
         if not isinstance(predictions, RegressionPredictions):

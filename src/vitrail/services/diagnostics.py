@@ -145,9 +145,7 @@ def find_label_errors(
     """
     features, rows = extract_features(predictor, labelled, skip_bad, progress)
     source = labelled.source
-    targets = (
-        class_indices(source, rows) if source.task == "classification" else source.targets[rows].astype(np.float32)
-    )
+    targets = class_indices(source, rows) if source.task == "classification" else source.targets[rows]
     groups = get_groups(source, rows)
     outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, 0)
     predictions = outputs

@@ -248,7 +248,9 @@ def build_source_settings(
         own = folder.read_plan().data
         are_manifests = all(Path(name).suffix.lower() in MANIFEST_EXTENSIONS for name in (named, own.source))
         if task != "auto" and are_manifests:
-            settings = replace(settings, path=own.path, targets=own.targets, uncertain=own.uncertain)
+            settings = replace(
+                settings, path=own.path, targets=own.targets, decimal=own.decimal, uncertain=own.uncertain
+            )
     return config.override(Plan(data=settings), changes).data
 
 
@@ -273,7 +275,7 @@ def map_targets(source: Source, rows: NDArray[np.int64], output_indices: NDArray
     """Targets of rows in the model's order of outputs; NaN for labels and columns that the source lacks."""
     if source.task == "classification":
         return output_indices[class_indices(source, rows)]
-    targets = np.full((len(rows), outputs), np.nan, np.float32)
+    targets = np.full((len(rows), outputs), np.nan, source.targets.dtype)
     targets[:, output_indices] = source.targets[rows]
     return targets
 

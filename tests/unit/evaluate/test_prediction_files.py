@@ -12,7 +12,13 @@ import pytest
 from vitrail.errors import UsageError
 from vitrail.evaluate import tables
 from vitrail.evaluate.decisions import Decisions, add_prediction_sets, predictions_from_outputs
-from vitrail.evaluate.predictions import MultilabelPredictions, concat_predictions, output_names, read_predictions_csv
+from vitrail.evaluate.predictions import (
+    MultilabelPredictions,
+    RegressionPredictions,
+    concat_predictions,
+    output_names,
+    read_predictions_csv,
+)
 from vitrail.evaluate.tables import write_tables
 
 OUTPUTS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
@@ -56,8 +62,10 @@ def test_json_lines_hold_the_columns_and_the_digits_of_the_csv(task, targets, se
     assert tuple(line["path"] for line in lines) == PATHS  # bytes that are no text, too
     cells = [column.to_list() for column in read_csv_of(found, task, tmp_path).all_typed_columns().values()]
     for line, row in zip(lines, zip(*cells, strict=True), strict=True):
-        for said, cell in zip(line.values(), row, strict=True):
-            if isinstance(cell, float):
+        for (name, said), cell in zip(line.items(), row, strict=True):
+            if isinstance(cell, float) and name.startswith("target_"):
+                assert said == cell  # a truth keeps every digit of the user's file
+            elif isinstance(cell, float):
                 assert np.float32(said) == np.float32(cell) and repr(said) == repr(float(f"{cell:.9g}"))
             elif not isinstance(cell, dict):
                 assert said == cell
@@ -79,9 +87,26 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
     read = pyarrow.parquet.read_table(tmp_path / "a.parquet")
     assert read.to_pylist() == readable(read_csv_of(found, task, tmp_path).records())
     kinds = {str(field.type) for field in read.schema}
-    assert "float" in kinds and "double" not in kinds
+    assert "float" in kinds and ("double" in kinds) == (task == "regression")
     label = {"classification": "string", "multilabel": "list<element: string>"}.get(task)
     assert task == "regression" or str(read.schema.field("label").type) == label
+
+
+@pytest.mark.parametrize("start", [6.032, 1700000025.25, 202100000001.0, 1e300])
+def test_truths_and_values_that_float32_cannot_hold_keep_every_digit(start, tmp_path):
+    targets = start * (1 + 1e-9 * np.arange(7.0))[:, None]
+    found = RegressionPredictions(
+        paths=PATHS, ids=tuple("abcdefg"), split="test", targets=targets, values=targets + 0.5, columns=("x",),
+        ranges=targets[..., None] + [-1.0, 1.0],
+    )  # fmt: skip
+    again = read_csv_of(found, "regression", tmp_path)
+    for name in ("targets", "values", "ranges"):
+        assert getattr(again, name).dtype == np.float64
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+    assert f",{start!r},".replace(".0,", ",") in found.csv_bytes().decode()
+    write_tables(tmp_path / "a.jsonl", [found])
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
+    assert [line["target_x"] for line in lines] == targets[:, 0].tolist()
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".parquet"])

@@ -47,3 +47,21 @@ def test_a_bundle_keeps_it_and_one_without_is_refused():
     for noted in broken:
         with pytest.raises(DamagedFileError, match="mean and deviation of 1 training targets"):
             read_scaling(noted, 1, "config.json")
+
+
+@pytest.mark.parametrize(
+    ("targets", "wide"),
+    [
+        ([0.5, 1, 2.25], False),
+        ([1250, 3641, 6032], False),
+        ([1e6, 1e6 + 3, 1e6 + 7], True),  # serial numbers
+        ([1700000000.25, 1700000001.25, 1700000039.25], True),  # seconds of Unix
+        ([1e30, 2e30, 3e30], False),
+    ],
+)
+def test_numbers_that_float32_would_round_are_answered_in_float64(targets, wide):
+    column = np.array(targets)[:, None]
+    scaling = fit_scaling(column)
+    back = scaling.unstandardize(scaling.standardize(column))
+    assert scaling.needs_float64 == wide and back.dtype == (np.float64 if wide else np.float32)
+    np.testing.assert_allclose(back, column, atol=1e-5 * column.std())

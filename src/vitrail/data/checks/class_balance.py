@@ -19,6 +19,10 @@ OUTLIER_DEVIATIONS = 12.0
 MAX_IMBALANCE_RATIO = 100
 """Ratio of the largest class to the smallest from which imbalance is reported."""
 YES_AND_NO = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+UNIX_TIMES = ((1e9, 2.2e9), (1e12, 2.2e12))
+"""Seconds and milliseconds since 1970 of the years 2001 to 2039."""
+MIN_COUNTED_IMAGES = 10
+"""Images from which equal steps between their numbers are no chance."""
 MIN_TYPO_LENGTH = 6
 """Length of names from which a difference of one letter counts as a spelling mistake."""
 
@@ -53,6 +57,7 @@ def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) ->
         issues += _check_constant_targets(source, splits.get("train", rows[:0]))
     if source.task == "regression":
         issues += _check_outliers(source, rows)
+        issues += _check_counters(source, np.sort(rows))
     return [*issues, *_check_similar_names(source.classes, counts)]
 
 
@@ -157,6 +162,22 @@ def _check_outliers(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIss
                 text=f"{len(far):,} values of {name!r} lie very far from the rest: {join_names(named, len(far))}.",
                 advice="One of them outweighs thousands of others in the loss. Correct them or leave them out.",
                 rows=tuple(far.tolist()),
+            )
+
+
+def _check_counters(source: Source, rows: NDArray[np.int64]) -> Iterator[DataIssue]:
+    """Report columns that number the images in their order, or hold Unix times: no image shows such a number."""
+    for name, values in zip(source.classes, source.targets[rows].T, strict=True):
+        steps = np.unique(np.diff(values))
+        counts = len(values) > MIN_COUNTED_IMAGES and len(steps) == 1 and steps[0] != 0
+        times = len(values) > 0 and any(values.min() >= low and values.max() < high for low, high in UNIX_TIMES)
+        if counts or times:
+            what = "grows by the same step from row to row, like a serial number" if counts else "looks like Unix times"
+            yield DataIssue(
+                code="counter",
+                severity="warning",
+                text=f"{name!r} {what}.",
+                advice="If no picture shows it, nothing can be learnt of it; choose other columns with --data.targets.",
             )
 
 

@@ -56,7 +56,7 @@ class InferredTask:
     task: Task
     classes: tuple[str, ...]
     targets: np.ndarray
-    """As in `Source`: int64 [n], or float32 [n, K]."""
+    """As in `Source`."""
     reason: str = ""
     """Why this task, in a sentence."""
     notes: tuple[str, ...] = ()
