@@ -60,7 +60,7 @@ def test_a_bundle_keeps_it_and_one_without_is_refused():
     ],
 )
 def test_numbers_that_float32_would_round_are_answered_in_float64(targets, wide):
-    column = np.array(targets)[:, None]
+    column = np.array(targets, np.float64)[:, None]
     scaling = fit_scaling(column)
     back = scaling.unstandardize(scaling.standardize(column))
     assert scaling.needs_float64 == wide and back.dtype == (np.float64 if wide else np.float32)

@@ -11,8 +11,8 @@ from vitrail.data.checks.findings import DataIssue
 from vitrail.data.source import Source
 
 
-def of_targets(targets: object, task: str, classes: tuple[str, ...]) -> Source:
-    values = np.array(targets, dtype=np.int64 if task == "classification" else np.float32)
+def of_targets(targets: object, task: str, classes: tuple[str, ...], dtype: type = np.float32) -> Source:
+    values = np.array(targets, dtype=np.int64 if task == "classification" else dtype)
     n = len(values)
     pictures = np.zeros((n, 2, 2), np.uint8)
     return of_arrays(images=pictures, targets=values, task=task, classes=classes, ids=tuple(map(str, range(n))))
@@ -76,6 +76,29 @@ def test_numbers_have_their_range_told_and_slips_of_the_pen_named():
     (far,) = [each for each in ages if each.code == "outliers"]
     assert span.text == "'age' lies in 20 to 4100, median 55.3518."
     assert far.text == "1 values of 'age' lie very far from the rest: 17 (4100)." and far.rows == (17,)
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [
+        (np.arange(1000, 1040), True),  # a serial number
+        (1700000000.25 + np.arange(40), True),
+        (1.7e9 + np.random.default_rng(0).integers(0, 1e7, 40), True),  # Unix times
+        (1.7e12 + np.random.default_rng(0).integers(0, 1e10, 40), True),
+        (np.random.default_rng(0).integers(0, 90, 40), False),
+        (np.full(40, 5), False),
+        (np.arange(5), False),
+    ],
+)
+def test_a_serial_number_or_a_time_to_predict_is_warned_of(values, warned):
+    source = of_targets(values.astype(np.float64)[:, None], "regression", ("stamp",), np.float64)
+    assert ("counter" in codes(found(source))) == warned
+    assert ("all-values-equal" in codes(found(source))) == (len(set(values.tolist())) == 1)
+
+
+def test_similar_names_are_counted():
+    source = of_targets([0] * 20 + [1] * 4 + [2] * 30, "classification", ("1.0", "1", "cat"))
+    assert "'1.0' (20) and '1' (4)." in "".join(each.text for each in found(source) if each.code == "similar-names")
 
 
 def test_numbers_that_are_all_equal_stop_a_training():
