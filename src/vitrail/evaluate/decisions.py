@@ -110,7 +110,7 @@ def predictions_from_outputs(
         names: of the K outputs.
         scaling: target scaling of regression; None if outputs have the user's units.
         rows: (path, id) of each image.
-        targets: int64 [n] for classes, float32 [n, K] for the other tasks.
+        targets: int64 [n] for classes, [n, K] for the other tasks.
         decisions: calibration, thresholds and abstention; None applies none.
         distances: out-of-distribution distances, if they were computed.
     """

@@ -99,7 +99,7 @@ class PredictionTable(ABC):
         write_tables(path, [self])
 
     def write_csv(self, path: Path) -> None:
-        """Write the table as CSV, atomically. Numbers have nine digits, which round-trip every float32."""
+        """Write the table as CSV, atomically. A float32 has nine digits, which round-trip it."""
         atomic.write_bytes(path, self.csv_bytes())
 
     def csv_bytes(self) -> bytes:
