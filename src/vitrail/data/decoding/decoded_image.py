@@ -107,9 +107,49 @@ def remark_colour_profile(profile: bytes) -> tuple[str, ...]:
 
 
 def cmyk_to_rgb(inks: np.ndarray) -> np.ndarray:
-    """Convert CMYK [H, W, 4], 0 for no ink to 255 for full, to RGB [H, W, 3]; no colour management, rounded."""
-    light = 255 - inks.astype(np.uint16)
-    return ((light[..., :3] * light[..., 3:] + 127) // 255).astype(np.uint8)
+    """Convert CMYK [H, W, 4] of uint8 or uint16, 0 for no ink, to RGB [H, W, 3]; no colour management, rounded."""
+    top = np.iinfo(inks.dtype).max
+    light = top - inks.astype(np.uint16 if top == 255 else np.uint64)
+    return ((light[..., :3] * light[..., 3:] + top // 2) // top).astype(inks.dtype)
+
+
+def lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
+    """Convert CIE Lab with 8 bits each (L in 0..255, a and b signed, white point D50) to sRGB [H, W, 3].
+
+    Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
+    """
+    middle = (numbers[:, :, 0] * np.float32(100 / 255) + 16) / 116
+    red, yellow = (np.ascontiguousarray(numbers[:, :, i]).view(np.int8).astype(np.float32) for i in (1, 2))
+    roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
+    xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
+    linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
+    encoded = np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)
+    return np.rint(255 * encoded).astype(np.uint8)
+
+
+D50 = np.array((0.9642, 1, 0.8249), np.float32)
+XYZ_TO_SRGB = np.array(
+    ((3.1338561, -1.6168667, -0.4906146), (-0.9787684, 1.9161415, 0.0334540), (0.0719453, -0.2289914, 1.4052427)),
+    np.float32,
+)
+
+
+def palette_to_bytes(colours: np.ndarray) -> np.ndarray:
+    """The upper 8 bits of a palette's 16-bit colours; colours that all stay below 256 are taken for 8-bit ones."""
+    return (colours if colours.max(initial=0) < 256 else colours >> 8).astype(np.uint8)
+
+
+def fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
+    """Replace the pixels of a mask [H, W] by the darkest value of the others, in each channel.
+
+    Raises:
+        DataError: the mask covers the whole image.
+    """
+    if padding.all():
+        raise DataError("holds nothing but padding, pixels that are marked as missing; leave it out.")
+    filled = values.copy()
+    filled[padding] = values[~padding].min(axis=0)
+    return filled
 
 
 def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...spec import ImageSpec
-from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, truncated_error
+from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, fill_padding, truncated_error
 from .jpeg import read_jpeg_header
 
 DICOM = "DICOM"
@@ -189,11 +189,7 @@ def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: b
         grey = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
     else:
         grey = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
-    if padding is None:
-        return grey
-    if padding.all():
-        raise DataError("is a DICOM film of nothing but padding; leave it out.")
-    return np.where(padding, grey[~padding].min(), grey)
+    return grey if padding is None else fill_padding(grey, padding)
 
 
 def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +16,6 @@ import numpy as np
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.Image import Image
-from PIL.ImageFile import ImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
@@ -33,6 +31,7 @@ from .decoded_image import (
     check_image_size,
     cmyk_to_rgb,
     damaged_error,
+    lab_to_srgb,
     remark_colour_profile,
     truncated_error,
 )
@@ -76,8 +75,8 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
     if (depth, colour) == (16, GREY_ALPHA):
         pixels = np.array(image).astype(np.uint16)  # [H, W, 4]: high, low, high, low
         stored = DecodedImage(pixels[:, :, 0] << 8 | pixels[:, :, 1], pixels[:, :, 2] << 8 | pixels[:, :, 3])
-    elif deep := raw_mode_16bit(image):
-        stored = decode_16bit_colour(PngImageFile, stream, deep)
+    elif deep := _raw_mode_16bit(image):
+        stored = _decode_16bit_colour(stream, deep)
     else:
         stored = decode_pillow(image)
     last = stored.values[-1]
@@ -351,7 +350,7 @@ def decode_pillow(image: Image) -> DecodedImage:
     if image.mode == "CMYK":
         return DecodedImage(cmyk_to_rgb(np.array(image)))
     if image.mode == "LAB":
-        return DecodedImage(_lab_to_srgb(np.array(image)))
+        return DecodedImage(lab_to_srgb(np.array(image)))
     return DecodedImage(np.array(image.convert("L" if image.mode in ("1", "L") else "RGB")))
 
 
@@ -360,53 +359,20 @@ def is_deep(image: Image) -> bool:
     return image.mode in DEEP_MODES or image.mode.startswith("I;16")
 
 
-def _lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
-    """Convert CIE Lab with 8 bits each (L in 0..255, a and b signed, white point D50) to sRGB [H, W, 3].
-
-    Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
-    """
-    middle = (numbers[:, :, 0] * np.float32(100 / 255) + 16) / 116
-    red, yellow = (np.ascontiguousarray(numbers[:, :, i]).view(np.int8).astype(np.float32) for i in (1, 2))
-    roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
-    xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
-    linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
-    encoded = np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)
-    return np.rint(255 * encoded).astype(np.uint8)
-
-
-D50 = np.array((0.9642, 1, 0.8249), np.float32)
-XYZ_TO_SRGB = np.array(
-    ((3.1338561, -1.6168667, -0.4906146), (-0.9787684, 1.9161415, 0.0334540), (0.0719453, -0.2289914, 1.4052427)),
-    np.float32,
-)
-
-
-def raw_mode_16bit(image: ImageFile) -> str:
+def _raw_mode_16bit(image: PngImageFile) -> str:
     """The raw mode of a colour image with 16 bits per channel, of which Pillow keeps the upper 8; else empty."""
-    if image.mode not in ("RGB", "RGBA") or not image.tile:
-        return ""
-    args = image.tile[0].args or ("",)
-    raw = str(args if isinstance(args, str) else args[0])
-    return raw if ";16" in raw else ""
+    raw = str(image.tile[0].args) if image.tile else ""
+    return raw if raw in ("RGB;16B", "RGBA;16B") else ""
 
 
-def decode_16bit_colour(parser: type[ImageFile], data: bytes, raw: str) -> DecodedImage:
+def _decode_16bit_colour(data: bytes, raw: str) -> DecodedImage:
     """Decode 16-bit colour by reading twice: the upper bytes, then, with the byte order swapped, the lower ones."""
-    if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16")):
-        raise DataError(
-            "is a 16-bit picture with premultiplied opacity, which would lose its lower 8 bits; save it as 16-bit RGB."
-        )
-    layout, order = raw.split(";")
-    big = order == "16B" or (order == "16N" and sys.byteorder == "big")
-    high = _decode_with_raw_mode(parser, data, f"{layout};16{'B' if big else 'L'}")
-    low = _decode_with_raw_mode(parser, data, f"{layout};16{'L' if big else 'B'}")
-    values = high.astype(np.uint16) << 8 | low
-    return DecodedImage(values[:, :, :3], values[:, :, 3] if layout == "RGBA" else None)
+    values = _decode_with_raw_mode(data, raw).astype(np.uint16) << 8 | _decode_with_raw_mode(data, raw[:-1] + "L")
+    return DecodedImage(values[:, :, :3], values[:, :, 3] if raw.startswith("RGBA") else None)
 
 
-def _decode_with_raw_mode(parser: type[ImageFile], data: bytes, raw: str) -> np.ndarray:
-    image = parser(io.BytesIO(data))
-    for place, tile in enumerate(image.tile):
-        image.tile[place] = tile._replace(args=(raw, *tile.args[1:]) if isinstance(tile.args, tuple) else raw)
+def _decode_with_raw_mode(data: bytes, raw: str) -> np.ndarray:
+    image = PngImageFile(io.BytesIO(data))
+    image.tile = [tile._replace(args=raw) for tile in image.tile]
     image.load()
     return np.array(image)
