@@ -168,13 +168,25 @@ def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
 # -- File signatures: the first bytes decide the format, never the name. Only formats listed here reach a parser.
 
 ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF or DICOM files"
+MAX_FIRST_ELEMENT = 0x20
+"""Of the elements that a film may begin with, the highest number."""
 SIGNATURE_BYTES = 132
 """Bytes from the start of a file that identify every format."""
 
 
 def sniff_format(start: bytes) -> str | None:
     """The format of a file by its first bytes, or None; DICOM needs 132 bytes, all others at most 16."""
-    return next((name for name, begins in SIGNATURES.items() if begins(start)), None)
+    found = next((name for name, begins in SIGNATURES.items() if begins(start)), None)
+    return found or ("DICOM" if _begins_with_dicom_element(start) else None)
+
+
+def _begins_with_dicom_element(start: bytes) -> bool:
+    """Whether a file begins as a film without its 128 free bytes: an element of group 2 or 8 with a short value."""
+    if len(start) < 16:
+        return False
+    group, element, length = struct.unpack_from("<HHI", start)
+    kind_is_written = start[4:6].isalpha() and start[4:6].isupper()  # else it follows from the element
+    return group in (2, 8) and element <= MAX_FIRST_ELEMENT and (kind_is_written or (length <= 128 and length % 2 == 0))
 
 
 def describe_unknown_file(data: bytes) -> str:
