@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -257,6 +258,9 @@ UNSUPPORTED_SIGNATURES = {  # in lower case
 # values of any type, and parses every tag.
 
 ORIENTATION = 0x0112
+XMP_MARK = b"http://ns.adobe.com/xap/1.0/\0"
+"""What an XMP packet begins with in a JPEG file."""
+XMP_ORIENTATION = re.compile(rb"""tiff:Orientation\s*(?:=\s*["']|>)\s*([1-8])\s*["'<]""")
 EXIF_INTEGER_FORMATS = {1: "B", 3: "H", 4: "I"}  # type codes BYTE, SHORT and LONG
 # fmt: off
 ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -271,12 +275,19 @@ ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 # fmt: on
 
 
-def apply_exif(stored: DecodedImage, blocks: Sequence[bytes]) -> DecodedImage:
-    """Turn an image upright by its first readable EXIF block; unreadable blocks are remarked."""
-    orientations = [read_orientation(block) for block in blocks]
-    orientation = next((each for each in orientations if each is not None), UPRIGHT)
-    stored = stored._replace(remarks=stored.remarks + ((EXIF_UNREADABLE,) if None in orientations else ()))
+def apply_exif(stored: DecodedImage, exif: Sequence[bytes], xmp: Sequence[bytes] = ()) -> DecodedImage:
+    """Turn an image upright by its EXIF blocks or XMP packets; unreadable EXIF blocks are remarked."""
+    unreadable = any(read_orientation(block) is None for block in exif)
+    stored = stored._replace(remarks=stored.remarks + ((EXIF_UNREADABLE,) if unreadable else ()))
+    orientation = find_orientation(exif, xmp)
     return stored if orientation == UPRIGHT else apply_orientation(stored, orientation)
+
+
+def find_orientation(exif: Sequence[bytes], xmp: Sequence[bytes] = ()) -> int:
+    """The orientation that the first EXIF block gives, or where none does the first XMP packet; else upright."""
+    packets = (XMP_ORIENTATION.search(packet.replace(b"\0", b"")) for packet in xmp)  # UTF-16 as well
+    said = (*map(read_orientation, exif), *(int(found[1]) for found in packets if found))
+    return next((orientation for orientation in said if orientation), UPRIGHT)
 
 
 def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
@@ -287,7 +298,7 @@ def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
 
 
 def read_orientation(block: bytes) -> int | None:
-    """The EXIF orientation, 1 to 8; 1 if the block has none, None if it is damaged or its value is invalid."""
+    """The EXIF orientation, 1 to 8; 0 if the block has none, None if it is damaged or its value is invalid."""
     tiff = block.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
@@ -302,4 +313,4 @@ def read_orientation(block: bytes) -> int | None:
                 return value if 1 <= value <= 8 else None
     except (struct.error, KeyError):
         return None
-    return UPRIGHT
+    return 0

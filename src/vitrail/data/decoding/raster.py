@@ -25,6 +25,7 @@ from .decoded_image import (
     DAMAGE_OUTSIDE_PIXELS,
     END_MISSING,
     SEVERAL_FRAMES,
+    XMP_MARK,
     DecodedImage,
     apply_exif,
     check_first_page,
@@ -39,7 +40,9 @@ from .decoded_image import (
 PNG = "PNG"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PIXEL_CHUNKS = {b"IHDR", b"PLTE", b"tRNS", b"IDAT"}
-TEXT_CHUNKS = {b"zTXt", b"iTXt", b"iCCP"}
+TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}
+RAW_PROFILE = (b"Raw profile type exif", b"Raw profile type APP1", b"Raw profile type xmp")
+"""Names of texts in which ImageMagick and exiftool keep what other formats have blocks for."""
 MAX_CHUNKS = 200_000
 MAX_TEXT = 4 * 2**20
 GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
@@ -67,7 +70,7 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
         raise damaged_error(PNG, "it does not begin with its header")
     width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)
     check_image_size(height, width, spec.max_pixels)
-    kept, exif, remarks = _select_chunks(data)
+    kept, exif, xmp, remarks = _select_chunks(data)
     if SEVERAL_FRAMES in remarks:
         check_first_page("animated PNG", spec.page)
     stream = _build_png(kept, depth, colour)
@@ -87,13 +90,15 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
             raise truncated_error(PNG, len(data))
     if depth == 16 and colour in (GREY, RGB) and b"tRNS" in kept:
         stored = stored._replace(alpha=_alpha_from_key(stored.values, kept[b"tRNS"][0].content))
-    return apply_exif(stored._replace(remarks=remarks), exif)
+    return apply_exif(stored._replace(remarks=remarks), exif, xmp)
 
 
-def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], tuple[str, ...]]:
-    """Select the chunks that make up the pixels and the EXIF blocks, and collect remarks."""
+def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], list[bytes], tuple[str, ...]]:
+    """Select the chunks that make up the pixels, the EXIF blocks and the XMP packets, and collect remarks."""
     kept: dict[bytes, list[PngChunk]] = {}
     exif: list[bytes] = []
+    exif_in_texts: list[bytes] = []
+    xmp: list[bytes] = []
     remarks: dict[str, None] = {}
     room = MAX_TEXT
     for chunk in _iter_chunks(data):
@@ -110,15 +115,20 @@ def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes
         elif chunk.name == b"acTL" and int.from_bytes(chunk.content[:4], "big") > 1:
             remarks[SEVERAL_FRAMES] = None
         elif chunk.name in TEXT_CHUNKS:
-            text = _inflate_text(chunk, room)
-            room -= len(text)
+            name, text, size = _read_text(chunk, room)
+            room -= size
             if chunk.name == b"iCCP":
-                remarks |= dict.fromkeys(remark_colour_profile(text + chunk.content[:80]))
+                remarks |= dict.fromkeys(remark_colour_profile(text + name))
+            elif name == b"XML:com.adobe.xmp":
+                xmp.append(text)
+            elif name.startswith(RAW_PROFILE):
+                profile = _parse_raw_profile(text)
+                (xmp if name.endswith(b"xmp") or profile.startswith(XMP_MARK) else exif_in_texts).append(profile)
     else:
         remarks[END_MISSING] = None
     if b"IDAT" not in kept:
         raise truncated_error(PNG, len(data))
-    return kept, exif, tuple(remarks)
+    return kept, exif + exif_in_texts, xmp, tuple(remarks)
 
 
 def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
@@ -142,25 +152,33 @@ def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
     raise damaged_error(PNG, f"more than {MAX_CHUNKS:,} chunks")
 
 
-def _inflate_text(chunk: PngChunk, room: int) -> bytes:
-    """The compressed text of a chunk; it is never used, only its unpacked size is limited."""
+def _read_text(chunk: PngChunk, room: int) -> tuple[bytes, bytes, int]:
+    """Name and text of a chunk, and how many of the bytes were unpacked; a text that cannot be is empty."""
     name, _, rest = chunk.content.partition(b"\0")
     packed = rest[1:]  # after the method
     if chunk.name == b"iTXt":
-        if rest[:1] != b"\1":
-            return b""
         packed = rest[2:].partition(b"\0")[2].partition(b"\0")[2]  # after language and translated name
+    if chunk.name == b"tEXt" or (chunk.name == b"iTXt" and rest[:1] != b"\1"):
+        return name, rest if chunk.name == b"tEXt" else packed, 0
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(packed, max(1, room))
     except zlib.error:
-        return name
+        return name, b"", 0
     if inflater.unconsumed_tail:
         raise TooLargeError(
             f"image carries texts or profiles of more than {MAX_TEXT // 2**20} MiB packed into {len(packed):,} bytes, "
             "as files do that are made to exhaust memory; save it again without them."
         )
-    return text
+    return name, text, len(text)
+
+
+def _parse_raw_profile(text: bytes) -> bytes:
+    """The block in a text of three parts: its kind, its length, and its bytes as hexadecimal digits."""
+    try:
+        return bytes.fromhex(b"".join(text.split()[2:]).decode())
+    except ValueError:
+        return b""
 
 
 def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
@@ -304,8 +322,8 @@ def parse_webp(data: bytes, spec: ImageSpec) -> DecodedImage:
     stored = decode_pillow(image)
     frames = (SEVERAL_FRAMES,) if image.n_frames > 1 else ()
     remarks = (*frames, *remark_colour_profile(image.info.get("icc_profile") or b""))
-    exif = image.info.get("exif")
-    return apply_exif(stored._replace(remarks=remarks), [exif] if exif else [])
+    exif, xmp = ([block] if (block := image.info.get(name)) else [] for name in ("exif", "xmp"))
+    return apply_exif(stored._replace(remarks=remarks), exif, xmp)
 
 
 def _webp_canvas_size(data: bytes) -> tuple[int, int]:

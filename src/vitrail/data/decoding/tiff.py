@@ -30,6 +30,7 @@ from .decoded_image import (
     cmyk_to_rgb,
     damaged_error,
     fill_padding,
+    find_orientation,
     lab_to_srgb,
     palette_to_bytes,
     remark_colour_profile,
@@ -133,8 +134,8 @@ def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
         samples = (_decode_as_picture if _is_picture(layout) else _decode_samples)(page, layout, pieces)
     stored = _samples_to_image(samples, page, layout)
     stored = stored._replace(remarks=remark_colour_profile(page.tag_bytes(PROFILE)))
-    orientation = page.tag_value(ORIENTATION, UPRIGHT)
-    return apply_orientation(stored, orientation) if 2 <= orientation <= 8 else stored
+    orientation = page.tag_value(ORIENTATION) or find_orientation((), [page.tag_bytes(XMP)])
+    return apply_orientation(stored, orientation) if UPRIGHT < orientation <= 8 else stored
 
 
 def _read_layout(page: TiffPage, max_pixels: int) -> TiffLayout:
@@ -488,7 +489,7 @@ MAX_PAGES = 10_000
 SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, DESCRIPTION = 254, 256, 257, 258, 259, 262, 266, 270
 STRIPS, ORIENTATION, SAMPLES, ROWS, STRIP_COUNTS, PLANAR, PREDICTOR, COLOUR_MAP = 273, 274, 277, 278, 279, 284, 317, 320
 TILE_WIDTH, TILE_HEIGHT, TILES, TILE_COUNTS, SUB_PAGES, INK_SET, EXTRA, FORMAT = 322, 323, 324, 325, 330, 332, 338, 339
-DEPTH, PROFILE, NO_DATA = 32997, 34675, 42113
+XMP, DEPTH, PROFILE, NO_DATA = 700, 32997, 34675, 42113
 JPEG_STREAM, JPEG_STREAM_SIZE = 513, 514
 RATIONAL = 5
 CODEC_TAGS = {FILL_ORDER: 3, 292: 4, 293: 4, 347: 7, 529: RATIONAL, 530: 3, 531: 3, 532: RATIONAL}
