@@ -11,7 +11,7 @@ import math
 import os
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -194,9 +194,13 @@ def describe_unknown_file(data: bytes) -> str:
     """What a file of no accepted format seems to be, in words."""
     if not data:
         return "the file is empty"
-    if data[4:8] == b"ftyp":
-        name = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIC"
-        return f"it looks like {name}; {CONVERT_HINT}"
+    if data[4:8] == b"ftyp":  # one container for pictures and videos: its brands say what is in it
+        end = max(16, min(int.from_bytes(data[:4], "big"), 256))
+        brands = [data[8:12], *(data[place : place + 4] for place in range(16, end, 4))]
+        known = next((MEDIA_BRANDS[brand] for brand in brands if brand in MEDIA_BRANDS), None)
+        return f"it looks like {known or f'an MP4 video; {FRAMES_HINT}'}"
+    if re.match(rb"P[1-7]\s+[#\dW]", data):
+        return f"it looks like PPM, PGM or PBM; {CONVERT_HINT}"
     for start, kind in UNSUPPORTED_SIGNATURES.items():
         if data.lstrip()[: len(start)].lower() == start:
             return f"it looks like {kind}"
@@ -206,6 +210,12 @@ def describe_unknown_file(data: bytes) -> str:
 def extension_matches(extension: str, file_format: str) -> bool:
     """Whether a file extension such as `.jpg` belongs to this format; an unknown extension matches every format."""
     return FORMAT_EXTENSIONS.get(extension.lower(), file_format) == file_format
+
+
+def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
+    """What to do about files whose endings, with their counts, are those of pictures that are not read; else empty."""
+    kinds = ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in UNREAD_EXTENSIONS)
+    return f"{kinds}: pictures that Vitrail does not read; {CONVERT_HINT}." if kinds else ""
 
 
 def has_image_extension(text: object) -> bool:
@@ -232,7 +242,27 @@ FORMAT_EXTENSIONS = {
 # fmt: on
 IMAGE_EXTENSIONS = frozenset(FORMAT_EXTENSIONS)
 CONVERT_HINT = "convert it to JPEG or PNG, which ImageMagick does: magick mogrify -format png FILE"
+FRAMES_HINT = "take pictures out of it, which ffmpeg does: ffmpeg -i FILE picture-%04d.png"
+HEIC, AVIF = (f"{name}; {CONVERT_HINT}" for name in ("HEIC", "AVIF"))
+MEDIA_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), AVIF),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"), HEIC),
+    b"qt  ": f"a QuickTime video; {FRAMES_HINT}",
+    b"crx ": f"the raw file of a camera; {CONVERT_HINT}",
+}
+# fmt: off
+UNREAD_EXTENSIONS = frozenset((
+    ".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jls", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
+    ".pcx", ".ico", ".exr", ".hdr", ".psd", ".svg", ".fits", ".dng", ".nef", ".cr2", ".cr3", ".arw", ".orf", ".raf",
+    ".rw2",
+))
+# fmt: on
+"""Endings of pictures that are not read."""
 UNSUPPORTED_SIGNATURES = {  # in lower case
+    b"ii\xbc": f"JPEG XR; {CONVERT_HINT}",
+    **dict.fromkeys((b"iiro", b"iiu\0", b"fujifilmccd-raw"), f"the raw file of a camera; {CONVERT_HINT}"),
+    b"v/1\x01": f"OpenEXR; {CONVERT_HINT}",
+    b"\0\0\x01\0": f"an icon of Windows; {CONVERT_HINT}",
     b"\xff\x0a": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjxl ": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjp  ": f"JPEG 2000; {CONVERT_HINT}",

@@ -20,6 +20,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .decoded_image import (
+    CONVERT_HINT,
     DAMAGE_IN_PIXELS,
     END_MISSING,
     ORIENTATION_TRANSFORMS,
@@ -42,8 +43,9 @@ END = b"\xff\xd9"
 TRUNCATED_MESSAGE = "premature end of data segment"  # libjpeg-turbo's, for pixels missing before an end marker
 SCAN = 0xDA
 MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
-FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
+FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA, 0xCB}
+RARE_FRAMES = {0xF7: "JPEG-LS", **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")}
+PROGRESSIVE = {0xC2, 0xCA}
 MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 MAX_SEGMENTS = 10_000
 MAX_SCANS = 200  # real progressive files have about ten; each one costs a pass over all pixels
@@ -112,6 +114,8 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
             return JpegHeader(
                 *frame, progressive, adobe, tuple(exif), tuple(xmp), b"".join(profile), start, tuple(needed)
             )
+        if marker in RARE_FRAMES:
+            raise DataError(f"is a {RARE_FRAMES[marker]} JPEG file, a kind that Vitrail does not read; {CONVERT_HINT}.")
         if marker in FRAMES:
             if len(body) < 6:
                 raise damaged_error(JPEG, "its header is too short")
