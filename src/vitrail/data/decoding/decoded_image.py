@@ -110,7 +110,7 @@ def remark_colour_profile(profile: bytes) -> tuple[str, ...]:
 def cmyk_to_rgb(inks: np.ndarray) -> np.ndarray:
     """Convert CMYK [H, W, 4] of uint8 or uint16, 0 for no ink, to RGB [H, W, 3]; no colour management, rounded."""
     top = np.iinfo(inks.dtype).max
-    light = top - inks.astype(np.uint16 if top == 255 else np.uint64)
+    light: np.ndarray = np.subtract(top, inks, dtype=np.uint16 if top == 255 else np.uint64)
     return ((light[..., :3] * light[..., 3:] + top // 2) // top).astype(inks.dtype)
 
 

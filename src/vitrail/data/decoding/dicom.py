@@ -244,17 +244,17 @@ def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
 def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
     """Map stored values [H, W] to RGB [H, W, 3] of 8 bits."""
     # Not by pydicom, whose version 3.0 refuses tables of an odd number of bytes and counts entries in their own type.
-    tables = []
+    tables: list[np.ndarray] = []
     for colour in ("Red", "Green", "Blue"):
-        descriptor = dataset.get(f"{colour}PaletteColorLookupTableDescriptor")
+        descriptor = dataset.get(f"{colour}PaletteColorLookupTableDescriptor") or ()
         data = dataset.get(f"{colour}PaletteColorLookupTableData")
-        if data is None and f"Segmented{colour}PaletteColorLookupTableData" in dataset:
+        if data is None and len(descriptor) == 3 and f"Segmented{colour}PaletteColorLookupTableData" in dataset:
             from pydicom.pixels.processing import apply_color_lut
 
             entries, first, _ = (int(number) for number in descriptor)
             indices = np.arange(first, first + (entries or 2**16))
-            data = np.asarray(apply_color_lut(indices, dataset))[:, len(tables)]
-        if descriptor is None or data is None:
+            data = np.asarray(apply_color_lut(indices, dataset))[..., len(tables)]
+        if len(descriptor) != 3 or data is None:
             raise damaged_error(DICOM, f"it is in colours of a palette and has no {colour.lower()} table")
         tables.append(_read_table(descriptor, data, dataset))
     if len({len(table) for table in tables}) > 1:

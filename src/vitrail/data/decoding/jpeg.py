@@ -44,7 +44,7 @@ TRUNCATED_MESSAGE = "premature end of data segment"  # libjpeg-turbo's, for pixe
 SCAN = 0xDA
 MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
 FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA, 0xCB}
-RARE_FRAMES = {0xF7: "JPEG-LS", **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical")}
+RARE_FRAMES = {0xF7: "JPEG-LS", **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical JPEG")}
 PROGRESSIVE = {0xC2, 0xCA}
 MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 MAX_SEGMENTS = 10_000
@@ -115,7 +115,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
                 *frame, progressive, adobe, tuple(exif), tuple(xmp), b"".join(profile), start, tuple(needed)
             )
         if marker in RARE_FRAMES:
-            raise DataError(f"is a {RARE_FRAMES[marker]} JPEG file, a kind that Vitrail does not read; {CONVERT_HINT}.")
+            raise DataError(f"is a {RARE_FRAMES[marker]} file, a kind that Vitrail does not read; {CONVERT_HINT}.")
         if marker in FRAMES:
             if len(body) < 6:
                 raise damaged_error(JPEG, "its header is too short")

@@ -149,7 +149,7 @@ def _read_layout(page: TiffPage, max_pixels: int) -> TiffLayout:
     samples, compression = max(1, page.single_value(SAMPLES, 1)), page.single_value(COMPRESSION, NO_COMPRESSION)
     tile_width, tile_height = page.single_value(TILE_WIDTH), page.single_value(TILE_HEIGHT)
     is_tiled = bool(tile_width and tile_height)
-    bits, forms = page.tag_values(BITS, (1,), samples), page.tag_values(FORMAT, (UNSIGNED,), samples)
+    bits, forms = page.tag_values(BITS, (), samples) or (1,), page.tag_values(FORMAT, (), samples) or (UNSIGNED,)
     layout = TiffLayout(
         height=height,
         width=width,

@@ -259,11 +259,13 @@ def test_a_cut_jpeg_with_an_end_marker_is_still_cut(photo, encode):
         parse(whole[: len(whole) // 2] + b"\xff\xd9")
 
 
-@pytest.mark.parametrize(("marker", "kind"), [(0xF7, "JPEG-LS"), (0xC5, "hierarchical"), (0xCE, "hierarchical")])
+@pytest.mark.parametrize(
+    ("marker", "kind"), [(0xF7, "JPEG-LS"), (0xC5, "hierarchical JPEG"), (0xCE, "hierarchical JPEG")]
+)
 def test_rare_kinds_of_jpeg_are_named_and_never_called_damaged(marker, kind, photo, encode):
     data = bytearray(encode(photo, "JPEG"))
     data[data.index(b"\xff\xc0") + 1] = marker
-    with pytest.raises(DataError, match=rf"^is a {kind} JPEG file, a kind that Vitrail does not read; convert it to"):
+    with pytest.raises(DataError, match=rf"^is a {kind} file, a kind that Vitrail does not read; convert it to"):
         parse(bytes(data))
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from corpus.writing import encoded, grey, photo, plain_tiff, shorts, tiff
-from vitrail.data.decoding.decode import parse_image
+from vitrail.data.decoding.decode import decode_image, parse_image
 from vitrail.data.decoding.decoded_image import DecodedImage
 from vitrail.data.decoding.tiff import read_tiff_pages
 from vitrail.errors import DataError, TooLargeError
@@ -168,6 +168,15 @@ def test_bands_are_kept_and_only_what_the_file_calls_opacity_is_opacity():
     assert np.array_equal(found.alpha, BANDS[..., 4])
     assert np.array_equal(opened(page(BANDS, photometric=2, t338=shorts(2, 0))).alpha, four[..., 3])
     assert np.array_equal(opened(page(BANDS[..., :3], photometric=2, t338=2)).values, four[..., :3])  # one too many
+
+
+@pytest.mark.parametrize("bands", [2, 4, 5])
+def test_a_model_of_as_many_channels_takes_all_bands_and_others_say_so(bands):
+    photometric = 1 if bands == 2 else 2
+    data = page(BANDS[..., :bands], photometric=photometric)
+    assert np.array_equal(decode_image(data, ImageSpec(channels=bands)), BANDS[..., :bands])
+    with pytest.raises(DataError, match=rf"^The model reads 3 channels, the picture has {bands}\."):
+        decode_image(data, ImageSpec())
 
 
 @pytest.mark.parametrize("bands", [1, 2, 3, 4, 5])
