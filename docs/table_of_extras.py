@@ -31,7 +31,7 @@ BRINGS = {
     CORE: "training, checking, figures, answers, explanations, reports, files of other libraries",
     "serve": "`vitrail serve` and its page",
     "export": "`vitrail export --to onnx` and answers from such files",
-    "medical": "DICOM films, and TIFF files that Pillow cannot read",
+    "medical": "DICOM films",
     "data": "Hugging Face data sets and Parquet tables",
     "track": "`--track.report_to tensorboard`, the curves of runs side by side",
     "ray": "`vitrail predict --engine ray`, trainings and servers on a cluster",

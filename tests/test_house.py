@@ -42,7 +42,7 @@ ARRIVES_LATER: set[str] = set()
 IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {
     "data": ["datasets", "pyarrow"],
-    "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"],
+    "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"],
     "serve": ["fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray[data]"],
@@ -61,7 +61,8 @@ EXTRAS = {
             "hatchling",
         ),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
-        *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
+        "tifffile",
+        *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle"),
         *("fastapi", "uvicorn", "httptools", "python-multipart", "prometheus-client", "httpx2", "onnx", "onnxscript"),
         *("onnxruntime", "playwright", "tensorboard"),
     ],

@@ -54,6 +54,8 @@ FOREIGN = {
     "icns": (b"icns\0\0\0\x08", "an icon of macOS"),
     "psd": (b"8BPS\0\1" + bytes(20), "a Photoshop file"),
     "fits": (b"SIMPLE  =                    T", "FITS"),
+    "mp4": (box(b"isom"), "an MP4 video"),
+    "ppm": (b"P6\n1 1\n255\n\0\0\0", "PPM, PGM or PBM"),
     "wmf": (b"\xd7\xcd\xc6\x9a" + bytes(20), "a Windows metafile"),
 }
 # fmt: off

@@ -159,6 +159,10 @@ CASES = (
          high=65535, golden=lambda: levels(DEEP, 65535)),
     Case(number=39, name="RGB16.png", what="colour of 16 bits in a PNG", make=lambda: png16(DEEP), status=200,
          high=65535, golden=lambda: levels(DEEP, 65535)),
+    Case(number=39, name="RGB+NIR.tif", what="colour and a fourth band in a TIFF", status=422, make=lambda: plain_tiff(
+        np.dstack([photo(), grey()]), extra=0), says=r"^The model reads 3 channels, the picture has 4\."),
+    Case(number=39, name="jpeg2000.tif", what="TIFF compressed as JPEG 2000", status=422, make=lambda: plain_tiff(
+        photo(), compression=34712), says=r"^is a TIFF file compressed as JPEG 2000 \(34712\), .*; save it"),
     Case(number=40, name="cmyk.jpg", what="CMYK JPEG without Adobe's marker", status=200,
          make=lambda: cmyk_jpeg(False), golden=photo, within=3),
     Case(number=41, name="adobe.jpg", what="CMYK JPEG inverted, as Adobe does", status=200,
@@ -168,6 +172,8 @@ CASES = (
          golden=photo, within=3),
     Case(number=43, name="cmyk.tif", what="CMYK TIFF", status=200, golden=photo, within=3,
          make=lambda: plain_tiff(inks(), photometric=5)),
+    Case(number=43, name="cmyk16.tif", what="CMYK TIFF of 16 bits", status=200, golden=photo, within=3, high=65535,
+         make=lambda: plain_tiff(inks().astype(np.uint16) * 257, photometric=5)),
     Case(number=44, name="p3.jpg", what="profile Display P3", make=lambda: profiled_jpeg(profile(b"Display P3")),
          status=200, remarks=IGNORED, golden=photo, within=6),
     Case(number=45, name="linear.png", what="profile of linear light", status=200, remarks=IGNORED, golden=photo,

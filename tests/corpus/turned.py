@@ -33,6 +33,13 @@ def held_jpeg(way: int, *blocks: bytes) -> bytes:
     return data[:2] + b"".join(segment(0xE1, block) for block in (*blocks, orientation(way))) + data[2:]
 
 
+def held_by_text() -> bytes:
+    """A PNG with an EXIF block as hexadecimal digits in a packed text, as programs wrote before there was a chunk."""
+    block = orientation(6)
+    profile = zlib.compress(f"\nexif\n{len(block):8}\n{block.hex()}\n".encode())
+    return inserted(encoded(lying(6), "PNG"), chunk(b"zTXt", b"Raw profile type exif\0\0" + profile))
+
+
 def odd_type() -> bytes:
     """An orientation that is text."""
     return exif((0x0112, 2, 4, b"left"))
@@ -48,6 +55,7 @@ def endless() -> bytes:
     return b"Exif\0\0MM\0*\0\0\0\x08" + struct.pack(">H", 65_535)
 
 
+XMP = b'http://ns.adobe.com/xap/1.0/\0<x:xmpmeta><rdf:Description tiff:Orientation="6"/></x:xmpmeta>'
 TURNED = ("turned upright by EXIF",)
 ODD = ("EXIF unreadable",)
 # fmt: off
@@ -56,6 +64,10 @@ CASES = (
            status=200, remarks=TURNED if way > 1 else (), golden=photo) for way in UNDO),
     Case(number=52, name="exif6.jpg", what="EXIF orientation 6 in a JPEG", make=lambda: held_jpeg(6), status=200,
          remarks=TURNED, golden=photo, within=6),
+    Case(number=52, name="exif6-text.png", what="the same in a text of a PNG", make=held_by_text, status=200,
+         remarks=TURNED, golden=photo),
+    Case(number=52, name="xmp6.jpg", what="the same by XMP alone", status=200, remarks=TURNED, golden=photo, within=6,
+         make=lambda: b"\xff\xd8" + segment(0xE1, XMP) + encoded(lying(6), "JPEG", quality=100)[2:]),
     Case(number=55, name="exif-text.png", what="EXIF orientation that is text", status=200, remarks=ODD, golden=photo,
          make=lambda: inserted(encoded(photo(), "PNG"), chunk(b"eXIf", odd_type()[6:]))),
     Case(number=55, name="exif-noise.png", what="EXIF block of noise", status=200, remarks=ODD, golden=photo,

@@ -100,8 +100,18 @@ def shorts(*numbers: int, order: str = ">") -> tuple[int, int, bytes]:
     return 3, len(numbers), struct.pack(f"{order}{len(numbers)}H", *numbers)
 
 
-def plain_tiff(values: np.ndarray, form: int = 1, order: str = ">", photometric: int | None = None) -> bytes:
-    """A TIFF of [H, W] or [H, W, C] values of any type, samples side by side; form 1 unsigned, 2 signed, 3 float."""
+def plain_tiff(
+    values: np.ndarray,
+    form: int = 1,
+    order: str = ">",
+    photometric: int | None = None,
+    extra: int = 2,
+    compression: int = 1,
+) -> bytes:
+    """A TIFF of [H, W] or [H, W, C] values of any type, samples side by side; form 1 unsigned, 2 signed, 3 float.
+
+    `extra` is what a single further sample is said to be, 2 for opacity; nothing is compressed, whatever is said.
+    """
     height, width = values.shape[:2]
     samples = 1 if values.ndim == 2 else values.shape[2]
     colours = (2 if samples >= 3 else 1) if photometric is None else photometric
@@ -109,13 +119,13 @@ def plain_tiff(values: np.ndarray, form: int = 1, order: str = ">", photometric:
         256: shorts(width, order=order),
         257: shorts(height, order=order),
         258: shorts(*[values.dtype.itemsize * 8] * samples, order=order),
-        259: shorts(1, order=order),
+        259: shorts(compression, order=order),
         262: shorts(colours, order=order),
         277: shorts(samples, order=order),
         278: shorts(height, order=order),
         339: shorts(*[form] * samples, order=order),
     }
-    extra = samples - (3 if colours == 2 else 1)
-    if extra > 0 and colours <= 2:
-        tags[338] = shorts(*[2 if extra == 1 else 0] * extra, order=order)
+    further = samples - (3 if colours == 2 else 1)
+    if further > 0 and colours <= 2:
+        tags[338] = shorts(*[extra if further == 1 else 0] * further, order=order)
     return tiff(tags, values.astype(values.dtype.newbyteorder(order)).tobytes(), order)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import glob
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
+from ..data.decoding.decoded_image import IMAGE_EXTENSIONS, describe_unread_pictures
 from ..errors import DataError
 
 
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     """Images in the order named; those of one folder or pattern in natural order (2.png before 10.png).
 
-    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
-    pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-` for such lines,
-    or lines that end in NUL, on standard input. An image that is named twice is there twice.
+    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out, other
+    kinds of pictures counted on standard error), a pattern such as "films/**/*.png", `@list.txt` (one path per line,
+    from that file's folder), or `-` for such lines, or lines that end in NUL, on standard input. An image that is named
+    twice is there twice.
 
     Raises:
         DataError: a path that does not exist, a folder, pattern or list without images, or a tar shard.
@@ -38,15 +40,17 @@ def _expand_argument(argument: str) -> list[Path]:
     if argument == "-":
         return _parse_path_list(sys.stdin.read(), Path(), "standard input")
     if path.is_dir():
-        inside = (image for image in path.rglob("*") if image.suffix.lower() in IMAGE_EXTENSIONS and image.is_file())
-        hidden_left_out = (
-            image for image in inside if not any(part.startswith(".") for part in image.relative_to(path).parts)
-        )
-        images = _sort_naturally(hidden_left_out)
+        shown = (each for each in path.rglob("*") if not any(part[0] == "." for part in each.relative_to(path).parts))
+        files = [each for each in shown if each.is_file()]
+        images = _sort_naturally(file for file in files if file.suffix.lower() in IMAGE_EXTENSIONS)
+        unread = describe_unread_pictures(Counter(file.suffix.lower() for file in files))
         if not images:
             raise DataError(
-                f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
+                f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds "
+                f"{unread or 'none.'}"
             )
+        if unread:
+            sys.stderr.write(f"Left out of {path}: {unread}\n")
         return images
     if path.exists():
         return [path]

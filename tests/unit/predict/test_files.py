@@ -24,6 +24,20 @@ def test_a_folder_gives_its_pictures_in_natural_order_without_hidden_files(folde
     assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
 
 
+def test_pictures_of_other_kinds_in_a_folder_are_counted_and_never_left_out_in_silence(folder, capsys):
+    for name in ("a/1.heic", "a/b/2.HEIC", "a/3.ppm", "a/.4.heic", "c/5.avif"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert len(expand_image_paths(["a"])) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("Left out of a: ")
+    assert "2 x .heic" in said
+    assert "1 x .ppm" in said
+    assert "pictures that Vitrail does not read; convert it to JPEG or PNG" in said
+    with pytest.raises(DataError, match=r"^The folder c must hold pictures .*\. It holds 1 x \.avif: pictures that"):
+        expand_image_paths(["c"])
+
+
 def test_files_keep_the_order_in_which_they_are_named_and_may_repeat(folder):
     assert expand_image_paths(["one.jpeg", "a/2.png", "one.jpeg"]) == [
         Path("one.jpeg"),

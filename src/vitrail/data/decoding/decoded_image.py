@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -107,9 +108,49 @@ def remark_colour_profile(profile: bytes) -> tuple[str, ...]:
 
 
 def cmyk_to_rgb(inks: np.ndarray) -> np.ndarray:
-    """Convert CMYK [H, W, 4], 0 for no ink to 255 for full, to RGB [H, W, 3]; no colour management, rounded."""
-    light = 255 - inks.astype(np.uint16)
-    return ((light[..., :3] * light[..., 3:] + 127) // 255).astype(np.uint8)
+    """Convert CMYK [H, W, 4] of uint8 or uint16, 0 for no ink, to RGB [H, W, 3]; no colour management, rounded."""
+    top = np.iinfo(inks.dtype).max
+    light: np.ndarray = np.subtract(top, inks, dtype=np.uint16 if top == 255 else np.uint64)
+    return ((light[..., :3] * light[..., 3:] + top // 2) // top).astype(inks.dtype)
+
+
+def lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
+    """Convert CIE Lab with 8 bits each (L in 0..255, a and b signed, white point D50) to sRGB [H, W, 3].
+
+    Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
+    """
+    middle = (numbers[:, :, 0] * np.float32(100 / 255) + 16) / 116
+    red, yellow = (np.ascontiguousarray(numbers[:, :, i]).view(np.int8).astype(np.float32) for i in (1, 2))
+    roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
+    xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
+    linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
+    encoded = np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)
+    return np.rint(255 * encoded).astype(np.uint8)
+
+
+D50 = np.array((0.9642, 1, 0.8249), np.float32)
+XYZ_TO_SRGB = np.array(
+    ((3.1338561, -1.6168667, -0.4906146), (-0.9787684, 1.9161415, 0.0334540), (0.0719453, -0.2289914, 1.4052427)),
+    np.float32,
+)
+
+
+def palette_to_bytes(colours: np.ndarray) -> np.ndarray:
+    """The upper 8 bits of a palette's 16-bit colours; colours that all stay below 256 are taken for 8-bit ones."""
+    return (colours if colours.max(initial=0) < 256 else colours >> 8).astype(np.uint8)
+
+
+def fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
+    """Replace the pixels of a mask [H, W] by the darkest value of the others, in each channel.
+
+    Raises:
+        DataError: the mask covers the whole image.
+    """
+    if padding.all():
+        raise DataError("holds nothing but padding, pixels that are marked as missing; leave it out.")
+    filled = values.copy()
+    filled[padding] = values[~padding].min(axis=0)
+    return filled
 
 
 def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
@@ -128,22 +169,38 @@ def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
 # -- File signatures: the first bytes decide the format, never the name. Only formats listed here reach a parser.
 
 ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF or DICOM files"
+MAX_FIRST_ELEMENT = 0x20
+"""Of the elements that a film may begin with, the highest number."""
 SIGNATURE_BYTES = 132
 """Bytes from the start of a file that identify every format."""
 
 
 def sniff_format(start: bytes) -> str | None:
     """The format of a file by its first bytes, or None; DICOM needs 132 bytes, all others at most 16."""
-    return next((name for name, begins in SIGNATURES.items() if begins(start)), None)
+    found = next((name for name, begins in SIGNATURES.items() if begins(start)), None)
+    return found or ("DICOM" if _begins_with_dicom_element(start) else None)
+
+
+def _begins_with_dicom_element(start: bytes) -> bool:
+    """Whether a file begins as a film without its 128 free bytes: an element of group 2 or 8 with a short value."""
+    if len(start) < 16:
+        return False
+    group, element, length = struct.unpack_from("<HHI", start)
+    kind_is_written = start[4:6].isalpha() and start[4:6].isupper()  # else it follows from the element
+    return group in (2, 8) and element <= MAX_FIRST_ELEMENT and (kind_is_written or (length <= 128 and length % 2 == 0))
 
 
 def describe_unknown_file(data: bytes) -> str:
     """What a file of no accepted format seems to be, in words."""
     if not data:
         return "the file is empty"
-    if data[4:8] == b"ftyp":
-        name = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIC"
-        return f"it looks like {name}; {CONVERT_HINT}"
+    if data[4:8] == b"ftyp":  # one container for pictures and videos: its brands say what is in it
+        end = max(16, min(int.from_bytes(data[:4], "big"), 256))
+        brands = [data[8:12], *(data[place : place + 4] for place in range(16, end, 4))]
+        known = next((MEDIA_BRANDS[brand] for brand in brands if brand in MEDIA_BRANDS), None)
+        return f"it looks like {known or f'an MP4 video; {FRAMES_HINT}'}"
+    if re.match(rb"P[1-7]\s+[#\dW]", data):
+        return f"it looks like PPM, PGM or PBM; {CONVERT_HINT}"
     for start, kind in UNSUPPORTED_SIGNATURES.items():
         if data.lstrip()[: len(start)].lower() == start:
             return f"it looks like {kind}"
@@ -153,6 +210,12 @@ def describe_unknown_file(data: bytes) -> str:
 def extension_matches(extension: str, file_format: str) -> bool:
     """Whether a file extension such as `.jpg` belongs to this format; an unknown extension matches every format."""
     return FORMAT_EXTENSIONS.get(extension.lower(), file_format) == file_format
+
+
+def describe_unread_pictures(extensions: Mapping[str, int]) -> str:
+    """What to do about files whose endings, with their counts, are those of pictures that are not read; else empty."""
+    kinds = ", ".join(f"{count:,} x {ending}" for ending, count in extensions.items() if ending in UNREAD_EXTENSIONS)
+    return f"{kinds}: pictures that Vitrail does not read; {CONVERT_HINT}." if kinds else ""
 
 
 def has_image_extension(text: object) -> bool:
@@ -179,7 +242,27 @@ FORMAT_EXTENSIONS = {
 # fmt: on
 IMAGE_EXTENSIONS = frozenset(FORMAT_EXTENSIONS)
 CONVERT_HINT = "convert it to JPEG or PNG, which ImageMagick does: magick mogrify -format png FILE"
+FRAMES_HINT = "take pictures out of it, which ffmpeg does: ffmpeg -i FILE picture-%04d.png"
+HEIC, AVIF = (f"{name}; {CONVERT_HINT}" for name in ("HEIC", "AVIF"))
+MEDIA_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), AVIF),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"), HEIC),
+    b"qt  ": f"a QuickTime video; {FRAMES_HINT}",
+    b"crx ": f"the raw file of a camera; {CONVERT_HINT}",
+}
+# fmt: off
+UNREAD_EXTENSIONS = frozenset((
+    ".heic", ".heif", ".hif", ".avif", ".jxl", ".jp2", ".j2k", ".jpf", ".jls", ".ppm", ".pgm", ".pbm", ".pnm", ".tga",
+    ".pcx", ".ico", ".exr", ".hdr", ".psd", ".svg", ".fits", ".dng", ".nef", ".cr2", ".cr3", ".arw", ".orf", ".raf",
+    ".rw2",
+))
+# fmt: on
+"""Endings of pictures that are not read."""
 UNSUPPORTED_SIGNATURES = {  # in lower case
+    b"ii\xbc": f"JPEG XR; {CONVERT_HINT}",
+    **dict.fromkeys((b"iiro", b"iiu\0", b"fujifilmccd-raw"), f"the raw file of a camera; {CONVERT_HINT}"),
+    b"v/1\x01": f"OpenEXR; {CONVERT_HINT}",
+    b"\0\0\x01\0": f"an icon of Windows; {CONVERT_HINT}",
     b"\xff\x0a": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjxl ": f"JPEG XL; {CONVERT_HINT}",
     b"\0\0\0\x0cjp  ": f"JPEG 2000; {CONVERT_HINT}",
@@ -205,6 +288,9 @@ UNSUPPORTED_SIGNATURES = {  # in lower case
 # values of any type, and parses every tag.
 
 ORIENTATION = 0x0112
+XMP_MARK = b"http://ns.adobe.com/xap/1.0/\0"
+"""What an XMP packet begins with in a JPEG file."""
+XMP_ORIENTATION = re.compile(rb"""tiff:Orientation\s*(?:=\s*["']|>)\s*([1-8])\s*["'<]""")
 EXIF_INTEGER_FORMATS = {1: "B", 3: "H", 4: "I"}  # type codes BYTE, SHORT and LONG
 # fmt: off
 ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -219,12 +305,19 @@ ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
 # fmt: on
 
 
-def apply_exif(stored: DecodedImage, blocks: Sequence[bytes]) -> DecodedImage:
-    """Turn an image upright by its first readable EXIF block; unreadable blocks are remarked."""
-    orientations = [read_orientation(block) for block in blocks]
-    orientation = next((each for each in orientations if each is not None), UPRIGHT)
-    stored = stored._replace(remarks=stored.remarks + ((EXIF_UNREADABLE,) if None in orientations else ()))
+def apply_exif(stored: DecodedImage, exif: Sequence[bytes], xmp: Sequence[bytes] = ()) -> DecodedImage:
+    """Turn an image upright by its EXIF blocks or XMP packets; unreadable EXIF blocks are remarked."""
+    unreadable = any(read_orientation(block) is None for block in exif)
+    stored = stored._replace(remarks=stored.remarks + ((EXIF_UNREADABLE,) if unreadable else ()))
+    orientation = find_orientation(exif, xmp)
     return stored if orientation == UPRIGHT else apply_orientation(stored, orientation)
+
+
+def find_orientation(exif: Sequence[bytes], xmp: Sequence[bytes] = ()) -> int:
+    """The orientation that the first EXIF block gives, or where none does the first XMP packet; else upright."""
+    packets = (XMP_ORIENTATION.search(packet.replace(b"\0", b"")) for packet in xmp)  # UTF-16 as well
+    said = (*map(read_orientation, exif), *(int(found[1]) for found in packets if found))
+    return next((orientation for orientation in said if orientation), UPRIGHT)
 
 
 def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
@@ -235,7 +328,7 @@ def apply_orientation(stored: DecodedImage, orientation: int) -> DecodedImage:
 
 
 def read_orientation(block: bytes) -> int | None:
-    """The EXIF orientation, 1 to 8; 1 if the block has none, None if it is damaged or its value is invalid."""
+    """The EXIF orientation, 1 to 8; 0 if the block has none, None if it is damaged or its value is invalid."""
     tiff = block.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
@@ -250,4 +343,4 @@ def read_orientation(block: bytes) -> int | None:
                 return value if 1 <= value <= 8 else None
     except (struct.error, KeyError):
         return None
-    return UPRIGHT
+    return 0

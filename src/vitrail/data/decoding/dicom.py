@@ -14,7 +14,15 @@ import numpy as np
 
 from ...errors import DataError
 from ...spec import ImageSpec
-from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, truncated_error
+from .decoded_image import (
+    DecodedImage,
+    check_image_size,
+    choose_page,
+    damaged_error,
+    fill_padding,
+    palette_to_bytes,
+    truncated_error,
+)
 from .jpeg import read_jpeg_header
 
 DICOM = "DICOM"
@@ -22,6 +30,9 @@ INSTALL = "pip install 'vitrail[medical]'"
 DEFLATED_SYNTAX = b"1.2.840.10008.1.2.1.99"
 PIXEL_ELEMENTS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 JPEG_SYNTAXES = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51")
+REQUIRED = ("Rows", "Columns", "PhotometricInterpretation", "BitsAllocated")
+REQUIRED_OF_INTEGERS = ("BitsStored", "PixelRepresentation")
+GREY, PALETTE = ("MONOCHROME1", "MONOCHROME2"), "PALETTE COLOR"
 PIXEL_TAGS = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
 ELEMENTS = (
     *PIXEL_ELEMENTS,
@@ -61,28 +72,31 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     file's own window or VOI table maps them to 0..65535. Padding becomes the darkest value of the rest. Palettes, RGB
     and YBR become RGB [H, W, 3].
 
+    A header is completed only where the standard leaves no choice; without a transfer syntax the file says itself how
+    it is written.
+
     Raises:
-        DataError: no pixels or only padding, several frames, no window where one is required, an undefined white, a
-            decoder that is not installed.
+        DataError: no pixels or only padding, an incomplete header, several frames, no window where one is required, an
+            undefined white, a decoder that is not installed.
     """
     dataset = _read_dataset(data)
     if not any(name in dataset for name in PIXEL_ELEMENTS):
         if any(tag in data for tag in PIXEL_TAGS):
             raise truncated_error(DICOM, len(data))
         raise DataError("is a DICOM file without pixels (a report, a plan or an index); leave it out.")
-    height, width = int(dataset.get("Rows") or 0), int(dataset.get("Columns") or 0)
+    _complete_header(dataset)
+    height, width = int(dataset.Rows), int(dataset.Columns)
     check_image_size(height, width, spec.max_pixels)
-    frame = choose_page(max(1, int(dataset.get("NumberOfFrames") or 1)), spec.page, "frames")
     _check_pixels(dataset, spec.max_pixels)
+    dataset.NumberOfFrames = max(1, dataset.NumberOfFrames)
+    frame = choose_page(dataset.NumberOfFrames, spec.page, "frames")
     values = _decode_frame(dataset, frame)
-    if str(dataset.PhotometricInterpretation) == "PALETTE COLOR":
-        from pydicom.pixels.processing import apply_color_lut
-
-        colours = np.asarray(apply_color_lut(values, dataset))
-        return DecodedImage((colours >> 8 if colours.dtype.itemsize == 2 else colours).astype(np.uint8))
+    if dataset.PhotometricInterpretation == PALETTE:
+        return DecodedImage(_apply_palette(values, dataset))
     if values.ndim == 3:
         return DecodedImage(values)
-    return DecodedImage(apply_dicom_values(values, dataset, frame, spec.window == "file"))
+    grey = apply_dicom_values(values, dataset, frame, spec.window == "file")
+    return DecodedImage(grey * 255 if dataset.BitsAllocated == 1 and grey.dtype == np.uint8 else grey)
 
 
 def has_window(data: bytes, page: int = 0) -> bool:
@@ -103,8 +117,9 @@ def has_window(data: bytes, page: int = 0) -> bool:
     except Exception:  # an unparsable file has no window; `parse_dicom` raises the error
         return False
     try:
-        if not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME"):
-            return True
+        colours = str(dataset.get("PhotometricInterpretation") or "")
+        if not colours.startswith("MONOCHROME"):
+            return bool(colours)
         frame = max(0, page - 1)
         group = _functional_group(dataset, frame, "FrameVOILUTSequence")
         return bool(group.get("VOILUTSequence")) or _read_window(dataset, frame) is not None
@@ -119,26 +134,72 @@ def _read_dataset(data: bytes, pixels: bool = True) -> Any:
         raise DataError(f"DICOM files need pydicom: {INSTALL}.") from problem
     if DEFLATED_SYNTAX in data[:4096]:
         raise DataError("is a DICOM file that is deflated as a whole, which hides its size; save it uncompressed.")
-    return pydicom.dcmread(io.BytesIO(data), stop_before_pixels=not pixels, specific_tags=list(ELEMENTS))
+    elements = list(ELEMENTS)
+    return pydicom.dcmread(io.BytesIO(data), stop_before_pixels=not pixels, specific_tags=elements, force=True)
+
+
+def _complete_header(dataset: Any) -> None:
+    """Fill in what the standard leaves no choice about.
+
+    Raises:
+        DataError: the rest of what is needed is missing, or the colours are of an unknown kind.
+    """
+    from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    needed = REQUIRED + (REQUIRED_OF_INTEGERS if "PixelData" in dataset else ())
+    missing = [name for name in needed if dataset.get(name) in (None, "")]
+    if "TransferSyntaxUID" not in dataset.file_meta:
+        implicit, little = dataset.original_encoding
+        explicit = ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+        dataset.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian if implicit else explicit
+        if "PixelData" in dataset and dataset["PixelData"].is_undefined_length:
+            missing.append("TransferSyntaxUID")
+    colours = str(dataset.get("PhotometricInterpretation"))
+    dataset.NumberOfFrames = int(dataset.get("NumberOfFrames") or 0)
+    if dataset.get("SamplesPerPixel") is None:
+        dataset.SamplesPerPixel = 1 if colours in (*GREY, PALETTE) else 3
+    if dataset.SamplesPerPixel > 1 and dataset.get("PlanarConfiguration") is None:
+        if dataset.file_meta.TransferSyntaxUID.is_compressed:
+            dataset.PlanarConfiguration = 0
+        else:
+            missing.append("PlanarConfiguration")
+    if missing:
+        raise DataError(
+            f"is a DICOM file that does not say {', '.join(missing)}, so its pixels could mean several things; set it "
+            "(dcmodify does), or leave the file out."
+        )
+    if colours not in (*GREY, PALETTE, "RGB") and not colours.startswith("YBR_"):
+        raise DataError(f"is a DICOM file in colours that Vitrail does not know ({colours}); save it as RGB.")
 
 
 def _check_pixels(dataset: Any, max_pixels: int) -> None:
-    """Check before decoding: enough bytes, a decoder, and no codestream larger than the header states."""
+    """Check before decoding: enough bytes, a decoder, and no codestream larger than the header states.
+
+    Frames that the file does not count are counted by their bytes.
+    """
     from pydicom.pixels.decoders.base import get_decoder
 
     pixels = next(dataset[name].value for name in PIXEL_ELEMENTS if name in dataset) or b""
     syntax = dataset.file_meta.TransferSyntaxUID
-    if not syntax.is_compressed:
-        frames = max(1, int(dataset.get("NumberOfFrames") or 1))
-        samples = dataset.Rows * dataset.Columns * int(dataset.get("SamplesPerPixel") or 1) * frames
-        needed = (samples * int(dataset.BitsAllocated) + 7) // 8
-        if str(dataset.PhotometricInterpretation) == "YBR_FULL_422":
-            needed = needed * 2 // 3
+    try:
+        decoder = get_decoder(syntax) if syntax.is_compressed else None
+    except (NotImplementedError, ValueError) as problem:  # a video, or a syntax that pydicom does not know
+        raise DataError(
+            f"is compressed as {syntax.name}, which pydicom does not read; save it uncompressed."
+        ) from problem
+    if decoder is None:
+        samples = dataset.Rows * dataset.Columns * dataset.SamplesPerPixel
+        if dataset.PhotometricInterpretation == "YBR_FULL_422":
+            samples = samples * 2 // 3
+        bits = samples * int(dataset.BitsAllocated)
+        uncounted = 8 * len(pixels) // bits
+        if not dataset.NumberOfFrames and 8 * len(pixels) - uncounted * bits <= 8 < bits:
+            dataset.NumberOfFrames = max(1, uncounted)
+        needed = (bits * max(1, dataset.NumberOfFrames) + 7) // 8
         if needed > len(pixels):
             raise DataError(f"truncated ({len(pixels):,} of {needed:,} bytes of pixels).")
         return
     _check_streams(pixels, str(syntax), max_pixels)
-    decoder = get_decoder(syntax)
     if not decoder.is_available:
         raise DataError(
             f"is compressed as {syntax.name}, for which pydicom has no decoder here: {INSTALL}, and for lossless JPEG "
@@ -161,6 +222,10 @@ def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
     """Decode one frame as stored, [H, W] or RGB [H, W, 3]."""
     from pydicom.pixels.utils import pixel_array
 
+    shift = 0
+    if dataset.get("HighBit") and not dataset.file_meta.TransferSyntaxUID.is_compressed and "PixelData" in dataset:
+        shift = max(0, int(dataset.HighBit) + 1 - int(dataset.BitsStored))  # old files fill words from the top
+        dataset.BitsStored += shift
     try:
         values = np.asarray(pixel_array(dataset, index=frame))
     except RuntimeError as problem:  # every decoder tried has given up
@@ -169,7 +234,34 @@ def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
             f"holds pixels compressed as {name} that no decoder here can read: they are damaged, or of a depth for "
             "which pip install pylibjpeg-libjpeg brings one."
         ) from problem
-    return values.astype(values.dtype.newbyteorder("="), copy=False)
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if shift:
+        dataset.BitsStored -= shift
+        values = values >> shift
+    return values
+
+
+def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
+    """Map stored values [H, W] to RGB [H, W, 3] of 8 bits."""
+    # Not by pydicom, whose version 3.0 refuses tables of an odd number of bytes and counts entries in their own type.
+    tables: list[np.ndarray] = []
+    for colour in ("Red", "Green", "Blue"):
+        descriptor = dataset.get(f"{colour}PaletteColorLookupTableDescriptor") or ()
+        data = dataset.get(f"{colour}PaletteColorLookupTableData")
+        if data is None and len(descriptor) == 3 and f"Segmented{colour}PaletteColorLookupTableData" in dataset:
+            from pydicom.pixels.processing import apply_color_lut
+
+            entries, first, _ = (int(number) for number in descriptor)
+            indices = np.arange(first, first + (entries or 2**16))
+            data = np.asarray(apply_color_lut(indices, dataset))[..., len(tables)]
+        if len(descriptor) != 3 or data is None:
+            raise damaged_error(DICOM, f"it is in colours of a palette and has no {colour.lower()} table")
+        tables.append(_read_table(descriptor, data, dataset))
+    if len({len(table) for table in tables}) > 1:
+        raise damaged_error(DICOM, "its palette has more entries of one colour than of another")
+    palette = palette_to_bytes(np.stack(tables, axis=-1))
+    first = int(dataset.RedPaletteColorLookupTableDescriptor[1])
+    return palette[(values.astype(np.int64) - first).clip(0, len(palette) - 1)]
 
 
 # -- Grey values: rescale, window and padding of one frame. Enhanced multi-frame files give these per frame, in
@@ -189,11 +281,7 @@ def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: b
         grey = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
     else:
         grey = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
-    if padding is None:
-        return grey
-    if padding.all():
-        raise DataError("is a DICOM film of nothing but padding; leave it out.")
-    return np.where(padding, grey[~padding].min(), grey)
+    return grey if padding is None else fill_padding(grey, padding)
 
 
 def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
@@ -233,6 +321,8 @@ def _apply_rescale(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
         return _apply_lut(values, place.ModalityLUTSequence[0], dataset)
     slope, intercept = place.get("RescaleSlope"), place.get("RescaleIntercept")
     slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
+    if slope == 0:
+        raise DataError("has a RescaleSlope of 0, by which all its pixels would be equal; correct it, or leave it out.")
     if (slope, intercept) == (1, 0):
         return values
     return (values.astype(np.float64) * slope + intercept).astype(np.float32)
@@ -251,14 +341,18 @@ def _functional_group(dataset: Any, frame: int, group: str) -> Any:
 
 def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
     """Map values to uint16 by a lookup table; values outside the table get its first or last entry."""
-    # Not pydicom's own, whose version 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
-    entries, first, _ = (int(number) for number in item.LUTDescriptor)
-    table = item.LUTData
+    table = _read_table(item.LUTDescriptor, item.LUTData, dataset)
+    return table[(np.rint(values).astype(np.int64) - int(item.LUTDescriptor[1])).clip(0, len(table) - 1)]
+
+
+def _read_table(descriptor: Any, table: Any, dataset: Any) -> np.ndarray:
+    """The entries of a lookup table as uint16."""
+    # Not by pydicom, whose version 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
+    entries = int(descriptor[0]) or 2**16
     if isinstance(table, bytes):
         order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
         table = np.frombuffer(table, np.uint8 if len(table) in (entries, entries + 1) else f"{order}u2")
-    table = np.asarray(table).astype(np.uint16)[: entries or 2**16]
-    return table[(np.rint(values).astype(np.int64) - first).clip(0, len(table) - 1)]
+    return np.asarray(table).astype(np.uint16)[:entries]
 
 
 def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:

@@ -20,17 +20,18 @@ from PIL.JpegImagePlugin import JpegImageFile
 from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .decoded_image import (
+    CONVERT_HINT,
     DAMAGE_IN_PIXELS,
     END_MISSING,
     ORIENTATION_TRANSFORMS,
     SIGNATURE_BYTES,
-    UPRIGHT,
+    XMP_MARK,
     DecodedImage,
     apply_exif,
     check_image_size,
     cmyk_to_rgb,
     damaged_error,
-    read_orientation,
+    find_orientation,
     remark_colour_profile,
     sniff_format,
     truncated_error,
@@ -42,8 +43,9 @@ END = b"\xff\xd9"
 TRUNCATED_MESSAGE = "premature end of data segment"  # libjpeg-turbo's, for pixels missing before an end marker
 SCAN = 0xDA
 MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}
-FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
+FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA, 0xCB}
+RARE_FRAMES = {0xF7: "JPEG-LS", **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "hierarchical JPEG")}
+PROGRESSIVE = {0xC2, 0xCA}
 MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 MAX_SEGMENTS = 10_000
 MAX_SCANS = 200  # real progressive files have about ten; each one costs a pass over all pixels
@@ -60,6 +62,7 @@ class JpegHeader(NamedTuple):
     adobe: bool
     """Whether Adobe's marker is there, whose CMYK files count light, not ink."""
     exif: tuple[bytes, ...]
+    xmp: tuple[bytes, ...]
     profile: bytes
     scan_offset: int
     """Offset at which the pixels begin."""
@@ -88,7 +91,7 @@ def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
     if header.channels == 4:
         values = cmyk_to_rgb(255 - values if header.adobe else values)
     stored = DecodedImage(values, remarks=(*remarks, *remark_colour_profile(header.profile)))
-    return apply_exif(stored, header.exif)
+    return apply_exif(stored, header.exif, header.xmp)
 
 
 def read_jpeg_header(data: bytes) -> JpegHeader:
@@ -100,6 +103,7 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
     frame: tuple[int, int, int, int] | None = None
     progressive = adobe = False
     exif: list[bytes] = []
+    xmp: list[bytes] = []
     profile: list[bytes] = []
     needed: list[slice] = []
     for marker, start, end in _iter_segments(data):
@@ -107,7 +111,11 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
         if marker == SCAN:
             if frame is None:
                 raise damaged_error(JPEG, "pixels begin before the header says how many")
-            return JpegHeader(*frame, progressive, adobe, tuple(exif), b"".join(profile), start, tuple(needed))
+            return JpegHeader(
+                *frame, progressive, adobe, tuple(exif), tuple(xmp), b"".join(profile), start, tuple(needed)
+            )
+        if marker in RARE_FRAMES:
+            raise DataError(f"is a {RARE_FRAMES[marker]} file, a kind that Vitrail does not read; {CONVERT_HINT}.")
         if marker in FRAMES:
             if len(body) < 6:
                 raise damaged_error(JPEG, "its header is too short")
@@ -117,6 +125,8 @@ def read_jpeg_header(data: bytes) -> JpegHeader:
         adobe |= marker == 0xEE and body.startswith(b"Adobe")
         if marker == 0xE1 and body.startswith(b"Exif\0\0"):
             exif.append(body)
+        if marker == 0xE1 and body.startswith(XMP_MARK):
+            xmp.append(body)
         if marker == 0xE2 and body.startswith(b"ICC_PROFILE\0"):
             profile.append(body[14:])
         if marker in (0xE0, 0xEE) or not 0xE0 <= marker <= 0xFE:
@@ -230,7 +240,7 @@ def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
         return None
     if not 0 < header.height * header.width <= max_pixels:
         return None
-    orientation = next((each for each in map(read_orientation, header.exif) if each is not None), UPRIGHT)
+    orientation = find_orientation(header.exif, header.xmp)
     height, width = header.height, header.width
     if orientation >= FIRST_SIDEWAYS_ORIENTATION:
         height, width = width, height

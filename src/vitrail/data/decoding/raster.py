@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,7 +16,6 @@ import numpy as np
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.Image import Image
-from PIL.ImageFile import ImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
@@ -27,12 +25,14 @@ from .decoded_image import (
     DAMAGE_OUTSIDE_PIXELS,
     END_MISSING,
     SEVERAL_FRAMES,
+    XMP_MARK,
     DecodedImage,
     apply_exif,
     check_first_page,
     check_image_size,
     cmyk_to_rgb,
     damaged_error,
+    lab_to_srgb,
     remark_colour_profile,
     truncated_error,
 )
@@ -40,7 +40,9 @@ from .decoded_image import (
 PNG = "PNG"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 PIXEL_CHUNKS = {b"IHDR", b"PLTE", b"tRNS", b"IDAT"}
-TEXT_CHUNKS = {b"zTXt", b"iTXt", b"iCCP"}
+TEXT_CHUNKS = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}
+RAW_PROFILE = (b"Raw profile type exif", b"Raw profile type APP1", b"Raw profile type xmp")
+"""Names of texts in which ImageMagick and exiftool keep what other formats have blocks for."""
 MAX_CHUNKS = 200_000
 MAX_TEXT = 4 * 2**20
 GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
@@ -68,7 +70,7 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
         raise damaged_error(PNG, "it does not begin with its header")
     width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)
     check_image_size(height, width, spec.max_pixels)
-    kept, exif, remarks = _select_chunks(data)
+    kept, exif, xmp, remarks = _select_chunks(data)
     if SEVERAL_FRAMES in remarks:
         check_first_page("animated PNG", spec.page)
     stream = _build_png(kept, depth, colour)
@@ -76,8 +78,8 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
     if (depth, colour) == (16, GREY_ALPHA):
         pixels = np.array(image).astype(np.uint16)  # [H, W, 4]: high, low, high, low
         stored = DecodedImage(pixels[:, :, 0] << 8 | pixels[:, :, 1], pixels[:, :, 2] << 8 | pixels[:, :, 3])
-    elif deep := raw_mode_16bit(image):
-        stored = decode_16bit_colour(PngImageFile, stream, deep)
+    elif deep := _raw_mode_16bit(image):
+        stored = _decode_16bit_colour(stream, deep)
     else:
         stored = decode_pillow(image)
     last = stored.values[-1]
@@ -88,13 +90,15 @@ def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
             raise truncated_error(PNG, len(data))
     if depth == 16 and colour in (GREY, RGB) and b"tRNS" in kept:
         stored = stored._replace(alpha=_alpha_from_key(stored.values, kept[b"tRNS"][0].content))
-    return apply_exif(stored._replace(remarks=remarks), exif)
+    return apply_exif(stored._replace(remarks=remarks), exif, xmp)
 
 
-def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], tuple[str, ...]]:
-    """Select the chunks that make up the pixels and the EXIF blocks, and collect remarks."""
+def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], list[bytes], tuple[str, ...]]:
+    """Select the chunks that make up the pixels, the EXIF blocks and the XMP packets, and collect remarks."""
     kept: dict[bytes, list[PngChunk]] = {}
     exif: list[bytes] = []
+    exif_in_texts: list[bytes] = []
+    xmp: list[bytes] = []
     remarks: dict[str, None] = {}
     room = MAX_TEXT
     for chunk in _iter_chunks(data):
@@ -111,15 +115,20 @@ def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes
         elif chunk.name == b"acTL" and int.from_bytes(chunk.content[:4], "big") > 1:
             remarks[SEVERAL_FRAMES] = None
         elif chunk.name in TEXT_CHUNKS:
-            text = _inflate_text(chunk, room)
-            room -= len(text)
+            name, text, size = _read_text(chunk, room)
+            room -= size
             if chunk.name == b"iCCP":
-                remarks |= dict.fromkeys(remark_colour_profile(text + chunk.content[:80]))
+                remarks |= dict.fromkeys(remark_colour_profile(text + name))
+            elif name == b"XML:com.adobe.xmp":
+                xmp.append(text)
+            elif name.startswith(RAW_PROFILE):
+                profile = _parse_raw_profile(text)
+                (xmp if name.endswith(b"xmp") or profile.startswith(XMP_MARK) else exif_in_texts).append(profile)
     else:
         remarks[END_MISSING] = None
     if b"IDAT" not in kept:
         raise truncated_error(PNG, len(data))
-    return kept, exif, tuple(remarks)
+    return kept, exif + exif_in_texts, xmp, tuple(remarks)
 
 
 def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
@@ -143,25 +152,33 @@ def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
     raise damaged_error(PNG, f"more than {MAX_CHUNKS:,} chunks")
 
 
-def _inflate_text(chunk: PngChunk, room: int) -> bytes:
-    """The compressed text of a chunk; it is never used, only its unpacked size is limited."""
+def _read_text(chunk: PngChunk, room: int) -> tuple[bytes, bytes, int]:
+    """Name and text of a chunk, and how many of the bytes were unpacked; a text that cannot be is empty."""
     name, _, rest = chunk.content.partition(b"\0")
     packed = rest[1:]  # after the method
     if chunk.name == b"iTXt":
-        if rest[:1] != b"\1":
-            return b""
         packed = rest[2:].partition(b"\0")[2].partition(b"\0")[2]  # after language and translated name
+    if chunk.name == b"tEXt" or (chunk.name == b"iTXt" and rest[:1] != b"\1"):
+        return name, rest if chunk.name == b"tEXt" else packed, 0
     inflater = zlib.decompressobj()
     try:
         text = inflater.decompress(packed, max(1, room))
     except zlib.error:
-        return name
+        return name, b"", 0
     if inflater.unconsumed_tail:
         raise TooLargeError(
             f"image carries texts or profiles of more than {MAX_TEXT // 2**20} MiB packed into {len(packed):,} bytes, "
             "as files do that are made to exhaust memory; save it again without them."
         )
-    return text
+    return name, text, len(text)
+
+
+def _parse_raw_profile(text: bytes) -> bytes:
+    """The block in a text of three parts: its kind, its length, and its bytes as hexadecimal digits."""
+    try:
+        return bytes.fromhex(b"".join(text.split()[2:]).decode())
+    except ValueError:
+        return b""
 
 
 def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
@@ -305,8 +322,8 @@ def parse_webp(data: bytes, spec: ImageSpec) -> DecodedImage:
     stored = decode_pillow(image)
     frames = (SEVERAL_FRAMES,) if image.n_frames > 1 else ()
     remarks = (*frames, *remark_colour_profile(image.info.get("icc_profile") or b""))
-    exif = image.info.get("exif")
-    return apply_exif(stored._replace(remarks=remarks), [exif] if exif else [])
+    exif, xmp = ([block] if (block := image.info.get(name)) else [] for name in ("exif", "xmp"))
+    return apply_exif(stored._replace(remarks=remarks), exif, xmp)
 
 
 def _webp_canvas_size(data: bytes) -> tuple[int, int]:
@@ -351,7 +368,7 @@ def decode_pillow(image: Image) -> DecodedImage:
     if image.mode == "CMYK":
         return DecodedImage(cmyk_to_rgb(np.array(image)))
     if image.mode == "LAB":
-        return DecodedImage(_lab_to_srgb(np.array(image)))
+        return DecodedImage(lab_to_srgb(np.array(image)))
     return DecodedImage(np.array(image.convert("L" if image.mode in ("1", "L") else "RGB")))
 
 
@@ -360,53 +377,20 @@ def is_deep(image: Image) -> bool:
     return image.mode in DEEP_MODES or image.mode.startswith("I;16")
 
 
-def _lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
-    """Convert CIE Lab with 8 bits each (L in 0..255, a and b signed, white point D50) to sRGB [H, W, 3].
-
-    Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
-    """
-    middle = (numbers[:, :, 0] * np.float32(100 / 255) + 16) / 116
-    red, yellow = (np.ascontiguousarray(numbers[:, :, i]).view(np.int8).astype(np.float32) for i in (1, 2))
-    roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
-    xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
-    linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
-    encoded = np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)
-    return np.rint(255 * encoded).astype(np.uint8)
-
-
-D50 = np.array((0.9642, 1, 0.8249), np.float32)
-XYZ_TO_SRGB = np.array(
-    ((3.1338561, -1.6168667, -0.4906146), (-0.9787684, 1.9161415, 0.0334540), (0.0719453, -0.2289914, 1.4052427)),
-    np.float32,
-)
-
-
-def raw_mode_16bit(image: ImageFile) -> str:
+def _raw_mode_16bit(image: PngImageFile) -> str:
     """The raw mode of a colour image with 16 bits per channel, of which Pillow keeps the upper 8; else empty."""
-    if image.mode not in ("RGB", "RGBA") or not image.tile:
-        return ""
-    args = image.tile[0].args or ("",)
-    raw = str(args if isinstance(args, str) else args[0])
-    return raw if ";16" in raw else ""
+    raw = str(image.tile[0].args) if image.tile else ""
+    return raw if raw in ("RGB;16B", "RGBA;16B") else ""
 
 
-def decode_16bit_colour(parser: type[ImageFile], data: bytes, raw: str) -> DecodedImage:
+def _decode_16bit_colour(data: bytes, raw: str) -> DecodedImage:
     """Decode 16-bit colour by reading twice: the upper bytes, then, with the byte order swapped, the lower ones."""
-    if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16")):
-        raise DataError(
-            "is a 16-bit picture with premultiplied opacity, which would lose its lower 8 bits; save it as 16-bit RGB."
-        )
-    layout, order = raw.split(";")
-    big = order == "16B" or (order == "16N" and sys.byteorder == "big")
-    high = _decode_with_raw_mode(parser, data, f"{layout};16{'B' if big else 'L'}")
-    low = _decode_with_raw_mode(parser, data, f"{layout};16{'L' if big else 'B'}")
-    values = high.astype(np.uint16) << 8 | low
-    return DecodedImage(values[:, :, :3], values[:, :, 3] if layout == "RGBA" else None)
+    values = _decode_with_raw_mode(data, raw).astype(np.uint16) << 8 | _decode_with_raw_mode(data, raw[:-1] + "L")
+    return DecodedImage(values[:, :, :3], values[:, :, 3] if raw.startswith("RGBA") else None)
 
 
-def _decode_with_raw_mode(parser: type[ImageFile], data: bytes, raw: str) -> np.ndarray:
-    image = parser(io.BytesIO(data))
-    for place, tile in enumerate(image.tile):
-        image.tile[place] = tile._replace(args=(raw, *tile.args[1:]) if isinstance(tile.args, tuple) else raw)
+def _decode_with_raw_mode(data: bytes, raw: str) -> np.ndarray:
+    image = PngImageFile(io.BytesIO(data))
+    image.tile = [tile._replace(args=raw) for tile in image.tile]
     image.load()
     return np.array(image)

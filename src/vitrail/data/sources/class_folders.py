@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import DataError, UsageError
 from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
-from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, sniff_format
+from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, describe_unread_pictures, sniff_format
 from ..settings import DataSettings, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 
@@ -95,7 +95,8 @@ class _SkippedFiles:
                 for ending, count in self.extension_counts.most_common(5)
             )
             others = f"{format_count(self.extension_counts.total(), 'file')} of other kinds: {kinds}"
-            notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
+            unread = describe_unread_pictures(self.extension_counts)
+            notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.{unread and f' {unread}'}")
         if self.nested_folders:
             folders = format_count(self.nested_folders, "folder")
             notes.append(f"Left out {folders} inside class folders; classes are one level deep.")
@@ -249,7 +250,11 @@ def _no_images_message(
         )
     down = len(folders) == 1 and left_out.nested_folders
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
-    return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED_FORMATS}.{hint}"
+    unread = describe_unread_pictures(left_out.extension_counts)
+    return (
+        f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED_FORMATS}."
+        f"{unread and f' It holds {unread}'}{hint}"
+    )
 
 
 def _parent_folder_hint(folder: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from ...data.decoding.decode import read_file_bytes, read_image
-from ...data.decoding.decoded_image import IMAGE_EXTENSIONS, SIGNATURE_BYTES, sniff_format
+from ...data.decoding.decoded_image import IMAGE_EXTENSIONS, SIGNATURE_BYTES, describe_unread_pictures, sniff_format
 from ...data.loader import ImageStore, InMemoryImageStore, load_images
 from ...data.open import BUILT_IN, find_folder_reader, open_source
 from ...data.parallel import map_in_order
@@ -120,15 +121,17 @@ def open_extra_images(name: str, settings: DataSettings) -> Source:
 
 def _open_image_folder(folder: Path) -> Source:
     """All images in a folder and its subfolders, by their extension, or by their first bytes without one."""
-    files, links = [], 0
+    files, links, extensions = [], 0, Counter[str]()
     for root, folders, names in os.walk(folder):
         links += sum(Path(root, each).is_symlink() for each in folders)
         files += [path for path in (Path(root, name) for name in names) if _is_image(path)]
+        extensions.update(os.path.splitext(name)[1].lower() for name in names)
+    unread = describe_unread_pictures(extensions)
     linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
     if not files:
         raise DataError(
             f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
-            "Leave --pretrain.extra_images out, or name others."
+            f"{unread and f'Left out {unread} '}Leave --pretrain.extra_images out, or name others."
         )
     files.sort()
     return Source(
@@ -137,7 +140,7 @@ def _open_image_folder(folder: Path) -> Source:
         images=files,
         targets=np.zeros(len(files), np.int64),
         ids=[str(file.relative_to(folder)) for file in files],
-        notes=(linked,) if links else (),
+        notes=((linked,) if links else ()) + ((f"Left out of {folder}: {unread}",) if unread else ()),
     )
 
 

@@ -8,7 +8,24 @@ import struct
 import numpy as np
 import pytest
 
-from corpus.films import DEFLATED, JPEG, JPEG_2000, LOSSLESS_JPEG, file, film, packed, short, text
+from corpus.films import (
+    BIG_ENDIAN,
+    DEFLATED,
+    JPEG,
+    JPEG_2000,
+    LOSSLESS_JPEG,
+    RLE,
+    Elements,
+    elements_of,
+    even,
+    file,
+    film,
+    implicit,
+    packed,
+    short,
+    text,
+    written,
+)
 from corpus.writing import encoded, photo
 from vitrail.data.decoding.decode import decode_image, parse_image, read_image
 from vitrail.data.decoding.decoded_image import DecodedImage
@@ -205,3 +222,158 @@ def test_whether_a_film_carries_a_window_is_known_without_its_pixels():
     assert not has_window(film(RAMP, more={CENTRE: text("DS", "2048")}))
     assert has_window(film(photo(), more={INTERPRETATION: text("CS", "RGB"), PLANAR: short(0)}))
     assert not has_window(b"no film")
+
+
+# -- Films with pieces missing, and odd ones: read where only one meaning is possible, else refused by their name.
+
+PLAIN = elements_of(RAMP)
+GREY_8 = (RAMP % 256).astype(np.uint8)
+MARK = bytes(128) + b"DICM"
+CHARACTERS = {(8, 5): text("CS", "ISO_IR 100")}
+"""What a film without a meta group begins with."""
+
+
+def without(*tags: tuple[int, int], values: np.ndarray = RAMP, more: Elements | None = None) -> bytes:
+    """A film that lacks elements."""
+    return file({tag: each for tag, each in (elements_of(values) | (more or {})).items() if tag not in tags})
+
+
+def palette(entries: int, bits: int, tables: list[bytes], first: int = 0) -> Elements:
+    """The elements of a film in colours of a palette."""
+    return (
+        {INTERPRETATION: text("CS", "PALETTE COLOR")}
+        | {(0x28, 0x1101 + i): short(entries, first, bits) for i in range(3)}
+        | {(0x28, 0x1201 + i): ("OW", even(tables[i])) for i in range(3)}
+    )
+
+
+LEVELS = [np.arange(256) * factor % 256 for factor in (1, 3, 5)]
+COLOURS = np.stack([level[GREY_8] for level in LEVELS], -1)
+BYTES = [level.astype(np.uint8).tobytes() for level in LEVELS]
+ONE_BIT: Elements = {(0x28, 0x100): short(1), (0x28, 0x101): short(1), (0x28, 0x102): short(0)}
+INTEGER_ONLY = (PIXELS, (0x28, 0x101), (0x28, 0x102), (0x28, 0x103))
+RAMP_IN_SEGMENTS = ("OW", np.array([0, 1, 0, 1, 255, 65_280], "<u2").tobytes())  # one entry 0, then a line to 65,280
+SEGMENTS = (
+    {INTERPRETATION: text("CS", "PALETTE COLOR")}
+    | {(0x28, 0x1101 + i): short(256, 0, 16) for i in range(3)}
+    | {(0x28, 0x1221 + i): RAMP_IN_SEGMENTS for i in range(3)}
+)
+READ_FILMS = {
+    "no preamble": (film(RAMP)[132:], RAMP),
+    "no preamble and no meta group": (written(CHARACTERS | PLAIN), RAMP),
+    "the same with types left out": (implicit(CHARACTERS | PLAIN), RAMP),
+    "no transfer syntax": (MARK + written(CHARACTERS | PLAIN), RAMP),
+    "the same, types left out": (MARK + implicit(CHARACTERS | PLAIN), RAMP),
+    "a group length first": (implicit({(8, 0): ("UL", struct.pack("<I", 18))} | CHARACTERS | PLAIN), RAMP),
+    "no samples per pixel": (without(SAMPLES), RAMP),
+    "no high bit": (without((0x28, 0x102)), RAMP),
+    "no frames": (film(RAMP[None], more={FRAMES: text("IS", "0")}), RAMP),
+    "slope without intercept": (film(RAMP, more={SLOPE: text("DS", "2")}), RAMP * 2.0),
+    "an empty slope": (film(RAMP, more={SLOPE: text("DS", "")}), RAMP),
+    "big end first": (file(PLAIN, BIG_ENDIAN), RAMP),
+    "32 bits": (film(RAMP.astype(np.uint32) * 70_001), RAMP.astype(np.uint32) * 70_001),
+    "floats": (
+        without(*INTEGER_ONLY, more={(0x28, 0x100): short(32), (0x7FE0, 8): ("OF", RAMP.astype("<f4").tobytes())}),
+        RAMP,
+    ),
+    "doubles": (
+        without(*INTEGER_ONLY, more={(0x28, 0x100): short(64), (0x7FE0, 9): ("OD", RAMP.astype("<f8").tobytes())}),
+        RAMP,
+    ),
+    "two levels": (
+        film(GREY_8 % 2, more=ONE_BIT | {PIXELS: ("OB", np.packbits(RAMP % 2, bitorder="little").tobytes())}),
+        GREY_8 % 2 * 255,
+    ),
+    "an overlay in free bits": (film(RAMP | 0xA000, bits=12), RAMP),
+    "bits filled from the top": (film(RAMP << 4, bits=12, more={(0x28, 0x102): short(15)}), RAMP),
+    "signed from the top": (
+        film((RAMP.astype(np.int16) - 2048) << 4, bits=12, more={(0x28, 0x102): short(15)}),
+        RAMP.astype(int) - 2048,
+    ),
+    "an odd number of bytes": (film(GREY_8[:63, :63]), GREY_8[:63, :63]),
+    "a palette of 8 bits": (film(GREY_8, more=palette(256, 8, BYTES)), COLOURS),
+    "a palette of an odd number of entries": (
+        film(GREY_8 % 255, more=palette(255, 8, [each[:255] for each in BYTES])),
+        np.stack([level[GREY_8 % 255] for level in LEVELS], -1),
+    ),
+    "a palette of 4,096 entries of 8 bits": (
+        film(RAMP, bits=12, more=palette(4096, 8, [each * 16 for each in BYTES])),
+        COLOURS,
+    ),
+    "a palette of 16 bits that holds 8": (
+        film(GREY_8, more=palette(256, 16, [level.astype("<u2").tobytes() for level in LEVELS])),
+        COLOURS,
+    ),
+    "a palette from 100 on": (
+        film(GREY_8, more=palette(156, 8, [each[100:] for each in BYTES], 100)),
+        np.stack([level[GREY_8.clip(100)] for level in LEVELS], -1),
+    ),
+    "a palette in segments": (film(GREY_8, more=SEGMENTS), np.stack([GREY_8] * 3, -1)),
+}
+REFUSED_FILMS = {
+    "PhotometricInterpretation": (without(INTERPRETATION), "does not say PhotometricInterpretation, so .*dcmodify"),
+    "Rows": (without((0x28, 0x10)), "does not say Rows, "),
+    "Columns": (without((0x28, 0x11)), "does not say Columns, "),
+    "BitsAllocated": (without((0x28, 0x100)), "does not say BitsAllocated, "),
+    "BitsStored and sign": (without((0x28, 0x101), (0x28, 0x103)), "does not say BitsStored, PixelRepresentation, "),
+    "PlanarConfiguration": (
+        without(PLANAR, values=photo(), more={INTERPRETATION: text("CS", "RGB")}),
+        "does not say PlanarConfiguration, ",
+    ),
+    "TransferSyntaxUID": (
+        MARK + written(CHARACTERS | PLAIN | {PIXELS: packed([bytes(64)])}, compressed=True),
+        "does not say TransferSyntaxUID, ",
+    ),
+    "unknown colours": (
+        film(RAMP, more={INTERPRETATION: text("CS", "HSV")}),
+        r"in colours that Vitrail does not know \(HSV\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "expected"), READ_FILMS.values(), ids=READ_FILMS)
+def test_films_with_one_possible_meaning_are_read_exactly(data, expected):
+    assert np.array_equal(opened(data).values, expected)
+
+
+@pytest.mark.parametrize(("data", "says"), REFUSED_FILMS.values(), ids=REFUSED_FILMS)
+def test_what_a_film_does_not_say_is_named(data, says):
+    with pytest.raises(DataError, match=rf"^is a DICOM file (that )?{says}"):
+        opened(data)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "says"),
+    [
+        ("1.2.840.10008.1.2.4.80", r"^is compressed as JPEG-LS .* no decoder here: pip install 'vitrail\[medical\]'"),
+        (
+            "1.2.840.10008.1.2.4.100",
+            r"^is compressed as MPEG2 .*, which pydicom does not read; save it uncompressed\.$",
+        ),
+        (
+            "1.2.840.10008.1.2.4.110",
+            r"^is compressed as 1\.2\.840.*, which pydicom does not read; save it uncompressed",
+        ),
+        (RLE, r"^damaged DICOM file|^holds pixels compressed as RLE Lossless that no decoder here can read"),
+    ],
+)
+def test_compressed_films_without_a_decoder_are_named(syntax, says):
+    with pytest.raises(DataError, match=says):
+        opened(film(RAMP, syntax=syntax, more={PIXELS: packed([bytes(64)])}))
+
+
+def test_frames_that_the_file_does_not_count_are_counted_by_their_bytes():
+    data = film(RAMP, more={PIXELS: ("OW", RAMP.tobytes() + RAMP[::-1].tobytes())})
+    with pytest.raises(DataError, match=r"^holds 2 frames; choose one with --image\.page N \(1 to 2\)"):
+        opened(data)
+    assert np.array_equal(opened(data, page=2).values, RAMP[::-1])
+
+
+def test_a_slope_of_zero_is_named():
+    with pytest.raises(DataError, match=r"^has a RescaleSlope of 0, by which all its pixels would be equal"):
+        opened(film(RAMP, more={SLOPE: text("DS", "0")}))
+
+
+def test_a_palette_without_its_tables_is_damage():
+    with pytest.raises(DataError, match=r"^damaged DICOM file \(it is in colours of a palette and has no red table\)"):
+        opened(film(GREY_8, more={INTERPRETATION: text("CS", "PALETTE COLOR")}))

@@ -95,7 +95,9 @@ def test_padding_may_be_a_range_and_nothing_but_padding_is_no_picture():
     assert (found[:32] == stored[32:].min()).all()
     assert np.array_equal(found[32:], stored[32:])
     assert np.array_equal(values(film(RAMP + 7, more={PADDING: short(3)})), RAMP + 7)
-    with pytest.raises(DataError, match=r"^is a DICOM film of nothing but padding; leave it out\.$"):
+    with pytest.raises(
+        DataError, match=r"^holds nothing but padding, pixels that are marked as missing; leave it out\.$"
+    ):
         values(film(np.zeros_like(RAMP), more={PADDING: short(0)}))
 
 

@@ -174,6 +174,16 @@ def test_what_follows_a_picture_is_ignored(photo, encode):
         (b"8BPS", "looks like a Photoshop file"),
         (b"\0\0\0\x18ftypheic", "looks like HEIC; convert it"),
         (b"SIMPLE  =\0", "looks like FITS"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic", "looks like HEIC; convert it"),
+        (b"\0\0\0\x18ftypmif1\0\0\0\0mif1avif", "looks like AVIF; convert it"),
+        (b"\0\0\0\x18ftypisom\0\0\0\0isommp42", "looks like an MP4 video; take pictures out of it"),
+        (b"\0\0\0\x14ftypqt  \0\0\0\0qt  ", "looks like a QuickTime video; take pictures out of it"),
+        (b"\0\0\0\x18ftypcrx \0\0\0\0crx isom", "looks like the raw file of a camera; convert it"),
+        (b"P6\n2 2\n255\n", "looks like PPM, PGM or PBM; convert it"),
+        (b"P5 # by hand\n2 2 255\n", "looks like PPM, PGM or PBM; convert it"),
+        (b"p5 is the fifth patient", "looks like text"),
+        (b"II\xbc\1", "looks like JPEG XR; convert it"),
+        (b"v/1\1\2\0", "looks like OpenEXR; convert it"),
     ],
 )
 def test_what_is_no_picture_gets_a_guess_at_what_it_is(data, guess):
@@ -247,6 +257,16 @@ def test_a_cut_jpeg_with_an_end_marker_is_still_cut(photo, encode):
     whole = encode(np.tile(photo, (3, 3, 1)), "JPEG", quality=90)
     with pytest.raises(DataError, match=r"^truncated \(JPEG file"):
         parse(whole[: len(whole) // 2] + b"\xff\xd9")
+
+
+@pytest.mark.parametrize(
+    ("marker", "kind"), [(0xF7, "JPEG-LS"), (0xC5, "hierarchical JPEG"), (0xCE, "hierarchical JPEG")]
+)
+def test_rare_kinds_of_jpeg_are_named_and_never_called_damaged(marker, kind, photo, encode):
+    data = bytearray(encode(photo, "JPEG"))
+    data[data.index(b"\xff\xc0") + 1] = marker
+    with pytest.raises(DataError, match=rf"^is a {kind} file, a kind that Vitrail does not read; convert it to"):
+        parse(bytes(data))
 
 
 def test_bytes_before_an_end_marker_are_no_damage(photo, encode):

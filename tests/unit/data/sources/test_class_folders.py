@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from vitrail.data.decoding.decoded_image import ACCEPTED_FORMATS
+from vitrail.data.decoding.decoded_image import ACCEPTED_FORMATS, CONVERT_HINT
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import natural_sort_key
@@ -92,13 +92,24 @@ def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     (root / "cat/b.heic").write_text("a")
     (root / "cat/README").write_text("a")
     kinds = "2 x .heic (such as cat/a.heic), 1 x .csv (labels.csv), 1 x no ending (cat/README)"
+    unread = f"2 x .heic: pictures that Vitrail does not read; {CONVERT_HINT}."
     assert len(opened(root)) == 2
     assert opened(root).notes == (
         f"Left out 1 picture beside the class folders of '{root}'.",
-        f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED_FORMATS}.",
+        f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED_FORMATS}. {unread}",
         "Left out 1 folder inside class folders; classes are one level deep.",
         f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
+
+
+def test_folders_of_pictures_that_are_not_read_name_them_and_what_to_do(draw):
+    root = draw("loose.png")
+    for name in ("cat/1.ppm", "cat/2.ppm", "dog/1.HEIC"):
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("a")
+    (root / "loose.png").unlink()
+    with pytest.raises(DataError, match=r"\. It holds 2 x \.ppm, 1 x \.heic: pictures that .* not read; convert it to"):
+        opened(root)
 
 
 def test_endings_in_capitals_and_pictures_without_one_count(draw):

@@ -285,12 +285,15 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     more = folder_of(255 - drawn().images[:3], tmp_path / "more")
     (more / "00.png").rename(more / "IM0001")
     (more / "README").write_text("no picture")
+    (more / "phone.HEIC").write_bytes(b"")
     if hasattr(os, "mkfifo"):
         os.mkfifo(more / "pipe")  # nobody waits for it
     (more / "linked").symlink_to(folder_of(255 - drawn().images[3:5], tmp_path / "elsewhere"))
     found = unlabelled_images.open_extra_images(str(more), DataSettings())
     assert list(found.ids) == ["01.png", "02.png", "IM0001"]
-    assert found.notes == (f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself.",)
+    linked, unread = found.notes
+    assert linked == f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself."
+    assert unread.startswith(f"Left out of {more}: 1 x .heic: pictures that Vitrail does not read; convert it to")
     shards = tmp_path / "shards"
     shards.mkdir()
     with tarfile.open(shards / "a.tar", "w") as shard:
