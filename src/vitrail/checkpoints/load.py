@@ -34,6 +34,7 @@ from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
+from .wrapped_model import describe_other_design, rename_replaced_head, take_known_network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +126,26 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
 def _load_content(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
+    """Load a file, or say what it is instead if it is none of a plain ViT."""
+    names = tuple(content.tensors)
+    try:
+        return _load_plain(content, where, options, folder)
+    except (DamagedFileError, UsageError) as error:
+        if other := describe_other_design(names, folder.config):
+            raise UsageError(f"{where}: {other}") from error
+        raise
+
+
+def _load_plain(
+    content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
+) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
     try:
+        content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
+        if folder.fault:
+            raise DamagedFileError(folder.fault)
+        content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
             heads=options.heads,
             image_size=options.size,
