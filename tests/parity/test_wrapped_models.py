@@ -98,6 +98,10 @@ def test_a_head_on_the_class_token_of_dinov2_is_read(tmp_path: Path) -> None:
     file = {**model.state_dict(), "mask_token": torch.zeros(1, WIDTH)}
     loaded = load(tmp_path, file)
     assert loaded.audit.layout == "dinov2" and loaded.config.pool == "class" and gap(loaded, model) <= 1e-5
+    assert gap(load(tmp_path, {f"backbone.{name}": tensor for name, tensor in file.items()}), model) <= 1e-5
+    body = {f"backbone.{name}": tensor for name, tensor in file.items() if not name.startswith("head.")}
+    with pytest.raises(UsageError, match=r"DINOv2 under backbone, beside it head\.weight: .* network='backbone'"):
+        load(tmp_path, body | {"head.weight": torch.ones(3, WIDTH)})
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_a_head_of_several_layers_is_refused_and_the_model_read_without_it(
     library: str, head: nn.Module, tmp_path: Path
 ) -> None:
     file = reference(library, head).state_dict()
-    with pytest.raises(UsageError, match=rf"{HEADS[library]}\.0, {HEADS[library]}\.\d .* Pass outputs=0 for the feat"):
+    with pytest.raises(UsageError, match=rf"{HEADS[library]}\.0, {HEADS[library]}\.\d, .* Pass outputs=0 for the feat"):
         load(tmp_path, file)
     model = reference(library)
     model.load_state_dict(file, strict=False)
@@ -136,6 +140,11 @@ def test_which_output_of_a_bare_model_a_classifier_reads_is_asked_for(tmp_path: 
         for words, expected in (("tanh", seen.pooler_output), ("linear", seen.last_hidden_state[:, 0])):
             loaded = load(tmp_path, file, settings={"head": words})
             assert (loaded.model(images) - head(expected)).abs().max() <= 1e-5
+
+
+def test_a_classifier_that_is_taken_for_that_of_transformers_is_noted(tmp_path: Path) -> None:
+    loaded = load(tmp_path, reference("transformers").state_dict())
+    assert "the classifier was taken for that of transformers' own class: it reads pool=class" in loaded.notes
 
 
 def test_what_lies_beside_a_network_is_asked_for(tmp_path: Path) -> None:

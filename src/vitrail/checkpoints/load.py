@@ -215,6 +215,8 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
     """Notes on settings that neither the file nor the caller gives, taken from published models."""
     notes = family.warnings(hints) if family.warnings is not None else ()
     # torchvision's files give as little as those of the original repositories
+    if family.name == "transformers" and config.outputs and not hints.foreign_config:
+        notes = (*notes, f"the classifier was taken for that of transformers' own class: it reads pool={config.pool}")
     known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
     heads_given = hints.foreign_config or hints.heads is not None or "heads" in hints.settings
     if known is None or heads_given or (config.width, config.depth) in known:

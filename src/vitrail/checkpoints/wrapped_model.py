@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from .identify import is_glob, list_candidates, matches_layout
-from .layouts import IgnoreRule, Layout, PartsRule, Rule
+from .layouts import IgnoreRule, Layout, PartsRule, Rule, has_prefix
 from .validate import compile_pattern
 
 MAX_BEGINNINGS = 16
@@ -69,7 +69,8 @@ def take_known_network(
         inside = {
             name.removeprefix(beginning): tensor for name, tensor in tensors.items() if name.startswith(beginning)
         }
-        if fitting := [candidate for candidate in candidates if matches_layout(candidate, inside)]:
+        fitting = [candidate for candidate in candidates if matches_layout(candidate, inside)]
+        if fitting and not _belongs_to_sibling(beginning, fitting[0], candidates):
             found[beginning] = fitting[0]
     if not found:
         return tensors
@@ -104,6 +105,12 @@ def _list_beginnings(names: Collection[str], candidates: Collection[Layout]) -> 
     return sorted(beginnings, key=lambda beginning: (len(beginning), beginning))[:MAX_BEGINNINGS]
 
 
+def _belongs_to_sibling(beginning: str, layout: Layout, candidates: Collection[Layout]) -> bool:
+    """Whether a beginning is the prefix of another variant of the layout, whose file then is damaged."""
+    prefixes = {candidate.prefix for candidate in candidates if candidate.name == layout.name} - {layout.prefix, ""}
+    return f".{beginning}".endswith(tuple(f".{prefix}" for prefix in prefixes))
+
+
 def _shorten(names: Sequence[str]) -> str:
     more = f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else ""
     return ", ".join(names[:MAX_SHOWN]) + more
@@ -122,11 +129,14 @@ def rename_replaced_head(
         notes: gets a note on what was assumed or left out.
 
     Raises:
-        UsageError: the head has several layers with weights.
+        UsageError: the head is not a single linear layer.
     """
     root = layout.head.partition(".")[0]
-    inside = [name for name in tensors if name.startswith(f"{root}.")] if root else []
-    known = [compile_pattern(name) for rule in layout.rules for name in _names_of(rule)]
+    outside = not has_prefix(layout, tensors) or any(name.startswith(root) for name in layout.names_without_prefix)
+    prefix = "" if outside else layout.prefix
+    root = prefix + root
+    inside = [name for name in tensors if name.startswith(f"{root}.")] if layout.head else []
+    known = [compile_pattern(prefix + name) for rule in layout.rules for name in _names_of(rule)]
     if not inside or any(pattern.fullmatch(name) for name in inside for pattern in known):
         return tensors
     layers = {name.rpartition(".")[0]: None for name in inside}
@@ -136,13 +146,13 @@ def rename_replaced_head(
         if first != root:
             notes.append(f"{first} was read as the head; layers without tensors beside it were taken for dropout")
         return {
-            f"{layout.head}.{name.rpartition('.')[2]}" if name in inside else name: tensor
+            f"{prefix}{layout.head}.{name.rpartition('.')[2]}" if name in inside else name: tensor
             for name, tensor in tensors.items()
         }
     if outputs is None:
         raise UsageError(
-            f"The head of the file is more than one linear layer: {_shorten([*layers])} have weights, and what lies "
-            "between them is in the code of the training, not in the file. Pass outputs=0 for the features without the "
+            f"The head of the file is not a single linear layer: it has tensors in {_shorten([*layers])}, and how they "
+            "are used is in the code of the training, not in the file. Pass outputs=0 for the features without the "
             "head, or another number for a new one."
         )
     notes.append(f"the file's own head was left out: {_shorten([*layers])}")

@@ -100,11 +100,18 @@ def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints
 def clean_dinov2(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks.
 
-    A head that was put in the place of `head`, which has no tensors, is called linear_head.
+    A head that was put in the place of the model's own `head`, which has no tensors, is called linear_head.
     """
+    prefix = "backbone." if any(name.startswith("backbone.") for name in tensors) else ""
+    if prefix and (beside := [name for name in tensors if name.startswith("head.")]):
+        raise UsageError(
+            f"The file holds a DINOv2 under backbone, beside it {', '.join(beside[:2])}: what becomes of these is in "
+            "the code of the training, not in the file. network='backbone' reads the model without them."
+        )
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        name = f"linear_{name}" if name in ("head.weight", "head.bias") else name
+        part = name.removeprefix(prefix)
+        name = f"linear_{part}" if part in ("head.weight", "head.bias") else name
         plain = re.sub(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.", r"\1.\2.", name)
         if plain in renamed:
             raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")

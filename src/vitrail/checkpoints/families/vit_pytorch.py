@@ -252,15 +252,22 @@ MLP_OF_FN, WITH_PATCH_NORMS = "transformer.layers.*.fn.net.0.weight", "to_patch_
 _vit_layout = partial(Layout, name="vit-pytorch", card="vit_pytorch")
 
 
-def _layout_of_vit(variant: str, names: ModuleNames, batched: bool, **known_by: Any) -> Layout:
-    """A variant of `ViT`; `known_by` are the fields of Layout by which its files are identified."""
+def _layout_of_vit(variant: str, names: ModuleNames, batched: bool) -> Layout:
+    """A variant of `ViT`."""
+    old = names.pooled_norm
     return _vit_layout(
         variant=variant,
+        required_names=(
+            f"to_patch_embedding.{names.projection}.weight",
+            "pos_embedding",
+            *((MLP_OF_FN,) if old else ()),
+        ),
+        forbidden_names=() if names == FN_NAMES else (WITH_PATCH_NORMS,) if old else ("linear_head.*", "*.fn.*"),
+        axes={} if old else {"pos_embedding": 2 + batched},
         rules=(*make_token_rules(batched), *make_module_rules(names)),
         describe=partial(describe_vit, names, batched),
-        head="" if names.pooled_norm else names.head,
+        head="" if old else names.head,
         clean=partial(add_identity_output, names),
-        **known_by,
     )
 
 
@@ -276,26 +283,11 @@ def _layout_of_simple_vit(variant: str, names: ModuleNames, *forbidden: str) -> 
     )
 
 
-_TODAY = {
-    "required_names": ("to_patch_embedding.2.weight", "pos_embedding"),
-    "forbidden_names": ("linear_head.*", "*.fn.*"),
-}
 VIT_PYTORCH_LAYOUTS = (
-    _layout_of_vit("", VIT_NAMES, batched=False, axes={"pos_embedding": 2}, **_TODAY),
-    _layout_of_vit("before-1.17", VIT_NAMES, batched=True, axes={"pos_embedding": 3}, **_TODAY),
-    _layout_of_vit(
-        "before-1.4",
-        FN_NAMES,
-        batched=True,
-        required_names=("to_patch_embedding.2.weight", "pos_embedding", MLP_OF_FN),
-    ),
-    _layout_of_vit(
-        "without-patch-norms",
-        PLAIN_FN_NAMES,
-        batched=True,
-        required_names=("to_patch_embedding.1.weight", "pos_embedding", MLP_OF_FN),
-        forbidden_names=(WITH_PATCH_NORMS,),
-    ),
+    _layout_of_vit("", VIT_NAMES, batched=False),
+    _layout_of_vit("before-1.17", VIT_NAMES, batched=True),
+    _layout_of_vit("before-1.4", FN_NAMES, batched=True),
+    _layout_of_vit("without-patch-norms", PLAIN_FN_NAMES, batched=True),
     _layout_of_simple_vit("simple", SIMPLE_NAMES, "linear_head.[01].*"),
     _layout_of_simple_vit("simple-before-1.4", OLD_SIMPLE_NAMES, "transformer.norm.*"),
     _layout_of_simple_vit("simple-without-patch-norms", PLAIN_SIMPLE_NAMES, "transformer.norm.*", WITH_PATCH_NORMS),
