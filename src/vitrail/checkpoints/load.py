@@ -28,7 +28,7 @@ from .adapt import (
     build_on_meta,
     reorder_spec_channels,
 )
-from .identify import find_layout
+from .identify import find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
@@ -141,10 +141,11 @@ def _load_plain(
 ) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
     try:
+        if folder.fault:
+            list_candidates(options.layout, folder.config)  # another kind of model is named first
+            raise DamagedFileError(folder.fault)
         content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
-        if folder.fault:
-            raise DamagedFileError(folder.fault)
         content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
             heads=options.heads,
