@@ -106,6 +106,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "published weights (benchmarks/making/real_dinov2.py makes a folder; name it in VITRAIL_DINOV2)",
         lambda: bool(os.environ.get("VITRAIL_DINOV2")),
     ),
+    "needs_old_vit_pytorch": (
+        "vit-pytorch 1.15.7 (pip install --no-deps --target FOLDER; name FOLDER in VITRAIL_OLD_VIT_PYTORCH)",
+        lambda: bool(os.environ.get("VITRAIL_OLD_VIT_PYTORCH")),
+    ),
 }
 """Markers: what their tests need, and whether it is here."""
 

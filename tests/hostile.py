@@ -104,7 +104,7 @@ def safetensors() -> Made:
     yield "zeros.safetensors", bytes(4096), "does not begin with a brace|goes beyond"
     yield "zero-axis.safetensors", header(fields(a=entry([2**62, 2**62, 0], [0, 0]))), "no tensor can have the shape"
     counting = ("to_patch_embedding.2.weight", "pos_embedding", f"transformer.layers.{10**12}.0.norm.weight")
-    one_each = {name: entry([1], [4 * place, 4 * place + 4]) for place, name in enumerate(counting)}
+    one_each = {name: entry([1, 1], [4 * place, 4 * place + 4]) for place, name in enumerate(counting)}
     yield (
         "block-10-12.safetensors",
         header(json.dumps(one_each), bytes(12)),

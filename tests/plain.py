@@ -66,6 +66,8 @@ def head(config: ViTConfig, w: Weights, x: Tensor, touch: Tensor | None = None) 
         pooled = x[:, 0]
     elif config.pool == "mean":
         pooled = x[:, config.prefix :].mean(1)
+    elif config.pool == "mean-all":
+        pooled = x.mean(1)
     elif config.pool == "class+mean":
         pooled = torch.cat([x[:, 0], x[:, config.prefix :].mean(1)], 1)
     else:

@@ -90,13 +90,21 @@ def test_an_old_files_tanh_layer_is_read(tmp_path: Path) -> None:
         ("vit_base_patch16_rope_ape_224", {}, "angles that are none of Vitrail's"),
         ("vit_so150m_patch16_reg4_map_256", {}, "over the patches alone"),
         (timm_models.PLAIN, {"global_pool": "avgmax"}, "avgmax"),
-        (timm_models.PLAIN, {"global_pool": "avg", "pool_include_prefix": True}, "over class and register tokens"),
     ],
 )
 def test_what_vitrail_lacks_is_refused_by_name(name: str, changes: dict, message: str, tmp_path: Path) -> None:
     folder = saved(timm.create_model(name, **{**timm_models.SIZE, **changes}), tmp_path)
     with pytest.raises(UsageError, match=message):
         load_checkpoint(folder)
+
+
+def test_the_mean_of_all_tokens_is_read(tmp_path: Path) -> None:
+    arguments = {"global_pool": "avg", "pool_include_prefix": True, "reg_tokens": 3}
+    model = timm_models.randomise(timm.create_model(timm_models.PLAIN, **{**timm_models.SIZE, **arguments}))
+    loaded = load_checkpoint(saved(model, tmp_path))
+    images = pictures(3, 16, 16)
+    with torch.no_grad():
+        assert loaded.config.pool == "mean-all" and (loaded.model(images) - model(images)).abs().max() < 1e-5
 
 
 def native(case: str, loaded: LoadedModel) -> tuple[int, int]:

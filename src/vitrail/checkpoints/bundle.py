@@ -26,7 +26,7 @@ from .layouts import Layout, NameRule
 from .model_card import format_model_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size
-from .weight_files import is_foreign_folder
+from .weight_files import describe_unread_folder, is_foreign_folder
 
 BUNDLE_FORMAT = 1
 """Version of the format; increased when older bundles can no longer be read unchanged."""
@@ -154,7 +154,7 @@ def read_bundle_info(folder: Path) -> BundleInfo:
     if not is_bundle(folder):
         children = sorted(folder.glob("*"))
         inside = next((child for child in children if is_bundle(child) or is_bundle(child / "model")), None)
-        hint = "Check the path." if inside is None else f"Did you mean {inside}?"
+        hint = describe_unread_folder(folder) or ("Check the path." if inside is None else f"Did you mean {inside}?")
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG_FILE} and {WEIGHTS_FILE}. {hint}")
     checksums.verify_manifest(folder)
     path = folder / CONFIG_FILE

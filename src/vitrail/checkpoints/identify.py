@@ -24,7 +24,7 @@ from .families import (
     torchvision,
     vit_pytorch,
 )
-from .layouts import Layout, NameRule, PartsRule
+from .layouts import Layout, NameRule, PartsRule, TensorDict
 from .validate import compile_pattern, nearest_name_hint
 
 _GLOB = re.compile(r"[*?\[]")
@@ -75,9 +75,8 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
         DamagedFileError: none fits, or several do. The message names the closest layout and what the file lacks.
         UsageError: there is no layout of that name, or config.json names an unknown kind of model.
     """
-    unnamed = tuple(candidate for candidate in LAYOUTS.values() if not candidate.named_only)
-    candidates = _filter_by_model_type(list_variants(layout) if layout else unnamed, foreign or {})
-    fitting = [candidate for candidate in candidates if _matches_layout(candidate, names)]
+    candidates = list_candidates(layout, foreign or {})
+    fitting = [candidate for candidate in candidates if matches_layout(candidate, names)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -91,6 +90,12 @@ def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapp
     raise DamagedFileError(
         f"The file has none of the layouts known here: {known}. {_describe_closest(candidates, names)}"
     )
+
+
+def list_candidates(layout: str | None, foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
+    """The layouts that are tried; see `find_layout`."""
+    unnamed = tuple(candidate for candidate in LAYOUTS.values() if not candidate.named_only)
+    return _filter_by_model_type(list_variants(layout) if layout else unnamed, foreign)
 
 
 def list_variants(name: str) -> tuple[Layout, ...]:
@@ -127,10 +132,26 @@ def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, 
     return candidates
 
 
-def _matches_layout(layout: Layout, names: Collection[str]) -> bool:
+def matches_layout(layout: Layout, names: Collection[str]) -> bool:
+    """Whether a file's names, and its shapes where they are given, are those of a layout."""
     forms = _name_forms(layout, names)
     complete = all(_matches_any(pattern, forms) for pattern in layout.required_names)
-    return complete and not any(_matches_any(pattern, forms) for pattern in layout.forbidden_names)
+    forbidden = any(_matches_any(pattern, forms) for pattern in layout.forbidden_names)
+    return complete and not forbidden and not _find_other_axes(layout, names)
+
+
+def _find_other_axes(layout: Layout, names: Collection[str]) -> str:
+    """The first tensor with other axes than the layout has, for a message, after "it"; empty if there is none.
+
+    Args:
+        names: the tensors by name; of names alone nothing is known.
+    """
+    tensors: TensorDict = names if isinstance(names, Mapping) else {}
+    for name, axes in layout.axes.items():
+        for form in (name, layout.prefix + name):
+            if form in tensors and tensors[form].ndim != axes:
+                return f"has {form} with {tensors[form].ndim} axes, not {axes}"
+    return ""
 
 
 def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
@@ -140,7 +161,7 @@ def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
     if missing:
         return "lacks " + " and ".join(pattern + nearest_name_hint(pattern, forms) for pattern in missing)
     unexpected = [name for pattern in layout.forbidden_names for name in forms if fnmatchcase(name, pattern)]
-    return f"has {min(unexpected)}"
+    return f"has {min(unexpected)}" if unexpected else _find_other_axes(layout, names)
 
 
 def _name_forms(layout: Layout, names: Collection[str]) -> Collection[str]:
@@ -148,8 +169,13 @@ def _name_forms(layout: Layout, names: Collection[str]) -> Collection[str]:
     return {*names, *(name.removeprefix(layout.prefix) for name in names)}
 
 
+def is_glob(pattern: str) -> bool:
+    """Whether a pattern of names has placeholders."""
+    return _GLOB.search(pattern) is not None
+
+
 def _matches_any(pattern: str, forms: Collection[str]) -> bool:
-    return any(fnmatchcase(form, pattern) for form in forms) if _GLOB.search(pattern) else pattern in forms
+    return any(fnmatchcase(form, pattern) for form in forms) if is_glob(pattern) else pattern in forms
 
 
 def _describe_closest(candidates: Collection[Layout], names: Collection[str]) -> str:

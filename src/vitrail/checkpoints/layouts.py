@@ -207,6 +207,8 @@ class Layout:
     """Glob patterns (without the prefix); a file must have a name for each."""
     forbidden_names: tuple[str, ...] = ()
     """Glob patterns; a file must have a name for none of them."""
+    axes: Mapping[str, int] = field(default_factory=dict)
+    """Name (without the prefix) -> axes of a tensor, where only shapes distinguish variants."""
     model_types: tuple[str, ...] = ()
     """Kinds of model in a config.json beside such files: a `model_type` of transformers (also the one inside
     `vision_config`), "timm" or "open_clip". Empty for files that never come with one."""
@@ -231,6 +233,8 @@ class Layout:
     """Prefix of all names of a file, or of none. Written if one of `names_without_prefix` is, or if there are none."""
     names_without_prefix: tuple[str, ...] = ()
     """Names, as in the rules, that never get the prefix."""
+    head: str = ""
+    """Name of the head's linear layer, if it is a module that users replace by one of their own."""
     clean: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
     """Converts a file's tensors before the rules apply: unstacks, renumbers, adds what old files lack. It raises
     DamagedFileError where two tensors would get one name."""

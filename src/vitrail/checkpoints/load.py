@@ -28,12 +28,13 @@ from .adapt import (
     build_on_meta,
     reorder_spec_channels,
 )
-from .identify import find_layout
+from .identify import find_layout, list_candidates
 from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
 from .numerics import find_card_for_file, load_card
 from .rules import load_with_layout
 from .validate import Audit, check_model_size, reconcile
 from .weight_files import WeightsContent, open_weights_file
+from .wrapped_model import describe_other_design, rename_replaced_head, take_known_network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +126,27 @@ def load_checkpoint(path: str | Path, options: LoadOptions | None = None) -> Loa
 def _load_content(
     content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
 ) -> LoadedModel:
+    """Load a file, or say what it is instead if it is none of a plain ViT."""
+    names = tuple(content.tensors)
+    try:
+        return _load_plain(content, where, options, folder)
+    except (DamagedFileError, UsageError) as error:
+        if other := describe_other_design(names, folder.config):
+            raise UsageError(f"{where}: {other}") from error
+        raise
+
+
+def _load_plain(
+    content: WeightsContent, where: str, options: LoadOptions, folder: weight_files.ForeignFolder
+) -> LoadedModel:
     """Identify the layout, describe the architecture, load every tensor, and adapt."""
     try:
+        if folder.fault:
+            list_candidates(options.layout, folder.config)  # another kind of model is named first
+            raise DamagedFileError(folder.fault)
+        content.tensors = take_known_network(content.tensors, options.layout, folder.config, content.notes)
         family = find_layout(content.tensors, options.layout, folder.config)
+        content.tensors = rename_replaced_head(content.tensors, family, options.outputs, content.notes)
         hints = LayoutHints(
             heads=options.heads,
             image_size=options.size,
@@ -197,6 +216,8 @@ def _guess_warnings(config: ViTConfig, family: Layout, hints: LayoutHints) -> tu
     """Notes on settings that neither the file nor the caller gives, taken from published models."""
     notes = family.warnings(hints) if family.warnings is not None else ()
     # torchvision's files give as little as those of the original repositories
+    if family.name == "transformers" and config.outputs and not hints.foreign_config:
+        notes = (*notes, f"the classifier was taken for that of transformers' own class: it reads pool={config.pool}")
     known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
     heads_given = hints.foreign_config or hints.heads is not None or "heads" in hints.settings
     if known is None or heads_given or (config.width, config.depth) in known:

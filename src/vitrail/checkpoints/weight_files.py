@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,16 @@ from ..files.memory import copy_mapped_tensors, machine_memory
 from ..files.sniff import detect_kind
 from ..files.zip_archive import ZipArchive
 
-WRAPPERS = ("model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module")
-"""Keys under which training scripts save a model's tensors, averaged (EMA) weights first."""
-NAME_PREFIXES = ("_orig_mod.", "module.")
-"""Prefixes that torch.compile and data-parallel training put before every name."""
+EMA_WRAPPERS = ("model_ema", "state_dict_ema", "ema_state_dict", "ema", "ema_model")
+"""Keys under which training scripts save averaged weights."""
+WRAPPERS = (*EMA_WRAPPERS, "state_dict", "model_state_dict", "model", "module")
+"""Keys under which training scripts save a model's tensors; a single dictionary of tensors may have any other."""
+NAME_PARTS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Parts of names that torch.compile, FSDP and activation checkpointing insert anywhere."""
+NAME_PREFIX = "module."
+"""Prefix that data-parallel training puts before every name."""
+AVERAGE_COUNT = "n_averaged"
+"""Counter of torch's AveragedModel beside the weights, whose names all begin with NAME_PREFIX."""
 NETWORKS = {
     "original": ("teacher", "target_encoder", "student", "encoder"),
     "timm": ("teacher", "encoder", "target_encoder", "student"),
@@ -32,6 +38,18 @@ _ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
 BACKBONE_PREFIX = "backbone."
 """Prefix of the encoder's names in the networks of DINO and DINOv2, beside which their heads lie."""
 PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+OTHER_SUFFIXES = {
+    ".h5": "Keras",
+    ".keras": "Keras",
+    ".msgpack": "Flax",
+    ".pdparams": "PaddlePaddle",
+    ".pkl": "a whole pickled object, such as fastai's learn.export()",
+    ".pb": "TensorFlow",
+    ".tflite": "TensorFlow Lite",
+    ".mlmodel": "Core ML",
+    ".gguf": "llama.cpp",
+}
+"""Endings of weights that are not read, and whose they are."""
 MAX_NAME_LENGTH = 512
 """Letters of the longest tensor name that is accepted."""
 CONFIG_FILES = ("config.json", "open_clip_config.json")
@@ -84,8 +102,19 @@ def open_weights_file(path: Path, match: str | None = None, network: str | None 
         _check_memory(path, sum(sizes.values()))
         content.tensors = copy_mapped_tensors(content.tensors, memory)
     if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
-        raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
+        content.tensors = _take_under(content.tensors, network, str(path), content.notes)
     return content
+
+
+def _take_under(tensors: dict[str, Tensor], network: str, where: str, notes: list[str]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a network's name, such as the attribute of a training module."""
+    inside = {name: tensor for name, tensor in tensors.items() if name.startswith(f"{network}.")}
+    if not inside:
+        raise UsageError(f"{where} holds one model, not several networks. Leave network={network!r} out.")
+    beside = sorted({name.partition(".")[0] for name in tensors.keys() - inside.keys()})
+    left = f"; left out: {', '.join(beside[:8])}" if beside else ""
+    notes.append(f"{network} was read, the tensors whose names begin with it{left}")
+    return _strip_prefixes({name.removeprefix(f"{network}."): tensor for name, tensor in inside.items()})
 
 
 def _open_container(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
@@ -104,7 +133,9 @@ def _open_container(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]
             f"{path} is an ONNX model: a program with its weights under names that its exporter chose. "
             "Give the checkpoint that it was made from."
         )
-    raise UsageError(f"A weights file ends in .safetensors, .npz, {', '.join(PICKLE_SUFFIXES)}. Got {path}.")
+    other = OTHER_SUFFIXES.get(path.suffix)
+    hint = f", a file of {other}: save its weights as safetensors there" if other else ""
+    raise UsageError(f"A weights file ends in .safetensors, .npz, {', '.join(PICKLE_SUFFIXES)}. Got {path}{hint}.")
 
 
 def _has_checksums(path: Path) -> bool:
@@ -127,22 +158,34 @@ def _check_memory(path: Path, count: int) -> None:
 def unwrap_state_dict(
     content: Mapping[Any, object], where: str, order: tuple[str, ...], notes: list[str]
 ) -> dict[str, Tensor]:
-    """The innermost dictionary of tensors, without prefixes that all names share.
+    """The innermost dictionary of tensors, without what wrappers add to names.
 
     Args:
         order: keys of networks, in order of preference, if there are several.
         notes: gets a note for each choice.
 
     Raises:
-        DamagedFileError: it holds anything but tensors.
+        DamagedFileError: it holds anything but tensors, or a part of a sharded model.
         UsageError: it holds networks, and none of `order`.
     """
-    for wrapper in WRAPPERS:
-        inside = content.get(wrapper)
-        if isinstance(inside, Mapping):
-            if wrapper.endswith("_ema"):
-                notes.append(f"{wrapper} was read: the averaged weights")
-            return unwrap_state_dict(inside, where, order, notes)
+    if "ds_version" in content and not _is_whole(content.get("module")):
+        raise DamagedFileError(f"{where} holds no whole model. {pickles.DEEPSPEED_ADVICE}")
+    models = _list_models(content)
+    wrappers = [name for name in WRAPPERS if isinstance(content.get(name), Mapping)]
+    if len(order) == 1 and order[0] in models:  # named by the caller
+        wrappers = [] if order[0] in _ANY_NETWORK else [order[0]]
+    elif not wrappers and not _ANY_NETWORK.intersection(content) and len(models) == 1:
+        wrappers = models
+    if wrappers:
+        chosen, others = wrappers[0], [name for name in models if name != wrappers[0]]
+        average = ", the averaged weights" if chosen in EMA_WRAPPERS else ""
+        if average or others or chosen not in WRAPPERS:
+            notes.append(f"{chosen} was read{average}" + (_choice_hint(others) if others else ""))
+        inside = content[chosen]
+        assert isinstance(inside, Mapping)
+        return unwrap_state_dict(inside, where, order, notes)
+    if len(models) > 1 and not _ANY_NETWORK.intersection(models):
+        raise UsageError(f"{where} holds {len(models)} models. Name one with network=: {', '.join(models)}.")
     held = [name for name in content if name in _ANY_NETWORK and isinstance(content[name], Mapping)]
     chosen = next((name for name in order if name in held), None)
     if held and chosen is None:
@@ -151,7 +194,7 @@ def unwrap_state_dict(
         )
     if chosen is not None:
         others = [name for name in held if name != chosen]
-        notes.append(f"{chosen} was read" + (f", not {' or '.join(others)}: network= chooses" if others else ""))
+        notes.append(f"{chosen} was read" + (_choice_hint(others) if others else ""))
         inside = content[chosen]
         assert isinstance(inside, Mapping)
         return _take_backbone(unwrap_state_dict(inside, where, order, notes), notes)
@@ -171,10 +214,46 @@ def unwrap_state_dict(
     return _strip_prefixes(tensors)
 
 
+def _list_models(content: Mapping[Any, object]) -> list[str]:
+    """Keys under which dictionaries of tensors lie, themselves or inside a wrapper."""
+    seen: dict[int, bool] = {}  # a hostile file has one dictionary under many keys
+
+    def is_state_dict(inside: object) -> bool:
+        if id(inside) not in seen:
+            seen[id(inside)] = (
+                isinstance(inside, Mapping)
+                and bool(inside)
+                and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in inside.items())
+            )
+        return seen[id(inside)]
+
+    return [
+        name
+        for name, inside in content.items()
+        if isinstance(name, str)
+        and isinstance(inside, Mapping)
+        and (is_state_dict(inside) or any(is_state_dict(inside.get(wrapper)) for wrapper in WRAPPERS))
+    ]
+
+
+def _is_whole(module: object) -> bool:
+    """Whether no tensor of a dictionary is empty, as those of parameters that lie in parts are."""
+    return isinstance(module, Mapping) and all(t.numel() for t in module.values() if isinstance(t, Tensor))
+
+
+def _choice_hint(others: Sequence[str]) -> str:
+    return f", not {' or '.join(others)}: network= chooses"
+
+
 def _strip_prefixes(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    for prefix in NAME_PREFIXES:
-        if tensors and all(name.startswith(prefix) for name in tensors):
-            return _strip_prefixes({name.removeprefix(prefix): tensor for name, tensor in tensors.items()})
+    """The tensors without parts of names that wrappers add; as they are where two would get one name."""
+    plain = {
+        ".".join(part for part in name.split(".") if part not in NAME_PARTS): tensor for name, tensor in tensors.items()
+    }
+    tensors = plain if len(plain) == len(tensors) else tensors
+    named = [name for name in tensors if name != AVERAGE_COUNT]
+    if named and all(name.startswith(NAME_PREFIX) for name in named):
+        return _strip_prefixes({name.removeprefix(NAME_PREFIX): tensors[name] for name in named})
     return tensors
 
 
@@ -201,6 +280,8 @@ class ForeignFolder:
     """preprocessor_config.json; empty if there is none."""
     notes: tuple[str, ...] = ()
     """Which parts were ignored."""
+    fault: str = ""
+    """What makes config.json unusable, if the weights are those of a plain ViT."""
 
 
 def is_foreign_folder(path: Path) -> bool:
@@ -245,7 +326,9 @@ def read_foreign_folder(path: Path) -> ForeignFolder:
     """
     config, processor_path = _read_config(path), path / PREPROCESSOR_FILE
     preprocessor = strict_json.read_json(processor_path) if processor_path.is_file() else {}
-    return ForeignFolder(path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes)
+    return ForeignFolder(
+        path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes, fault=config.fault
+    )
 
 
 def read_folder_of_file(path: Path) -> ForeignFolder:
@@ -274,6 +357,22 @@ def open_folder_weights(path: Path, match: str | None = None, network: str | Non
                 raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
             return _open_shards(path / name)
     raise DamagedFileError(f"{path} holds no weights. It must hold one of {', '.join((*WEIGHT_FILES, *INDEX_FILES))}.")
+
+
+def describe_unread_folder(path: Path) -> str:
+    """What a folder without a model holds instead, and what to do with it; empty if it is not known."""
+    if (path / "zero_to_fp32.py").is_file() or any(path.glob("*_optim_states.pt")):
+        return pickles.DEEPSPEED_ADVICE
+    if any(path.glob("*.distcp")):
+        return (
+            "It is a sharded checkpoint of torch.distributed: python -m torch.distributed.checkpoint.format_utils "
+            "dcp_to_torch FOLDER OUT.pt makes one file of it."
+        )
+    if (path / "adapter_config.json").is_file():
+        return "It holds LoRA adapters alone: merge them into their model first, model.merge_and_unload()."
+    if weights := next((path / name for name in WEIGHT_FILES if (path / name).is_file()), None):
+        return f"Without a config.json give the weights file itself: {weights}."
+    return ""
 
 
 def _read_config(path: Path) -> strict_json.ForeignConfig:

@@ -23,7 +23,7 @@ _WARMUP = OurName("recipe.warmup", "a fraction of the steps")
 _PRECISION = OurName("compute.precision", '"float32", "bfloat16" or "float16"')
 _SCHEDULE = OurName("recipe.lr_schedule", '"linear", "cosine" or "constant"')
 _FLIP = OurName("recipe.flip", "true or false")
-_POOL = OurName("model.pool", '"class", "mean", "class+mean" or "attention"')
+_POOL = OurName("model.pool", '"class", "mean", "class+mean", "mean-all" or "attention"')
 _MLP_WIDTH = OurName("model.mlp_width", "a number of channels, such as 4 * width")
 _DROPOUT = OurName("model.dropout", "of the embeddings")
 

@@ -47,9 +47,9 @@ def attention_by_head(
 ) -> Float[Tensor, "B a rows columns"]:
     """Attention from the pooled tokens to each patch, for each of the chosen heads.
 
-    Query rows by pooling: the class token; class and distillation token, averaged; all patches, averaged; class token
-    and mean of the patches, averaged; or all tokens, weighted by the probe's attention. Only the needed heads, and for
-    class pooling only the needed rows, are computed.
+    Query rows by pooling: the class token; class and distillation token, averaged; all patches or all tokens, averaged;
+    class token and mean of the patches, averaged; or all tokens, weighted by the probe's attention. Only the needed
+    heads, and for class pooling only the needed rows, are computed.
     """
     kind = model.pool.kind
     with gradient_mode(model), torch.no_grad():
@@ -129,5 +129,5 @@ def _select_query_rows(
         return torch.einsum("bart,br->bat", weights, probe.mean(1)[:, 0])
     if model.pool.kind in ("class", "class+distillation"):
         return weights.mean(2)
-    patch_mean = weights[:, :, model.config.prefix :].mean(2)
-    return patch_mean if model.pool.kind == "mean" else (patch_mean + weights[:, :, 0]) / 2
+    mean = weights[:, :, model.pool.prefix :].mean(2)
+    return (mean + weights[:, :, 0]) / 2 if model.pool.kind == "class+mean" else mean

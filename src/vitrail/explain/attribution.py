@@ -81,14 +81,14 @@ def require_nonempty_map(attribution: AttributionMap, why: str) -> AttributionMa
 def token_weights(model: ViT, final_tokens: Float[Tensor, "B T P"]) -> Float[Tensor, "B T"]:
     """Weight of each token in the pooling; rows sum to 1.
 
-    By pooling: the class token; class and distillation token, half each; all patches equally; class token and patches,
-    half each; or the attention of the learned probe, averaged over its heads.
+    By pooling: the class token; class and distillation token, half each; all patches or all tokens equally; class
+    token and patches, half each; or the attention of the learned probe, averaged over its heads.
 
     Args:
         final_tokens: the input of the pooling.
     """
     B, T, _ = final_tokens.shape
-    kind, prefix = model.pool.kind, model.config.prefix
+    kind, prefix = model.pool.kind, model.pool.prefix
     if kind == "attention":
         return model.pool.forward_with_attention(final_tokens)[1].mean(1)[:, 0].detach()
     weights = torch.zeros(B, T, device=final_tokens.device, dtype=final_tokens.dtype)

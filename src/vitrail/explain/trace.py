@@ -24,6 +24,7 @@ POOLING_WORDS = {
     "class": "the class token",
     "mean": "mean of the patch tokens",
     "class+mean": "the class token and the mean of the patch tokens, side by side",
+    "mean-all": "mean of all tokens",
     "attention": "what a learned probe attends to",
 }
 

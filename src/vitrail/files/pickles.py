@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import mmap
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -152,7 +153,7 @@ def _run_pickle(path: Path, maker: TensorMaker, file: io.BytesIO) -> Any:
         more = f" and {len(forbidden) - 50} more" if len(forbidden) > 50 else ""
         raise DamagedFileError(
             f"{path} asks to run {', '.join(forbidden[:50])}{more} when it is read, so it was not read. "
-            "Save only the weights again, torch.save(model.state_dict(), path), where you trust the file."
+            + next((advice for word, advice in _ADVICE_BY_LIBRARY if any(map(word.match, forbidden))), _SAVE_AGAIN)
         )
     if isinstance(error, BrokenPickleError):
         raise _damaged_error(path, str(error)) from error
@@ -214,6 +215,22 @@ def _damaged_error(path: Path, reason: str) -> DamagedFileError:
 
 
 _ADVICE = "Save the weights alone: torch.save(model.state_dict(), path)."
+_SAVE_AGAIN = "Save only the weights again, torch.save(model.state_dict(), path), where you trust the file."
+DEEPSPEED_ADVICE = (
+    "It is a part of a DeepSpeed checkpoint: python zero_to_fp32.py FOLDER OUT, with the script that lies in the "
+    "folder, makes a weights file of all parts."
+)
+SHARD_ADVICE = "It is a part of a sharded model: save a full state dict (FSDP: StateDictType.FULL_STATE_DICT)."
+_FASTAI_ADVICE = (
+    "It is a Learner that fastai has exported: save its weights, torch.save(learn.model.state_dict(), path), where you "
+    "trust the file."
+)
+_ADVICE_BY_LIBRARY = (
+    (re.compile(r"deepspeed\b"), DEEPSPEED_ADVICE),
+    (re.compile(r"fastai\b|fastcore\b"), _FASTAI_ADVICE),
+    (re.compile(r"torch\.distributed\b"), SHARD_ADVICE),
+)
+"""Pattern of a name that would be run, and what to do with such a file."""
 
 
 # -- Datasets pickled as one dictionary of NumPy arrays, lists and texts, as CIFAR is. Arrays are made of the pickle's

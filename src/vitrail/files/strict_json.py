@@ -152,38 +152,44 @@ class ForeignConfig(NamedTuple):
     """Without CODE_FIELDS."""
     notes: tuple[str, ...]
     """What was ignored, as sentences without a full stop."""
+    fault: str = ""
+    """What makes the description of a plain ViT unusable: a size outside its range. Other architectures may have it."""
 
 
 def read_foreign_config(path: Path) -> ForeignConfig:
     """Read a `config.json` of transformers, timm or OpenCLIP.
 
     Raises:
-        DamagedFileError: the file is missing, refused by `parse_json`, or a size in it is outside its range; the
-            message names field and range.
+        DamagedFileError: the file is missing or refused by `parse_json`.
     """
     path = Path(path)
     fields = read_json(path)
-    _check_ranges(fields, "", path)
     notes: tuple[str, ...] = ()
     if ignored := [name for name in CODE_FIELDS if name in fields]:
         notes = (f"{path} asks for code ({', '.join(ignored)}); that is ignored, no code of a checkpoint is ever run",)
-    return ForeignConfig({name: value for name, value in fields.items() if name not in CODE_FIELDS}, notes)
+    plain = {name: value for name, value in fields.items() if name not in CODE_FIELDS}
+    return ForeignConfig(plain, notes, _find_size_outside(fields, "", path))
 
 
-def _check_ranges(fields: Mapping[str, Any], prefix: str, path: Path) -> None:
-    """Check every known size, also in groups such as vision_config; `parse_json` limits their depth."""
+def _find_size_outside(fields: Mapping[str, Any], prefix: str, path: Path) -> str:
+    """The first known size outside its range, for a message that names field and range; empty if there is none.
+
+    Groups such as vision_config are checked too; `parse_json` limits their depth.
+    """
     for name, value in fields.items():
         if isinstance(value, dict):
-            _check_ranges(value, f"{prefix}{name}.", path)
+            if fault := _find_size_outside(value, f"{prefix}{name}.", path):
+                return fault
         elif name in FIELD_RANGES and value is not None:  # None: not given
             low, high = FIELD_RANGES[name]
             is_list = isinstance(value, list) and name in LIST_FIELDS and 1 <= len(value) <= 3
             for number in value if is_list else [value]:
                 if isinstance(number, bool) or not isinstance(number, int | float) or not low <= number <= high:
-                    raise DamagedFileError(
+                    return (
                         f"{path}: {prefix}{name} must be a number from {_format_bound(low)} to {_format_bound(high)}. "
                         f"Got {repr(number)[:40]}. Use another copy of the file."
                     )
+    return ""
 
 
 def _format_bound(limit: float) -> str:

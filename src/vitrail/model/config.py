@@ -24,7 +24,7 @@ Resample = Literal[
     "bilinear-antialias",
 ]
 RotaryKind = Literal["none", "axial", "from-one", "dinov3"]
-Pool = Literal["class", "mean", "class+mean", "attention"]
+Pool = Literal["class", "mean", "class+mean", "mean-all", "attention"]
 Head = Literal["linear", "tanh"]
 MLPKind = Literal["plain", "gated", "gated-packed"]
 AttentionChoice = Literal["auto", "fused", "open"]
@@ -118,8 +118,9 @@ class ViTConfig:
     pooled_norm: bool = False
     """Normalise the pooled vector."""
     pool: Pool = "class"
-    """Input of the head: the class token, the mean of the patch tokens, both side by side, or attention of a learned
-    probe to all tokens (attention); its layers are plain, with biases and without dropout, whatever the blocks have."""
+    """Input of the head: the class token, the mean of the patch tokens, both side by side, the mean of all tokens
+    (mean-all), or attention of a learned probe to all tokens (attention); its layers are plain, with biases and without
+    dropout, whatever the blocks have."""
     pool_blocks: int = 1
     """How many of the last blocks the pooling reads, side by side, each through the final norm (DINOv2's linear
     evaluation, Oquab et al. 2023, reads 4)."""
@@ -238,7 +239,7 @@ class ViTConfig:
             )
         if self.pool_blocks > 1 and (self.pool == "attention" or self.distillation_head):
             raise UsageError(
-                f'pool_blocks={self.pool_blocks} needs pool="class", "mean" or "class+mean", and one head.'
+                f'pool_blocks={self.pool_blocks} needs pool="class", "mean", "class+mean" or "mean-all", and one head.'
             )
         if self.relative and self.attention == "fused":
             raise UsageError('relative positions change the values, which no fused kernel does. Use attention="auto".')

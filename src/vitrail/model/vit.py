@@ -273,7 +273,8 @@ def _apply_layer_scale(x: Float[Tensor, "B T D"], scale: Float[Tensor, " D"] | N
 
 
 class Pooling(nn.Module):
-    """The class token, the mean of the patch tokens, both side by side, or attention pooling with a learned probe.
+    """The class token, the mean of the patch tokens or of all, class token and mean side by side, or attention pooling
+    with a learned probe.
 
     With a distillation head: the class token and the distillation token side by side. Tokens are those of `pool_blocks`
     blocks side by side, so D is `pool_blocks` times the width.
@@ -282,7 +283,7 @@ class Pooling(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.kind = "class+distillation" if config.distillation_head else config.pool
-        self.prefix = config.prefix
+        self.prefix = 0 if config.pool == "mean-all" else config.prefix
         self.pool_tokens = config.pool_tokens
         self.attention = ProbePooling(config) if config.pool == "attention" else None
         self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
@@ -309,7 +310,7 @@ class Pooling(nn.Module):
         if self.kind == "class+distillation":
             return x[:, :2].flatten(1)
         mean = x[:, self.prefix :].mean(dim=1)
-        return mean if self.kind == "mean" else torch.cat([x[:, 0], mean], dim=1)
+        return torch.cat([x[:, 0], mean], dim=1) if self.kind == "class+mean" else mean
 
 
 class ProbePooling(nn.Module):

@@ -199,7 +199,7 @@ def load(
         image_size: pixels, where a file cannot say; another size than its own stretches its positions once, by the
             rule of its family.
         channels: of the images, where a file cannot say; another count than its own needs `channels_policy`.
-        pool: "class", "mean", "attention" or "class+mean", where the file cannot say or another is wanted.
+        pool: "class", "mean", "attention", "class+mean" or "mean-all", where the file cannot say or another is wanted.
         match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
         outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.
         channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.

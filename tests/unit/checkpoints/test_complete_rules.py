@@ -54,6 +54,7 @@ def test_nobody_counts_up_to_the_number_in_a_name(number: str) -> None:
 
 
 def test_a_tall_matrix_is_not_compared_with_an_identity_of_its_height() -> None:
-    tensors = {vit_pytorch.QKV.format(i=0): torch.zeros(3 * 10**6, 1), vit_pytorch.OUT.format(i=0): torch.zeros(1, 1)}
+    block = "transformer.layers.0.0"
+    tensors = {f"{block}.to_qkv.weight": torch.zeros(3 * 10**6, 1), f"{block}.to_out.0.weight": torch.zeros(1, 1)}
     with pytest.raises(ValueError, match=r"does not say heads"):
-        vit_pytorch._read_heads(tensors, layouts.LayoutHints(), 1)
+        vit_pytorch._read_heads(vit_pytorch.VIT_NAMES, tensors, layouts.LayoutHints(), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,75 @@ def test_averaged_weights_are_preferred_and_wrappers_may_be_nested() -> None:
 def test_prefixes_that_every_name_has_are_taken_off() -> None:
     assert unwrapped({"_orig_mod.module.a": WEIGHT, "_orig_mod.module.b": WEIGHT}).keys() == {"a", "b"}
     assert unwrapped({"module.a": WEIGHT, "b": WEIGHT}).keys() == {"module.a", "b"}
+
+
+@pytest.mark.parametrize("part", ["_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"])
+def test_parts_of_names_that_wrappers_insert_are_taken_out_wherever_they_are(part: str) -> None:
+    assert unwrapped({f"blocks.0.{part}.a": WEIGHT, "b": WEIGHT}).keys() == {"blocks.0.a", "b"}
+    assert unwrapped({f"{part}.a": WEIGHT, "a": WEIGHT}).keys() == {f"{part}.a", "a"}
+
+
+def test_the_counter_of_averaged_weights_is_left_out_beside_them_only() -> None:
+    assert unwrapped({"module.a": WEIGHT, "n_averaged": torch.tensor(3)}).keys() == {"a"}
+    assert unwrapped({"a": WEIGHT, "n_averaged": torch.tensor(3)}).keys() == {"a", "n_averaged"}
+
+
+@pytest.mark.parametrize("key", ["net", "weights", "best", "params"])
+def test_a_single_dictionary_of_tensors_may_have_any_key(key: str) -> None:
+    notes: list[str] = []
+    optimizer = {"state": {0: {"exp_avg": WEIGHT}}, "param_groups": [{"lr": 0.1}]}
+    content = {key: {"module.a": WEIGHT}, "epoch": 3, "optimizer": optimizer, "hyper_parameters": {}}
+    assert unwrap_state_dict(content, "f.pt", NETWORKS["original"], notes).keys() == {"a"}
+    assert notes == [f"{key} was read"]
+
+
+def test_of_several_models_under_other_keys_one_is_asked_for(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"generator": {"a": torch.zeros(2)}, "critic": {"a": WEIGHT}, "step": 3})
+    with pytest.raises(UsageError, match=r"holds 2 models\. Name one with network=: generator, critic\."):
+        open_weights_file(path)
+    assert torch.equal(open_weights_file(path, network="critic").tensors["a"], WEIGHT)
+
+
+def test_a_model_beside_the_one_that_is_read_is_noted_and_can_be_named(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"model": {"a": torch.zeros(2)}, "teacher": {"a": WEIGHT}})
+    assert open_weights_file(path).notes == ["model was read, not teacher: network= chooses"]
+    assert torch.equal(open_weights_file(path, network="teacher").tensors["a"], WEIGHT)
+
+
+def test_a_network_may_be_an_attribute_of_the_module_that_was_saved(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"state_dict": {"net.module.a": WEIGHT, "net.module.b": WEIGHT, "loss.weight": WEIGHT}})
+    content = open_weights_file(path, network="net")
+    assert content.tensors.keys() == {"a", "b"}
+    assert content.notes == ["net was read, the tensors whose names begin with it; left out: loss"]
+    with pytest.raises(UsageError, match=r"holds one model, not several networks\. Leave network='ne' out"):
+        open_weights_file(path, network="ne")
+
+
+def test_one_dictionary_under_many_keys_costs_no_time() -> None:
+    shared: dict[str, object] = {f"a{i}": WEIGHT for i in range(20_000)}
+    nested: dict[str, object] = {"x": 1}
+    for _ in range(60):
+        nested = dict.fromkeys(weight_files.WRAPPERS, nested)
+    start = time.process_time()
+    for content in ({f"b{i}": shared for i in range(20_000)}, nested):
+        with pytest.raises((DamagedFileError, UsageError)):
+            unwrapped(content)
+    assert time.process_time() - start < 2
+
+
+def test_parts_of_a_deepspeed_checkpoint_are_named() -> None:
+    for content in ({"module": {"a": torch.empty(0)}}, {"optimizer_state_dict": {"zero_stage": 3}}):
+        with pytest.raises(
+            DamagedFileError, match=r"f\.pt holds no whole model\. .*python zero_to_fp32\.py FOLDER OUT"
+        ):
+            unwrapped({**content, "ds_version": "0.16"})
+    assert unwrapped({"module": {"a": WEIGHT}, "ds_version": "0.16"}).keys() == {"a"}
+
+
+@pytest.mark.parametrize(("suffix", "library"), [("pdparams", "PaddlePaddle"), ("h5", "Keras"), ("msgpack", "Flax")])
+def test_the_library_of_a_file_that_is_not_read_is_named(suffix: str, library: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"f\.{suffix}, a file of {library}: save its weights as safetensors there"):
+        open_weights_file(tmp_path / f"f.{suffix}")
 
 
 def test_something_else_than_tensors_is_named() -> None:
@@ -87,7 +157,9 @@ def test_the_heads_of_a_training_are_left_out_and_named(tmp_path: Path) -> None:
 
 def test_averaged_weights_are_noted(tmp_path: Path) -> None:
     path = saved(tmp_path, {"state_dict": {"a": torch.zeros(2)}, "state_dict_ema": {"a": WEIGHT}})
-    assert open_weights_file(path).notes == ["state_dict_ema was read: the averaged weights"]
+    assert open_weights_file(path).notes == [
+        "state_dict_ema was read, the averaged weights, not state_dict: network= chooses"
+    ]
 
 
 def test_arrays_of_numpy_are_tensors(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vitrail.checkpoints import weight_files
+from vitrail.checkpoints.load import load_checkpoint
 from vitrail.errors import DamagedFileError
 from vitrail.files import safetensors_file as files
 
@@ -79,3 +80,19 @@ def test_several_files_are_put_together_as_their_index_says(tmp_path: Path) -> N
 def test_an_index_that_does_not_fit_its_files_is_an_error(weight_map: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError, match=message):
         weight_files.open_folder_weights(sharded(tmp_path, weight_map))
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("zero_to_fp32.py", "part of a DeepSpeed checkpoint: python zero_to_fp32"),
+        ("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt", "part of a DeepSpeed checkpoint"),
+        ("__0_0.distcp", "sharded checkpoint of torch.distributed: .*dcp_to_torch"),
+        ("adapter_config.json", "LoRA adapters alone"),
+        ("model.safetensors", r"Without a config\.json give the weights file itself: .*model\.safetensors"),
+    ],
+)
+def test_a_folder_of_a_training_is_named_with_what_to_do(file: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / file).touch()
+    with pytest.raises(DamagedFileError, match=f"holds no model: .*{words}"):
+        load_checkpoint(tmp_path)

@@ -23,6 +23,7 @@ MORE = {
     "several blocks": dataclasses.replace(TINY, depth=3, pool_blocks=2),
     "several blocks, class and mean": dataclasses.replace(TINY, depth=3, pool_blocks=3, pool="class+mean"),
     "several blocks that lie apart": dataclasses.replace(TINY, depth=4, pool_blocks=2, pool_every=2),
+    "mean of all tokens": dataclasses.replace(TINY, pool="mean-all", registers=1),
     "t2t transformer": dataclasses.replace(TINY, image_size=(48, 32), patch=(16, 16), patches="t2t-transformer"),
     "padded": dataclasses.replace(TINY, image_size=(11, 7), pad=True, channels=5),
     "one channel, many outputs": dataclasses.replace(TINY, channels=1, outputs=14),

@@ -7,6 +7,7 @@ import datetime
 import io
 import os
 import pickle
+import re
 import zipfile
 from collections import OrderedDict, defaultdict
 from pathlib import Path
@@ -151,6 +152,21 @@ def test_a_hostile_file_runs_nothing_and_is_named_with_what_it_asked_for(tmp_pat
 def test_a_whole_model_is_refused_with_the_advice_to_save_its_weights(tmp_path):
     torch.save(torch.nn.Linear(1, 1), tmp_path / "w.pt")
     with pytest.raises(DamagedFileError, match=r"asks to run torch\.nn\.modules\.linear\.Linear.*state_dict\(\)"):
+        open_state_dict(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize(
+    ("module", "advice"),
+    [
+        ("deepspeed.runtime.fp16.loss_scaler", r"DeepSpeed checkpoint: python zero_to_fp32\.py"),
+        ("fastai.learner", r"Learner that fastai has exported: .*learn\.model\.state_dict"),
+        ("torch.distributed._shard.sharded_tensor.api", r"FULL_STATE_DICT"),
+        ("timm.models.vision_transformer", r"Save only the weights again"),
+    ],
+)
+def test_what_a_known_library_pickles_is_named_with_what_to_do(tmp_path, module, advice):
+    (tmp_path / "w.pt").write_bytes(b"\x80\x02c" + f"{module}\nThing\n".encode() + b")R.")
+    with pytest.raises(DamagedFileError, match=rf"asks to run {re.escape(module)}\.Thing .*{advice}"):
         open_state_dict(tmp_path / "w.pt")
 
 

@@ -76,6 +76,7 @@ DEIT = Layout(
     rules=DEIT_RULES,
     describe=partial(describe_deit, card="deit"),
     card="deit",
+    head="head",
     published=PUBLISHED_SIZES,
 )
 DEIT3 = Layout(
@@ -86,6 +87,7 @@ DEIT3 = Layout(
     rules=timm_eva_naflex.EVA_RULES,
     describe=partial(describe_deit, card="deit3", class_position=False),
     card="deit3",
+    head="head",
     published=PUBLISHED_SIZES,
     prepare_export=timm_eva_naflex.export_eva_packed,
 )

@@ -92,14 +92,26 @@ def describe_dinov2(card: str, tensors: Mapping[str, Tensor], hints: LayoutHints
         "outputs": count_outputs(tensors, "linear_head.{p}"),
     }
     fields |= {"activation": "SiLU"} if gated else {}
-    fields |= {"pool": "class+mean"} if fields["outputs"] else {}
+    if fields["outputs"] and (head is None or head.ndim != 2 or head.shape[1] != fields["width"]):
+        fields["pool"] = "class+mean"  # the repository's own; a head in the place of its `head` reads the class token
     return ViTConfig(**fields)
 
 
 def clean_dinov2(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks."""
+    """Remove the chunk's number from names such as blocks.1.7.norm1.weight: the second number counts all blocks.
+
+    A head that was put in the place of the model's own `head`, which has no tensors, is called linear_head.
+    """
+    prefix = "backbone." if any(name.startswith("backbone.") for name in tensors) else ""
+    if prefix and (beside := [name for name in tensors if name.startswith("head.")]):
+        raise UsageError(
+            f"The file holds a DINOv2 under backbone, beside it {', '.join(beside[:2])}: what becomes of these is in "
+            "the code of the training, not in the file. network='backbone' reads the model without them."
+        )
     renamed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
+        part = name.removeprefix(prefix)
+        name = f"linear_{part}" if part in ("head.weight", "head.bias") else name
         plain = re.sub(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.", r"\1.\2.", name)
         if plain in renamed:
             raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")
@@ -125,6 +137,7 @@ DINOV2_LAYOUTS = tuple(
         published=PUBLISHED_SIZES,
         prefix="backbone.",
         names_without_prefix=("linear_head.{p}", "dino_head.*", "ibot_head.*"),
+        head="head",
         clean=clean_dinov2,
     )
     for registers, card in (("", "dinov2"), ("registers", "dinov2_registers"))

@@ -43,6 +43,7 @@ from ..validate import (
     is_square,
     majority_length,
     reconcile,
+    require_argument,
     require_tensor,
 )
 from .hf_export import export_vit
@@ -303,6 +304,14 @@ def describe_hf_vit(
     prefix = (kind.pool == "class") + (DISTILLATION_TOKEN in tensors)
     rows = require_tensor(tensors, VIT_POSITION_TABLE, axes=3).shape[1]
     _check_tokens(rows - prefix, tensors, hints)
+    outputs = count_outputs(tensors, *(name for name in kind.heads if "classifier" in name))
+    if outputs and not hints.foreign_config and has_tensor(tensors, "pooler.dense.{p}"):
+        require_argument(
+            hints.settings.get("head"),
+            "head",
+            "transformers with a pooler and a classifier",
+            'in settings: "tanh" if the classifier reads pooler_output, "linear" if it reads last_hidden_state[:, 0]',
+        )
     return ViTConfig(
         image_size=read_hf_image_size(rows, prefix, patch, hints, stored, VIT_POSITION_TABLE),
         patch=patch,
@@ -311,7 +320,7 @@ def describe_hf_vit(
         depth=count_blocks(tensors, naming.blocks),
         heads=read_hf_heads(hints, stored, width, VIT_HEADS),
         mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden_matrix}.{{p}}", 0)),
-        outputs=count_outputs(tensors, *(name for name in kind.heads if "classifier" in name)),
+        outputs=outputs,
         class_token=kind.pool == "class",
         distillation_token=DISTILLATION_TOKEN in tensors,
         distillation_head=kind.heads is TWO_HEADS,
@@ -368,6 +377,7 @@ HF_VIT_LAYOUTS = tuple(
         warnings=partial(warn_of_dino, kind),
         prefix=kind.prefix,
         names_without_prefix=tuple(name for name in (*ONE_HEAD, *TWO_HEADS) if "classifier" in name),
+        head="classifier" if kind.heads is ONE_HEAD else "",
         clean=clean_hf_vit,
         prepare_export=export_vit,
     )

@@ -179,6 +179,7 @@ def _make_dinov2_layout(kind: HFDinov2Variant) -> Layout:
         rules=make_hf_dinov2_rules(kind),
         describe=partial(describe_hf_dinov2, kind),
         card=kind.card,
+        head="classifier",
         match="transformers",
         published=frozenset(),
         prefix=f"{kind.family}.",

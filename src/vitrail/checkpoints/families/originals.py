@@ -131,7 +131,11 @@ def describe_mae(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig
 _mae_layout = partial(Layout, name="mae", describe=describe_mae, card="mae", published=PUBLISHED_SIZES)
 MAE_LAYOUTS = (
     _mae_layout(
-        required_names=(KERNEL_NAME, POSITION_TABLE), forbidden_names=("decoder_*",), named_only=True, rules=MAE_RULES
+        required_names=(KERNEL_NAME, POSITION_TABLE),
+        forbidden_names=("decoder_*",),
+        named_only=True,
+        rules=MAE_RULES,
+        head="head",
     ),
     _mae_layout(
         variant="autoencoder",

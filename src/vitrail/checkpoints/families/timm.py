@@ -358,13 +358,15 @@ def _describe_config(tensors: Mapping[str, Tensor], hints: LayoutHints, settings
     end = read_end_settings(tensors, hints)
     tokens = _read_tokens(tensors, hints, patch)
     probe = has_matching(tensors, "attn_pool.*")
-    _refuse_other_designs(hints, probe, prefix_tokens=tokens["class_token"] + tokens["registers"])
+    pools_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
+    pool = timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"])
+    _refuse_other_designs(hints, pools_prefix, probe, prefix_tokens=tokens["class_token"] + tokens["registers"])
     config = ViTConfig(
         patch=patch,
         channels=reconcile(hints.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
         patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
         pad=bool(timm_config.read_model_arg(hints, "dynamic_img_pad")),
-        pool=timm_config.choose_pool(hints, probe, tokens["class_token"], end["pooled_norm"]),
+        pool="mean-all" if pool == "mean" and pools_prefix else pool,
         rotary=timm_config.choose_rotary(hints, bare="none"),
         head="tanh" if has_matching(tensors, "pre_logits.fc.*") else "linear",
         distillation_head=tokens["distillation_token"],
@@ -394,10 +396,9 @@ def _read_tokens(tensors: Mapping[str, Tensor], hints: LayoutHints, patch: tuple
     return {**tokens, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
-def _refuse_other_designs(hints: LayoutHints, probe: bool, prefix_tokens: int) -> None:
+def _refuse_other_designs(hints: LayoutHints, pools_prefix: bool, probe: bool, prefix_tokens: int) -> None:
     """Refuse designs that tensors do not show: other blocks of the same names, and pooling over other tokens."""
     name = timm_config.read_architecture(hints)
-    pools_prefix = bool(timm_config.read_model_arg(hints, "pool_include_prefix"))
     if probe and prefix_tokens:
         if not pools_prefix and hints.settings.get("pool") != "attention":
             raise UsageError(
@@ -406,8 +407,6 @@ def _refuse_other_designs(hints: LayoutHints, probe: bool, prefix_tokens: int) -
             )
     elif _NOT_PLAIN.search(name):
         raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
-    elif prefix_tokens and pools_prefix:
-        raise UsageError(f"{name} takes the mean over class and register tokens too, which Vitrail's pools do not.")
 
 
 _timm_layout = partial(
@@ -417,6 +416,7 @@ _timm_layout = partial(
     model_types=("timm",),
     card=choose_timm_card,
     match="timm",
+    head="head",
     clean_with_hints=fold_registers,
 )
 TIMM_PLAIN = _timm_layout(

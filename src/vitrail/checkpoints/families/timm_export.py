@@ -55,7 +55,7 @@ def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
         "patch_bias=true with pre_norm=true": config.patch_bias and config.pre_norm,
         f"relative={config.relative}": config.relative > 0,
         f'rotary="{config.rotary}"': config.rotary == "from-one",
-        f'pool="{config.pool}"': config.pool == "class+mean",
+        f'pool="{config.pool}"': config.pool in ("class+mean", "mean-all"),
         f"pool_blocks={config.pool_blocks}": config.pool_blocks > 1,
         f'head="{config.head}"': config.head != "linear",
         f"head_width={config.head_width}": config.head_dim * config.heads != config.width,

@@ -125,6 +125,7 @@ TORCHVISION_LAYOUTS = tuple(
         ),
         describe=partial(describe_torchvision, mlp),
         card=choose_torchvision_card,
+        head="heads.head",
         prepare_export=export_torchvision,
     )
     for variant, mlp in MLP_NAMES.items()

@@ -2,14 +2,23 @@
 
 Neither gives its heads, which may have any width. `ViT` learns its positions and has a class token if it pools by it.
 Attention with a single head as wide as a token has no output matrix, which is read as the identity. `SimpleViT`
-computes its positions, which are in no file, and takes the mean. Files from before version 1.0, without norms of
-patches or with `fn` in their names, are of another design.
+computes its positions, which are in no file, and takes the mean.
+
+Four designs, by the version that introduced them:
+
+- 1.17: position table [T, D]; a class token only where it is pooled.
+- 1.16: the same with an axis of length 1 in front: [1, T, D].
+- 1.4: as 1.16, but `ViT` always has a class token, which the mean includes: no tensor shows whether it is pooled, or
+  the mean of all tokens.
+- before: as 1.4, but normalised after the pooling, not before; names with `fn`; the first ones without norms of
+  patches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -17,9 +26,11 @@ import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
-from ...model.config import ViTConfig
+from ...model.config import Pool, ViTConfig
 from ..layouts import (
+    BATCHED,
     CHANNELS_LAST_VECTOR,
+    IDENTITY,
     MATRIX_CHANNELS_LAST,
     UNBATCHED,
     IgnoreRule,
@@ -43,72 +54,131 @@ from ..validate import (
 )
 
 BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
-# fmt: off
-COMMON_NAMES = {  # theirs        ours
-    "to_patch_embedding.2.bias":  "tokens.patches.bias",
-    "to_patch_embedding.3.{p}":   "tokens.patches.norm_out.{p}",
-    f"{BLOCK}.0.norm.{{p}}":      f"{OUR_BLOCK}.norm1.{{p}}",
-    f"{BLOCK}.0.to_qkv.weight":   f"{OUR_BLOCK}.attention.qkv.weight",
-    f"{BLOCK}.1.net.0.{{p}}":     f"{OUR_BLOCK}.norm2.{{p}}",
-    f"{BLOCK}.1.net.1.{{p}}":     f"{OUR_BLOCK}.mlp.fc1.{{p}}",
-    "transformer.norm.{p}":       "encoder.norm.{p}",
-}
-VIT_NAMES = {
-    "pos_embedding":              "positions.table",
-    f"{BLOCK}.0.to_out.0.{{p}}":  f"{OUR_BLOCK}.attention.out.{{p}}",
-    f"{BLOCK}.1.net.4.{{p}}":     f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "mlp_head.{p}":               "head.linear.{p}",
-}
-SIMPLE_VIT_NAMES = {
-    f"{BLOCK}.0.to_out.weight":  f"{OUR_BLOCK}.attention.out.weight",
-    f"{BLOCK}.1.net.3.{{p}}":    f"{OUR_BLOCK}.mlp.fc2.{{p}}",
-    "linear_head.{p}":           "head.linear.{p}",
-}
-# fmt: on
-PATCH_RULES: tuple[Rule, ...] = (
-    NameRule("to_patch_embedding.1.weight", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
-    NameRule("to_patch_embedding.1.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
-    NameRule("to_patch_embedding.2.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
-)
-CLASS_TOKEN_RULES: tuple[Rule, ...] = (
-    IgnoreRule("cls_token", reason="no class token: a tensor without numbers"),  # with mean pooling
-    NameRule("cls_token", "tokens.cls", UNBATCHED),
-)
-QKV, OUT = f"{BLOCK}.0.to_qkv.weight", f"{BLOCK}.0.to_out.0.weight"
 
 
-def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+@dataclass(frozen=True, kw_only=True)
+class ModuleNames:
+    """Names of the modules in which the designs differ."""
+
+    qkv: str = "0.to_qkv"
+    out: str = "0.to_out.0"
+    norm2: str = "1.net.0"
+    fc1: str = "1.net.1"
+    fc2: str = "1.net.4"
+    projection: int = 2
+    """Place of the patch projection in its sequence; 1 without norms around it."""
+    last_norm: str = "transformer.norm"
+    head: str = "mlp_head"
+
+    @property
+    def pooled_norm(self) -> bool:
+        """The pooled vector is normalised, not the tokens."""
+        return self.last_norm != "transformer.norm"
+
+
+VIT_NAMES = ModuleNames()
+SIMPLE_NAMES = ModuleNames(out="0.to_out", fc2="1.net.3", head="linear_head")
+FN_NAMES = ModuleNames(
+    qkv="0.fn.to_qkv", out="0.fn.to_out.0", norm2="1.norm", fc1="1.fn.net.0", fc2="1.fn.net.3",
+    last_norm="mlp_head.0", head="mlp_head.1",
+)  # fmt: skip
+PLAIN_FN_NAMES = replace(FN_NAMES, projection=1)
+OLD_SIMPLE_NAMES = replace(SIMPLE_NAMES, last_norm="linear_head.0", head="linear_head.1")
+PLAIN_SIMPLE_NAMES = replace(OLD_SIMPLE_NAMES, projection=1)
+
+
+def make_token_rules(batched: bool) -> tuple[Rule, ...]:
+    """Rules for the class token and the positions of `ViT`.
+
+    Args:
+        batched: both have an axis of length 1 in front.
+    """
+    return (
+        IgnoreRule("cls_token", reason="no class token: a tensor without numbers"),  # with mean pooling
+        NameRule("cls_token", "tokens.cls", IDENTITY if batched else UNBATCHED),
+        NameRule("pos_embedding", "positions.table", BATCHED if batched else IDENTITY),
+    )
+
+
+def make_module_rules(names: ModuleNames) -> tuple[Rule, ...]:
+    """Rules for all modules; those for parts that a model lacks (norms of patches) do not apply."""
+    stem, place = "to_patch_embedding", names.projection
+    ours_norm = "pool.norm" if names.pooled_norm else "encoder.norm"
+    return (
+        NameRule(f"{stem}.{place}.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
+        NameRule(f"{stem}.{place - 1}.weight", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
+        NameRule(f"{stem}.{place - 1}.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
+        *make_name_rules(
+            {
+                f"{stem}.{place}.bias": "tokens.patches.bias",
+                f"{stem}.{place + 1}.{{p}}": "tokens.patches.norm_out.{p}",
+                f"{BLOCK}.0.norm.{{p}}": f"{OUR_BLOCK}.norm1.{{p}}",
+                f"{BLOCK}.{names.qkv}.weight": f"{OUR_BLOCK}.attention.qkv.weight",
+                f"{BLOCK}.{names.out}.{{p}}": f"{OUR_BLOCK}.attention.out.{{p}}",
+                f"{BLOCK}.{names.norm2}.{{p}}": f"{OUR_BLOCK}.norm2.{{p}}",
+                f"{BLOCK}.{names.fc1}.{{p}}": f"{OUR_BLOCK}.mlp.fc1.{{p}}",
+                f"{BLOCK}.{names.fc2}.{{p}}": f"{OUR_BLOCK}.mlp.fc2.{{p}}",
+                f"{names.last_norm}.{{p}}": f"{ours_norm}.{{p}}",
+                f"{names.head}.{{p}}": "head.linear.{p}",
+            }
+        ),
+    )
+
+
+def add_identity_output(names: ModuleNames, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add the identity as output matrix where attention of a single head has none."""
-    if has_tensor(tensors, f"{BLOCK}.0.to_out.0.{{p}}"):
+    out = f"{BLOCK}.{names.out}.{{p}}"
+    if has_tensor(tensors, out):
         return tensors
     added: dict[str, Tensor] = {}
     for i in range(count_blocks(tensors, "transformer.layers")):
-        qkv = tensors.get(QKV.format(i=i))
+        qkv = tensors.get(f"{BLOCK}.{names.qkv}.weight".format(i=i))
         if qkv is not None and qkv.ndim == 2 and qkv.shape[0] == 3 * qkv.shape[1]:
-            added[OUT.format(i=i)] = torch.eye(qkv.shape[1]).to(qkv.dtype)
-            added[OUT.format(i=i).replace("weight", "bias")] = qkv.new_zeros(qkv.shape[1])
+            added[out.format(i=i, p="weight")] = torch.eye(qkv.shape[1]).to(qkv.dtype)
+            added[out.format(i=i, p="bias")] = qkv.new_zeros(qkv.shape[1])
     return {**tensors, **added}
 
 
-def describe_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
+def describe_vit(names: ModuleNames, batched: bool, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `ViT`; a file without mlp_head gives features."""
-    rows = require_tensor(tensors, "pos_embedding", axes=2).shape[0]
+    rows = require_tensor(tensors, "pos_embedding", axes=2 + batched).shape[-2]
     class_token = "cls_token" in tensors and tensors["cls_token"].numel() > 0
     if not class_token and not is_square(rows) and is_square(rows - 1):
         near = nearest_name_hint("cls_token", tensors)
         raise DamagedFileError(f"The file has no cls_token{near}, to which the first of the {rows} positions belongs.")
-    settings = _read_common_settings(tensors, hints, "mlp_head")
+    if class_token and tensors["cls_token"].ndim != 2 + batched:
+        shapes = (
+            f"pos_embedding is {list(tensors['pos_embedding'].shape)}, cls_token {list(tensors['cls_token'].shape)}"
+        )
+        raise DamagedFileError(f"{shapes}: both must have an axis of length 1 in front, or none of them.")
+    settings = _read_common_settings(names, tensors, hints)
     config = ViTConfig(
         image_size=infer_image_size(rows - class_token, settings["patch"], hints, "pos_embedding"),
         class_token=class_token,
         class_position=class_token,
-        pool="class" if class_token else "mean",
+        pool=_read_pool(hints, batched and settings["outputs"] > 0) if class_token else "mean",
         **settings,
     )
     return replace(config, **hints.numerics("vit_pytorch"))
 
 
-def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
+def _read_pool(hints: LayoutHints, is_open: bool) -> Pool:
+    """The pooling of a file with a class token.
+
+    Args:
+        is_open: the version always had one and the file a head, so that the caller must give the pooling.
+    """
+    pool: Pool | None = hints.settings.get("pool", hints.pool)
+    if is_open and pool not in ("class", "mean-all"):
+        raise UsageError(
+            "Files of vit-pytorch up to 1.16 have the same tensors for both of its poolings, and do not say which one "
+            'the head was trained on. Pass pool="class" if the model had pool=\'cls\', its default, or pool="mean-all" '
+            "if it had pool='mean', which was the mean of the patches and the class token before 1.16."
+        )
+    return pool if is_open and pool is not None else "class"
+
+
+def describe_simple_vit(names: ModuleNames, tensors: Mapping[str, Tensor], hints: LayoutHints) -> ViTConfig:
     """The architecture of a file of `SimpleViT`, which does not give the image size."""
     config = ViTConfig(
         image_size=require_argument(
@@ -119,36 +189,42 @@ def describe_simple_vit(tensors: Mapping[str, Tensor], hints: LayoutHints) -> Vi
         positions="sincos2d-moco",
         pool="mean",
         out_bias=False,
-        **_read_common_settings(tensors, hints, "linear_head"),
+        **_read_common_settings(names, tensors, hints),
     )
     return replace(config, **hints.numerics("vit_pytorch"))
 
 
-def _read_common_settings(tensors: Mapping[str, Tensor], hints: LayoutHints, head: str) -> dict[str, Any]:
-    """Settings that both designs give alike."""
-    norms = (f"{BLOCK}.0.norm.{{p}}", 0), (f"{BLOCK}.1.net.0.{{p}}", 0)
+def _read_common_settings(names: ModuleNames, tensors: Mapping[str, Tensor], hints: LayoutHints) -> dict[str, Any]:
+    """Settings that all designs give alike."""
+    norms = (f"{BLOCK}.0.norm.{{p}}", 0), (f"{BLOCK}.{names.norm2}.{{p}}", 0)
     width = majority_length(tensors, "width", *norms)
-    heads, head_width = _read_heads(tensors, hints, width)
-    patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], hints)
+    heads, head_width = _read_heads(names, tensors, hints, width)
+    projection = f"to_patch_embedding.{names.projection}.weight"
+    patch, channels = _read_patch(require_tensor(tensors, projection, axes=2).shape[1], projection, hints)
     return {
         "patch": patch,
         "channels": channels,
         "patches": "linear",
-        "patch_norms": True,
+        "patch_norms": names.projection > 1,
         "width": width,
         "depth": count_blocks(tensors, "transformer.layers"),
         "heads": heads,
         "head_width": head_width,
-        "mlp_width": majority_length(tensors, "MLP width", (f"{BLOCK}.1.net.1.{{p}}", 0)),
-        "outputs": count_outputs(tensors, f"{head}.{{p}}"),
+        "mlp_width": majority_length(tensors, "MLP width", (f"{BLOCK}.{names.fc1}.{{p}}", 0)),
+        "outputs": count_outputs(tensors, f"{names.head}.{{p}}"),
         "qkv_bias": False,
+        "final_norm": not names.pooled_norm,
+        "pooled_norm": names.pooled_norm,
     }
 
 
-def _read_heads(tensors: Mapping[str, Tensor], hints: LayoutHints, width: int) -> tuple[int, int | None]:
+def _read_heads(
+    names: ModuleNames, tensors: Mapping[str, Tensor], hints: LayoutHints, width: int
+) -> tuple[int, int | None]:
     """Heads, and their width where it is not width / heads."""
-    inner, rest = divmod(majority_length(tensors, "width of queries, keys and values", (QKV, 0)), 3)
-    out = tensors.get(OUT.format(i=0))
+    qkv = f"{BLOCK}.{names.qkv}.weight"
+    inner, rest = divmod(majority_length(tensors, "width of queries, keys and values", (qkv, 0)), 3)
+    out = tensors.get(f"{BLOCK}.{names.out}.weight".format(i=0))
     if out is not None and out.shape == (inner, inner) and torch.equal(out.float(), torch.eye(inner)):
         return reconcile(hints.heads, 1, "heads", "attention without a matrix after it"), None
     heads = require_argument(
@@ -159,36 +235,60 @@ def _read_heads(tensors: Mapping[str, Tensor], hints: LayoutHints, width: int) -
     return heads, None if inner == width else inner // heads
 
 
-def _read_patch(numbers: int, hints: LayoutHints) -> tuple[tuple[int, int], int]:
+def _read_patch(numbers: int, source: str, hints: LayoutHints) -> tuple[tuple[int, int], int]:
     """Patch and channels, of which the file gives only the product: a square patch and RGB unless given."""
     channels = hints.channels or 3
     side = isqrt(numbers // channels)
     patch: tuple[int, int] = hints.settings.get("patch", (side, side))
     if patch[0] * patch[1] * channels != numbers:
         raise UsageError(
-            f"to_patch_embedding.2.weight has {numbers} columns, no {patch[0]}x{patch[1]} patch of {channels} channels."
+            f"{source} has {numbers} columns, no {patch[0]}x{patch[1]} patch of {channels} channels."
             " Pass channels=, or patch in settings if it is not square."
         )
     return patch, channels
 
 
+MLP_OF_FN, WITH_PATCH_NORMS = "transformer.layers.*.fn.net.0.weight", "to_patch_embedding.[23].*"
+_vit_layout = partial(Layout, name="vit-pytorch", card="vit_pytorch")
+
+
+def _layout_of_vit(variant: str, names: ModuleNames, batched: bool) -> Layout:
+    """A variant of `ViT`."""
+    old = names.pooled_norm
+    return _vit_layout(
+        variant=variant,
+        required_names=(
+            f"to_patch_embedding.{names.projection}.weight",
+            "pos_embedding",
+            *((MLP_OF_FN,) if old else ()),
+        ),
+        forbidden_names=() if names == FN_NAMES else (WITH_PATCH_NORMS,) if old else ("linear_head.*", "*.fn.*"),
+        axes={} if old else {"pos_embedding": 2 + batched},
+        rules=(*make_token_rules(batched), *make_module_rules(names)),
+        describe=partial(describe_vit, names, batched),
+        head="" if old else names.head,
+        clean=partial(add_identity_output, names),
+    )
+
+
+def _layout_of_simple_vit(variant: str, names: ModuleNames, *forbidden: str) -> Layout:
+    """A variant of `SimpleViT`."""
+    return _vit_layout(
+        variant=variant,
+        required_names=(f"to_patch_embedding.{names.projection}.weight", f"{names.head}.weight"),
+        forbidden_names=("pos_embedding", "cls_token", "*.fn.*", *forbidden),
+        rules=make_module_rules(names),
+        head="" if names.pooled_norm else names.head,
+        describe=partial(describe_simple_vit, names),
+    )
+
+
 VIT_PYTORCH_LAYOUTS = (
-    Layout(
-        name="vit-pytorch",
-        required_names=("to_patch_embedding.2.weight", "pos_embedding"),
-        forbidden_names=("linear_head.*", "*.fn.*"),
-        rules=(*CLASS_TOKEN_RULES, *PATCH_RULES, *make_name_rules({**COMMON_NAMES, **VIT_NAMES})),
-        describe=describe_vit,
-        card="vit_pytorch",
-        clean=clean_vit_pytorch,
-    ),
-    Layout(
-        name="vit-pytorch",
-        variant="simple",
-        required_names=("to_patch_embedding.2.weight", "linear_head.weight"),
-        forbidden_names=("pos_embedding", "cls_token", "*.fn.*"),
-        rules=(*PATCH_RULES, *make_name_rules({**COMMON_NAMES, **SIMPLE_VIT_NAMES})),
-        describe=describe_simple_vit,
-        card="vit_pytorch",
-    ),
+    _layout_of_vit("", VIT_NAMES, batched=False),
+    _layout_of_vit("before-1.17", VIT_NAMES, batched=True),
+    _layout_of_vit("before-1.4", FN_NAMES, batched=True),
+    _layout_of_vit("without-patch-norms", PLAIN_FN_NAMES, batched=True),
+    _layout_of_simple_vit("simple", SIMPLE_NAMES, "linear_head.[01].*"),
+    _layout_of_simple_vit("simple-before-1.4", OLD_SIMPLE_NAMES, "transformer.norm.*"),
+    _layout_of_simple_vit("simple-without-patch-norms", PLAIN_SIMPLE_NAMES, "transformer.norm.*", WITH_PATCH_NORMS),
 )

@@ -48,7 +48,7 @@ class Convert(Command):
     channels_policy: str | None = None
     """How to adapt to another count of channels: sum, mean, tile, or the weights' channel for each new one, 0,0,2."""
     pool: str | None = None
-    """class, mean, attention or class+mean, where the weights cannot say."""
+    """class, mean, attention, class+mean or mean-all, where the weights cannot say."""
     outputs: int | None = None
     """Another number than the weights' own puts a fresh head on the model, 0 none."""
     network: str | None = None

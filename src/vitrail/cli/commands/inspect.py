@@ -76,7 +76,7 @@ class Inspect(Command):
     channels_policy: str | None = None
     """How to adapt to another count of channels: sum, mean, tile, or the weights' channel for each new one, 0,0,2."""
     pool: str | None = None
-    """class, mean, attention or class+mean, where a weights file cannot say."""
+    """class, mean, attention, class+mean or mean-all, where a weights file cannot say."""
     network: str | None = None
     """Which of several networks in a training's file, such as encoder of I-JEPA."""
     allow_nonfinite: bool = False

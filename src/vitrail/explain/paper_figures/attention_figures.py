@@ -247,5 +247,6 @@ def describe_readout(model: ViT) -> str:
         "class": "the class token",
         "mean": "all patches alike, because their mean is read",
         "class+mean": "the class token and the mean of the patches",
+        "mean-all": "all tokens alike, because their mean is read",
         "attention": "the learned probe",
     }[model.config.pool]
