@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,6 +155,9 @@ def locate_images(
 ) -> tuple[CompactStrings, tuple[str, ...]]:
     """Find every image below `root`; names without folder or extension are searched one or two folders deep.
 
+    Full names of another machine lose the beginning after which the first of them is there. Names may be written with
+    backslashes, as in an address (%20), or with accents in another Unicode form than the files have.
+
     Returns the paths relative to the root (absolute ones only where they are allowed), and notes.
 
     Args:
@@ -178,8 +183,9 @@ def locate_images(
     names = CompactStrings(normalized_names())
     missing = _find_missing_rows(root, names, list(folders), np.frombuffer(folder_indices, np.int64), policy)
     if not missing:
-        return names, ()
-    elsewhere, notes = _search_missing(root, names, missing, policy)
+        return names, policy.notes()
+    elsewhere, found = _search_missing(root, names, missing, policy)
+    notes = [*policy.notes(), *found]
     missing = [row for row in missing if row not in elsewhere]
     if len(missing) == len(names):
         raise DataError(
@@ -202,6 +208,8 @@ class _PathPolicy:
         self._root = root
         self._real = os.path.realpath(root)
         self._free = settings.allow_outside_root
+        self._foreign = ""  # how full names of another machine begin, such as "C:/data/"
+        self._moved = 0  # names that began so
         self.where = where
 
     def normalize_path(self, row: int, name: str) -> str:
@@ -222,11 +230,37 @@ class _PathPolicy:
             if name.startswith(base + "/") and ".." not in parts:
                 return posixpath.normpath(name[len(base) + 1 :])
         if parts[0] in ("", "~") or name.startswith("~") or re.match("[A-Za-z]:", name) or ".." in parts:
+            if inside := self._cut_foreign_beginning(name, parts):
+                return inside
             raise DataError(
                 f"{self.where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
                 f"{ALLOW}"
             )
         return posixpath.normpath(name)
+
+    def _cut_foreign_beginning(self, name: str, parts: list[str]) -> str:
+        """The end of another machine's full name that is a file below the root, or ""; all names are cut alike."""
+        if name.startswith("~") or ".." in parts or os.path.lexists(name):
+            return ""
+        plain = "/".join(parts)
+        if not self._foreign:
+            ends = ("/".join(parts[place:]) for place in range(1, len(parts)))
+            end = next((end for end in ends if end[:1] not in ("", "/") and self._is_file(end)), "")
+            self._foreign = plain[: len(plain) - len(end)] if end else ""
+        if not self._foreign or not plain.startswith(self._foreign):
+            return ""
+        self._moved += 1
+        return posixpath.normpath(plain[len(self._foreign) :])
+
+    def _is_file(self, name: str) -> bool:
+        return os.path.isfile(os.path.join(self._root, name))
+
+    def notes(self) -> tuple[str, ...]:
+        """How names were changed."""
+        if not self._moved:
+            return ()
+        note = f"{self._moved:,} pictures have full names of another machine, beginning with {self._foreign!r}; what"
+        return (f"{note} follows was looked for in {self._root}.",)
 
     def check_inside_root(self, row: int, name: str) -> None:
         """Refuse a file or folder that a link leads out of the root."""
@@ -280,11 +314,12 @@ def _search_missing(
     """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
     paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    files = _index_files(root, {names[row].replace("\\", "/") for row in missing_rows})
+    readings = {row: _readings(names[row]) for row in missing_rows}
+    files = _index_files(root, {_compose(reading) for each in readings.values() for reading in each})
     for row in missing_rows:
         name = names[row]
-        plain = name.replace("\\", "/")
-        matches = files.get(plain, [])
+        plain = next((reading for reading in readings[row] if _compose(reading) in files), readings[row][0])
+        matches = files.get(_compose(plain), [])
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:
@@ -295,18 +330,35 @@ def _search_missing(
             )
         if matches:
             paths[row] = matches[0]
-            ways[_describe_match(name, matches[0])] += 1
-        elif os.path.lexists(os.path.join(root, plain)):  # on a case-insensitive file system
-            paths[row] = plain
+            ways[_describe_match(name, plain, matches[0])] += 1
+        else:  # on a case-insensitive file system, or deeper than the search
+            there = [each for each in readings[row] if os.path.lexists(os.path.join(root, each))]
+            if there:
+                paths[row] = there[0]
         if row in paths:
             policy.check_inside_root(row, paths[row])
     return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 
-def _describe_match(name: str, file: str) -> str:
+def _readings(name: str) -> list[str]:
+    """What a name that no file has may mean: with / for backslashes, and then as an address writes it."""
+    plain = name.replace("\\", "/")
+    return [plain, unquote(plain)] if "%" in plain else [plain]
+
+
+def _compose(name: str) -> str:
+    """A name in Unicode's composed form; macOS wrote names of files in the decomposed one."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _describe_match(name: str, plain: str, file: str) -> str:
     """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
+    if plain != name:
+        return "have names that are written as in an address, such as %20 for a space"
+    if _compose(file) == _compose(name):
+        return "have names whose accents are written in another Unicode form"
     ending = os.path.splitext(file)[1]
     folder = name.count("/") < file.count("/")
     if name.endswith(ending):
@@ -315,7 +367,7 @@ def _describe_match(name: str, file: str) -> str:
 
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by their wanted names: with or without folder, with or without extension."""
+    """Files below the root by their wanted names, composed: with or without folder, with or without extension."""
     files: dict[str, list[str]] = {}
     pending = [("", 0)]  # folders and their depths
     while pending:
@@ -335,6 +387,6 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
             keys = {file, base}
             if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
                 keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
-            for key in keys & wanted:
+            for key in set(map(_compose, keys)) & wanted:
                 files.setdefault(key, []).append(file)
     return files

@@ -8,7 +8,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...files.sniff import HEAD_BYTES, kind_from_bytes
 from ..decoding.decoded_image import has_image_extension
 from ..labels.codes import Cell, ColumnBuilder
 
@@ -28,8 +29,8 @@ def read_delimited(path: Path) -> ManifestTable:
     """Read a table delimited by commas, semicolons, tabs, bars or, where there is none of them, spaces.
 
     The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
-    one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
-    left out. Cells are not converted to numbers, dates or missing values.
+    one; other bytes are read as Windows-1252, with a note. Empty lines, lines that repeat the header, and empty cells
+    beyond the last column are left out. Cells are not converted to numbers, dates or missing values.
     """
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -60,17 +61,24 @@ def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> Man
         file.seek(0)
         columns = TableBuilder(layout.names)
         lines = array("q")
-        for line, row in _iter_csv_rows(path.name, file, layout):
+        repeated: list[int] = []  # lines that repeat the header
+        for line, row in _iter_csv_rows(path.name, file, layout, repeated):
             columns.append_row(row)
             lines.append(line)
+    if repeated:
+        lined = ", ".join(map(str, repeated[:8])) + (", ..." if len(repeated) > 8 else "")
+        notes = (*notes, f"{path.name} repeats its header in line {lined}, as joined tables do; it names no picture.")
     return ManifestTable(
         name=path.name, columns=columns.build(), lines=np.array(lines, np.int64), notes=(*notes, *layout.notes)
     )
 
 
-def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over rows with the line at which each begins."""
-    reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+def _iter_csv_rows(
+    name: str, file: io.TextIOWrapper, layout: _CsvLayout, repeated: list[int]
+) -> Iterator[tuple[int, list[str]]]:
+    """Iterate over rows with the line at which each begins; lines that repeat the header go into `repeated`."""
+    reader = csv.reader(_require_text(name, file), delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+    header: list[str] = []
     width = len(layout.names)
     waiting = layout.has_sep_line + layout.has_header  # rows that hold no data
     begins = 1
@@ -79,8 +87,13 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
             line, begins = begins, reader.line_num + 1
             if not any(row):
                 continue
+            row[0] = row[0].removeprefix("\ufeff")  # the byte order mark of a file that was joined to another
             if waiting:
                 waiting -= 1
+                header = row if layout.has_header else []
+                continue
+            if row == header:
+                repeated.append(line)
                 continue
             if len(row) < width or any(row[width:]):
                 count = f"{len(row)} field" + "s" * (len(row) != 1)
@@ -96,6 +109,17 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
             f"{name}, line {begins}: its quotation marks do not close or stand amid a text, or a cell is endless "
             f'({error}). Within a quoted text a quotation mark is written twice: "".'
         ) from error
+
+
+def _require_text(name: str, lines: Iterable[str]) -> Iterator[str]:
+    """Pass lines on; a NUL, which spreadsheets and editors hide, is an error."""
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise DataError(
+                f"{name}, line {number}: holds a NUL byte, which no text does. The file was cut off while it was "
+                "written (copy it again), or is UTF-16 without a byte order mark (save it as UTF-8)."
+            )
+        yield line
 
 
 def _detect_layout(name: str, start: str) -> _CsvLayout:
@@ -243,6 +267,7 @@ def read_manifest_table(path: Path) -> ManifestTable:
         DataError: it cannot be read, a line is not like the others, it holds no rows or the images themselves, or
             pyarrow is not installed.
     """
+    _require_table(path)
     readers = {".jsonl": read_json_lines, ".ndjson": read_json_lines, ".parquet": read_parquet}
     try:
         table = readers.get(path.suffix.lower(), read_delimited)(path)
@@ -251,6 +276,29 @@ def read_manifest_table(path: Path) -> ManifestTable:
     if not len(table):
         raise DataError(f"{path} holds no rows. A manifest has one row for each picture.")
     return table
+
+
+_NO_TABLES = {
+    "zip": "a ZIP archive, as the files of Excel are. Save the sheet as CSV, or unpack the archive",
+    "gzip": "packed with gzip. Unpack it: gzip -d",
+    "xz": "packed with xz. Unpack it: xz -d",
+    "bzip2": "packed with bzip2. Unpack it: bzip2 -d",
+    "zstd": "packed with zstd. Unpack it: zstd -d",
+    "lfs": "a Git LFS pointer, which stands for the table. Run `git lfs pull` in its folder",
+    "html": "a web page, as a download that needs a login is answered with. Download it again",
+}
+"""Kinds of files that are often called like a table, with what to do."""
+
+
+def _require_table(path: Path) -> None:
+    """Refuse a file of another kind by its first bytes, before its contents are taken for cells."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_from_bytes(file.read(HEAD_BYTES))
+    except OSError:
+        return  # the reader says why
+    if kind in _NO_TABLES:
+        raise DataError(f"{path} is no table but {_NO_TABLES[kind]}.")
 
 
 class TableBuilder:
