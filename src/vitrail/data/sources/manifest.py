@@ -314,12 +314,11 @@ def _search_missing(
     """Search for files that are not at their path: their paths by row, and a note for each way they were found."""
     paths: dict[int, str] = {}
     ways: Counter[str] = Counter()
-    readings = {row: _readings(names[row]) for row in missing_rows}
-    files = _index_files(root, {_compose(reading) for each in readings.values() for reading in each})
+    files = _index_files(root, {names[row].replace("\\", "/") for row in missing_rows})
     for row in missing_rows:
         name = names[row]
-        plain = next((reading for reading in readings[row] if _compose(reading) in files), readings[row][0])
-        matches = files.get(_compose(plain), [])
+        plain = name.replace("\\", "/")
+        matches = files.get(plain, [])
         if len(missing_rows) < len(names):  # others are at their place, so one of that name elsewhere may be its mask
             matches = [file for file in matches if file.count("/") == plain.count("/")]
         if len(matches) > 1:
@@ -330,35 +329,26 @@ def _search_missing(
             )
         if matches:
             paths[row] = matches[0]
-            ways[_describe_match(name, plain, matches[0])] += 1
-        else:  # on a case-insensitive file system, or deeper than the search
-            there = [each for each in readings[row] if os.path.lexists(os.path.join(root, each))]
-            if there:
-                paths[row] = there[0]
+            ways[_describe_match(name, matches[0])] += 1
+        elif written := next((each for each in _readings(plain) if os.path.lexists(os.path.join(root, each))), ""):
+            paths[row] = written
+            if written != plain:
+                ways["have names that are written as in an address (%20) or in another form of Unicode"] += 1
         if row in paths:
             policy.check_inside_root(row, paths[row])
     return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
 
 
 def _readings(name: str) -> list[str]:
-    """What a name that no file has may mean: with / for backslashes, and then as an address writes it."""
-    plain = name.replace("\\", "/")
-    return [plain, unquote(plain)] if "%" in plain else [plain]
+    """What a name may mean: itself (found here where file systems ignore case), an address, other forms of accents."""
+    forms = ("NFC", "NFD")  # macOS wrote the names of files in the second
+    return [name, *(unicodedata.normalize(form, unquote(name)) for form in forms), unquote(name)]
 
 
-def _compose(name: str) -> str:
-    """A name in Unicode's composed form; macOS wrote names of files in the decomposed one."""
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
-
-
-def _describe_match(name: str, plain: str, file: str) -> str:
+def _describe_match(name: str, file: str) -> str:
     """How images were found, as the predicate of a sentence."""
     if "\\" in name:
         return "have names with \\ for /"
-    if plain != name:
-        return "have names that are written as in an address, such as %20 for a space"
-    if _compose(file) == _compose(name):
-        return "have names whose accents are written in another Unicode form"
     ending = os.path.splitext(file)[1]
     folder = name.count("/") < file.count("/")
     if name.endswith(ending):
@@ -367,7 +357,7 @@ def _describe_match(name: str, plain: str, file: str) -> str:
 
 
 def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
-    """Files below the root by their wanted names, composed: with or without folder, with or without extension."""
+    """Files below the root by their wanted names: with or without folder, with or without extension."""
     files: dict[str, list[str]] = {}
     pending = [("", 0)]  # folders and their depths
     while pending:
@@ -387,6 +377,6 @@ def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
             keys = {file, base}
             if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
                 keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
-            for key in set(map(_compose, keys)) & wanted:
+            for key in keys & wanted:
                 files.setdefault(key, []).append(file)
     return files

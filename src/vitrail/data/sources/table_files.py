@@ -29,8 +29,8 @@ def read_delimited(path: Path) -> ManifestTable:
     """Read a table delimited by commas, semicolons, tabs, bars or, where there is none of them, spaces.
 
     The first line names the columns, unless it names an image. UTF-8 with or without a byte order mark, UTF-16 with
-    one; other bytes are read as Windows-1252, with a note. Empty lines, lines that repeat the header, and empty cells
-    beyond the last column are left out. Cells are not converted to numbers, dates or missing values.
+    one; other bytes are read as Windows-1252, with a note. Empty lines, and empty cells beyond the last column, are
+    left out. Cells are not converted to numbers, dates or missing values.
     """
     with path.open("rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -78,7 +78,6 @@ def _iter_csv_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """Iterate over rows with the line at which each begins; lines that repeat the header go into `repeated`."""
     reader = csv.reader(_require_text(name, file), delimiter=layout.delimiter, skipinitialspace=True, strict=True)
-    header: list[str] = []
     width = len(layout.names)
     waiting = layout.has_sep_line + layout.has_header  # rows that hold no data
     begins = 1
@@ -87,12 +86,11 @@ def _iter_csv_rows(
             line, begins = begins, reader.line_num + 1
             if not any(row):
                 continue
-            row[0] = row[0].removeprefix("\ufeff")  # the byte order mark of a file that was joined to another
             if waiting:
                 waiting -= 1
-                header = row if layout.has_header else []
                 continue
-            if row == header:
+            row[0] = row[0].removeprefix("\ufeff")  # the byte order mark of a file that was joined to another
+            if row[0].strip() == layout.names[0] and tuple(map(str.strip, row[:width])) == layout.names:
                 repeated.append(line)
                 continue
             if len(row) < width or any(row[width:]):
@@ -116,8 +114,8 @@ def _require_text(name: str, lines: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         if "\0" in line:
             raise DataError(
-                f"{name}, line {number}: holds a NUL byte, which no text does. The file was cut off while it was "
-                "written (copy it again), or is UTF-16 without a byte order mark (save it as UTF-8)."
+                f"{name}, line {number}: holds a NUL byte, which no text does, as files do that were cut off while "
+                "they were written. Copy it again, or save it as UTF-8."
             )
         yield line
 
