@@ -9,15 +9,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
+from ..data.sources.class_folders import SYSTEM_FILES
 from ..errors import DataError
 
 
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     """Images in the order named; those of one folder or pattern in natural order (2.png before 10.png).
 
-    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
-    pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-` for such lines,
-    or lines that end in NUL, on standard input. An image that is named twice is there twice.
+    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, without hidden files and those
+    of the system), a pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-`
+    for such lines, or lines that end in NUL, on standard input. An image that is named twice is there twice.
 
     Raises:
         DataError: a path that does not exist, a folder, pattern or list without images, or a tar shard.
@@ -39,10 +40,7 @@ def _expand_argument(argument: str) -> list[Path]:
         return _parse_path_list(sys.stdin.read(), Path(), "standard input")
     if path.is_dir():
         inside = (image for image in path.rglob("*") if image.suffix.lower() in IMAGE_EXTENSIONS and image.is_file())
-        hidden_left_out = (
-            image for image in inside if not any(part.startswith(".") for part in image.relative_to(path).parts)
-        )
-        images = _sort_naturally(hidden_left_out)
+        images = _sort_naturally(image for image in inside if not _is_hidden(image.relative_to(path)))
         if not images:
             raise DataError(
                 f"The folder {path} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
@@ -64,6 +62,11 @@ def _expand_argument(argument: str) -> list[Path]:
             raise DataError(f"The pattern {argument} must match at least one file. It matches none.")
         return images
     raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a file, or a folder above it, is hidden or a system's."""
+    return any(part.startswith(".") or part in SYSTEM_FILES for part in path.parts)
 
 
 def _parse_path_list(text: str, folder: Path, where: str) -> list[Path]:
