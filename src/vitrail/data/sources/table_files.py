@@ -338,6 +338,9 @@ def read_parquet(path: Path) -> ManifestTable:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             kinds = {field.name: str(field.type) for field in file.schema_arrow}
+            if len(kinds) < len(file.schema_arrow):
+                twice = next(name for name, count in Counter(file.schema_arrow.names).items() if count > 1)
+                raise DataError(f"{path} has several columns called {twice!r}. Give each a name of its own.")
             for name, kind in kinds.items():
                 if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):  # the images themselves
                     raise DataError(
