@@ -101,7 +101,7 @@ def test_a_parquet_file_with_two_columns_of_one_name_is_refused(root):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = pyarrow.table([["a.png", "b.png"], ["cat", "dog"], ["dog", "cat"]], names=["path", "label", "label"])
-    pyarrow.parquet.write_table(table, root / "films.parquet")
+    parquet.write_table(table, root / "films.parquet")
     with pytest.raises(
         DataError, match=r"films\.parquet has several columns called 'label'\. Give each a name of its own"
     ):
