@@ -16,9 +16,9 @@ from ..errors import DataError
 def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     """Images in the order named; those of one folder or pattern in natural order (2.png before 10.png).
 
-    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, without hidden files and
-    those of the system), a pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder),
-    or `-` for such lines, or lines that end in NUL, on standard input. An image that is named twice is there twice.
+    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
+    pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-` for such lines,
+    or lines that end in NUL, on standard input. An image that is named twice is there twice.
 
     Raises:
         DataError: a path that does not exist, a folder, pattern or list without images, or a tar shard.

@@ -24,13 +24,6 @@ def test_a_folder_gives_its_pictures_in_natural_order_without_hidden_files(folde
     assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
 
 
-def test_thumbnails_that_a_system_keeps_beside_pictures_are_none_to_answer(folder):
-    for name in ("a/@eaDir/2.png/SYNOPHOTO_THUMB_M.jpg", "a/$RECYCLE.BIN/$I1.png", "a/__MACOSX/2.png"):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_bytes(b"")
-    assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
-
-
 def test_files_keep_the_order_in_which_they_are_named_and_may_repeat(folder):
     assert expand_image_paths(["one.jpeg", "a/2.png", "one.jpeg"]) == [
         Path("one.jpeg"),
@@ -102,3 +95,10 @@ def test_a_shard_is_refused_with_what_to_do_instead(argument, folder):
     words = r"^a\.tar is a tar file, .*tar -xf a\.tar -C pictures.*`vitrail evaluate MODEL a\.tar`"
     with pytest.raises(DataError, match=words):
         expand_image_paths([argument])
+
+
+def test_thumbnails_that_a_system_keeps_beside_pictures_are_none_to_answer(folder):
+    for name in ("a/@eaDir/2.png/SYNOPHOTO_THUMB_M.jpg", "a/$RECYCLE.BIN/$I1.png", "a/__MACOSX/2.png"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(b"")
+    assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
