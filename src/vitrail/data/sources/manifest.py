@@ -341,8 +341,8 @@ def _search_missing(
 
 def _readings(name: str) -> list[str]:
     """What a name may mean: itself (found here where file systems ignore case), an address, other forms of accents."""
-    forms = ("NFC", "NFD")  # macOS wrote the names of files in the second
-    return [name, *(unicodedata.normalize(form, unquote(name)) for form in forms), unquote(name)]
+    plain = unquote(name)
+    return [name, plain, unicodedata.normalize("NFC", plain), unicodedata.normalize("NFD", plain)]  # NFD: of macOS
 
 
 def _describe_match(name: str, file: str) -> str:
