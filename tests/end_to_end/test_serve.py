@@ -64,6 +64,21 @@ def predicted(model: Path, folder: Path, cases, capsys: pytest.CaptureFixture[st
     return {str(row["id"]): row for row in json.loads(capsys.readouterr().out)}
 
 
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/v2", "/about", "/metrics", "/", "/docs"])
+def test_probes_that_ask_with_head_get_what_get_does_without_its_body(server, path):
+    got, head = (
+        server.raw(f"{verb} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        for verb in ("GET", "HEAD")
+    )
+    status, body = got.partition(b"\r\n")[0], got.partition(b"\r\n\r\n")[2]
+    assert status == b"HTTP/1.1 200 OK" == head.partition(b"\r\n")[0]
+    assert body and not head.partition(b"\r\n\r\n")[2]
+
+
+def test_head_of_what_only_post_answers_is_another_method(server):
+    assert server.raw(b"HEAD /predict HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 405")
+
+
 def test_e23_and_e5_every_kind_of_file_gets_the_row_of_the_command_or_a_refusal(
     server, model, tmp_path, capsys, same_threads
 ):

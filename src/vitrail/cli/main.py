@@ -111,6 +111,12 @@ def _run_command(words: list[str]) -> int:
     if any(word in HELP_FLAGS for word in rest[:end]):
         print(format_help_page(verb, COMMANDS[verb]))
         return 0
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries end the process over it, with a sentence about something else
+        raise ResourceError(
+            "The folder in which this command was started is gone. Change to one that exists."
+        ) from error
     return parse_command(COMMANDS[verb], rest).run()
 
 

@@ -61,7 +61,7 @@ def detect_kind(path: Path) -> str:
         raise DamagedFileError(
             f"The weights file {path} cannot be read: {error.strerror or error}. Check the path and its permissions."
         ) from error
-    return _kind_from_bytes(data)
+    return kind_from_bytes(data)
 
 
 def require_weights_kind(path: Path) -> str:
@@ -76,7 +76,8 @@ def require_weights_kind(path: Path) -> str:
     return kind
 
 
-def _kind_from_bytes(data: bytes) -> str:
+def kind_from_bytes(data: bytes) -> str:
+    """The kind of a file that begins with these bytes; `HEAD_BYTES` of them are enough."""
     if not data:
         return "empty"
     if data[8:10] in (b'{"', b"{ ", b"{}") and int.from_bytes(data[:8], "little") < 2**40:

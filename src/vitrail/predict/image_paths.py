@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..data.decoding.decoded_image import IMAGE_EXTENSIONS, describe_unread_pictures
+from ..data.sources.class_folders import SYSTEM_FILES
 from ..errors import DataError
 
 
@@ -40,7 +41,7 @@ def _expand_argument(argument: str) -> list[Path]:
     if argument == "-":
         return _parse_path_list(sys.stdin.read(), Path(), "standard input")
     if path.is_dir():
-        shown = (each for each in path.rglob("*") if not any(part[0] == "." for part in each.relative_to(path).parts))
+        shown = (each for each in path.rglob("*") if not _is_hidden(each.relative_to(path)))
         files = [each for each in shown if each.is_file()]
         images = _sort_naturally(file for file in files if file.suffix.lower() in IMAGE_EXTENSIONS)
         unread = describe_unread_pictures(Counter(file.suffix.lower() for file in files))
@@ -68,6 +69,11 @@ def _expand_argument(argument: str) -> list[Path]:
             raise DataError(f"The pattern {argument} must match at least one file. It matches none.")
         return images
     raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a file, or a folder above it, is hidden or a system's."""
+    return any(part.startswith(".") or part in SYSTEM_FILES for part in path.parts)
 
 
 def _parse_path_list(text: str, folder: Path, where: str) -> list[Path]:

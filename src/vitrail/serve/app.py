@@ -60,6 +60,9 @@ def create_app(service: Service) -> ASGIApp:
     _add_protocol_routes(app, service)
     _add_health_routes(app, service)
     _add_page_routes(app)
+    for route in app.routes:  # FastAPI answers HEAD with 405, but `wget --spider` and other probes ask so
+        if isinstance(route, APIRoute) and "GET" in (route.methods or ()):
+            route.methods = {"GET", "HEAD"}
     return Gate(app, service)
 
 

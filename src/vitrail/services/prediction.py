@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,7 @@ from .. import runtime
 from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
-from ..errors import UsageError
+from ..errors import DataError, UsageError
 from ..evaluate.inference import InferenceSettings
 from ..files.suggest import suggest_path
 from ..predict.predictor import Predictor, PredictorMember
@@ -20,24 +20,37 @@ from .open_model import ModelInfo, find_model, locate_model
 
 
 def parse_images(images: object, verb: str = "predict") -> list[ImageInput | bytes]:
-    """A list of paths, bytes, arrays, tensors or Pillow images as a predictor's input; files are read later.
+    """Paths, bytes, arrays, tensors or Pillow images as a predictor's input; files are read later.
+
+    Args:
+        images: a list, a column of a table (a Series, an array of texts), another iterable with an order, or an array
+            [n, H, W, C].
 
     Raises:
-        UsageError: a single image instead of a list.
+        UsageError: a single image instead of a list, or none at all.
         DataError: an element is no image.
     """
     axes = getattr(images, "ndim", None)
-    if (axes is None and not isinstance(images, Sequence)) or isinstance(images, str | bytes):
+    if isinstance(images, str | bytes | Mapping | Set) or (axes is None and not isinstance(images, Iterable)):
         raise UsageError(f"{verb} takes a list of pictures. Got {_abbreviate(images)}; write [{_abbreviate(images)}].")
-    if axes is not None and axes < 4:
+    if axes in (0, 2, 3):
         raise UsageError(
             f"{verb} takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; "
-            "write [picture], or list(pictures) if they are grey."
+            "write [picture], list(pictures) if they are grey, or frame['path'] if it is a table."
         )
-    return [
-        Path(image) if isinstance(image, str | os.PathLike) else load_image_input(image, f"picture {index}")
-        for index, image in enumerate(cast("Sequence[object]", images))
-    ]
+    listed = [_parse_image(image, f"picture {index}") for index, image in enumerate(cast("Iterable[object]", images))]
+    if not listed:
+        raise UsageError(f"{verb} takes a list of pictures. Got an empty {type(images).__name__}; name at least one.")
+    return listed
+
+
+def _parse_image(image: object, name: str) -> ImageInput | bytes:
+    if isinstance(image, str) and "://" in image:
+        raise DataError(
+            f"{name}: {image!r} is an address, and pictures are read from files only. Fetch it first, and give its "
+            "file or its bytes."
+        )
+    return Path(image) if isinstance(image, str | os.PathLike) else load_image_input(image, name)
 
 
 def apply_image_options(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:

@@ -76,3 +76,14 @@ def test_a_reader_who_leaves_early_causes_no_traceback():
     writer.stdout.close()
     assert (writer.stderr.read(), writer.wait()) == (b"", 0)
     writer.stderr.close()
+
+
+def test_a_working_folder_that_is_gone_is_said_before_anything_is_read(capsys, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert main(["check", "/somewhere/films.csv"]) == 5
+    assert capsys.readouterr().err == (
+        "vitrail: The folder in which this command was started is gone. Change to one that exists.\n"
+    )

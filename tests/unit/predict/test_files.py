@@ -109,3 +109,10 @@ def test_a_shard_is_refused_with_what_to_do_instead(argument, folder):
     words = r"^a\.tar is a tar file, .*tar -xf a\.tar -C pictures.*`vitrail evaluate MODEL a\.tar`"
     with pytest.raises(DataError, match=words):
         expand_image_paths([argument])
+
+
+def test_thumbnails_that_a_system_keeps_beside_pictures_are_none_to_answer(folder):
+    for name in ("a/@eaDir/2.png/SYNOPHOTO_THUMB_M.jpg", "a/$RECYCLE.BIN/$I1.png", "a/__MACOSX/2.png"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(b"")
+    assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]

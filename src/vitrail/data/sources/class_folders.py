@@ -19,7 +19,19 @@ from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, describ
 from ..settings import DataSettings, check_supported_settings
 from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key, spelling_key
 
-SYSTEM_FILES = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
+SYSTEM_FILES = frozenset(
+    {
+        "__MACOSX",
+        "Thumbs.db",
+        "desktop.ini",
+        "$RECYCLE.BIN",
+        "System Volume Information",
+        "lost+found",
+        "@eaDir",
+        "#recycle",
+    }
+)
+"""What Windows, macOS, Linux and Synology put beside a person's files; the last two hold thumbnails and waste."""
 
 
 def open_class_folders(root: Path, settings: DataSettings) -> Source:

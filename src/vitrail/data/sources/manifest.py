@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,6 +156,9 @@ def locate_images(
 ) -> tuple[CompactStrings, tuple[str, ...]]:
     """Find every image below `root`; names without folder or extension are searched one or two folders deep.
 
+    Full names of another machine lose the beginning after which the first of them is there. Names may be written with
+    backslashes, as in an address (%20), or with accents in another Unicode form than the files have.
+
     Returns the paths relative to the root (absolute ones only where they are allowed), and notes.
 
     Args:
@@ -179,8 +184,9 @@ def locate_images(
     names = CompactStrings(normalized_names())
     missing = _find_missing_rows(root, names, list(folders), np.frombuffer(folder_indices, np.int64), policy)
     if not missing:
-        return names, ()
-    elsewhere, notes = _search_missing(root, names, missing, policy)
+        return names, policy.notes()
+    elsewhere, found = _search_missing(root, names, missing, policy)
+    notes = [*policy.notes(), *found]
     missing = [row for row in missing if row not in elsewhere]
     if len(missing) == len(names):
         raise DataError(
@@ -204,6 +210,8 @@ class _PathPolicy:
         self._root = root
         self._real = os.path.realpath(root)
         self._free = settings.allow_outside_root
+        self._foreign = ""  # how full names of another machine begin, such as "C:/data/"
+        self._moved = 0  # names that began so
         self.where = where
 
     def normalize_path(self, row: int, name: str) -> str:
@@ -224,11 +232,37 @@ class _PathPolicy:
             if name.startswith(base + "/") and ".." not in parts:
                 return posixpath.normpath(name[len(base) + 1 :])
         if parts[0] in ("", "~") or name.startswith("~") or re.match("[A-Za-z]:", name) or ".." in parts:
+            if inside := self._cut_foreign_beginning(name, parts):
+                return inside
             raise DataError(
                 f"{self.where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
                 f"{ALLOW}"
             )
         return posixpath.normpath(name)
+
+    def _cut_foreign_beginning(self, name: str, parts: list[str]) -> str:
+        """The end of another machine's full name that is a file below the root, or ""; all names are cut alike."""
+        if name.startswith("~") or ".." in parts or os.path.lexists(name):
+            return ""
+        plain = "/".join(parts)
+        if not self._foreign:
+            ends = ("/".join(parts[place:]) for place in range(1, len(parts)))
+            end = next((end for end in ends if end[:1] not in ("", "/") and self._is_file(end)), "")
+            self._foreign = plain[: len(plain) - len(end)] if end else ""
+        if not self._foreign or not plain.startswith(self._foreign):
+            return ""
+        self._moved += 1
+        return posixpath.normpath(plain[len(self._foreign) :])
+
+    def _is_file(self, name: str) -> bool:
+        return os.path.isfile(os.path.join(self._root, name))
+
+    def notes(self) -> tuple[str, ...]:
+        """How names were changed."""
+        if not self._moved:
+            return ()
+        note = f"{self._moved:,} pictures have full names of another machine, beginning with {self._foreign!r}; what"
+        return (f"{note} follows was looked for in {self._root}.",)
 
     def check_inside_root(self, row: int, name: str) -> None:
         """Refuse a file or folder that a link leads out of the root."""
@@ -299,11 +333,19 @@ def _search_missing(
         if matches:
             paths[row] = matches[0]
             ways[_describe_match(name, matches[0])] += 1
-        elif os.path.lexists(os.path.join(root, plain)):  # on a case-insensitive file system
-            paths[row] = plain
+        elif written := next((each for each in _readings(plain) if os.path.lexists(os.path.join(root, each))), ""):
+            paths[row] = written
+            if written != plain:
+                ways["have names that are written as in an address (%20) or in another form of Unicode"] += 1
         if row in paths:
             policy.check_inside_root(row, paths[row])
     return paths, [f"{count:,} pictures {way}." for way, count in ways.items()]
+
+
+def _readings(name: str) -> list[str]:
+    """What a name may mean: itself (found here where file systems ignore case), an address, other forms of accents."""
+    plain = unquote(name)
+    return [name, plain, unicodedata.normalize("NFC", plain), unicodedata.normalize("NFD", plain)]  # NFD: of macOS
 
 
 def _describe_match(name: str, file: str) -> str:

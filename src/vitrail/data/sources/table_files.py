@@ -8,7 +8,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...formatting import format_count
+from ...files.sniff import HEAD_BYTES, kind_from_bytes
 from ..decoding.decoded_image import has_image_extension
 from ..labels.codes import Cell, ColumnBuilder
 
@@ -67,17 +68,23 @@ def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> Man
         file.seek(0)
         columns = TableBuilder(layout.names)
         lines = array("q")
-        for line, row in _iter_csv_rows(path.name, file, layout):
+        repeated: list[int] = []  # lines that repeat the header
+        for line, row in _iter_csv_rows(path.name, file, layout, repeated):
             columns.append_row(row)
             lines.append(line)
+    if repeated:
+        lined = ", ".join(map(str, repeated[:8])) + (", ..." if len(repeated) > 8 else "")
+        notes = (*notes, f"{path.name} repeats its header in line {lined}, as joined tables do; it names no picture.")
     return ManifestTable(
         name=path.name, columns=columns.build(), lines=np.array(lines, np.int64), notes=(*notes, *layout.notes)
     )
 
 
-def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over rows with the line at which each begins."""
-    reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+def _iter_csv_rows(
+    name: str, file: io.TextIOWrapper, layout: _CsvLayout, repeated: list[int]
+) -> Iterator[tuple[int, list[str]]]:
+    """Iterate over rows with the line at which each begins; lines that repeat the header go into `repeated`."""
+    reader = csv.reader(_require_text(name, file), delimiter=layout.delimiter, skipinitialspace=True, strict=True)
     width = len(layout.names)
     waiting = layout.skipped
     begins = 1
@@ -88,6 +95,10 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
                 continue
             if waiting:
                 waiting -= 1
+                continue
+            row[0] = row[0].removeprefix("\ufeff")  # the byte order mark of a file that was joined to another
+            if row[0].strip() == layout.names[0] and tuple(map(str.strip, row[:width])) == layout.names:
+                repeated.append(line)
                 continue
             if len(row) < width or any(row[width:]):
                 count = f"{len(row)} field" + "s" * (len(row) != 1)
@@ -103,6 +114,17 @@ def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Ite
             f"{name}, line {begins}: its quotation marks do not close or stand amid a text, or a cell is endless "
             f'({error}). Within a quoted text a quotation mark is written twice: "".'
         ) from error
+
+
+def _require_text(name: str, lines: Iterable[str]) -> Iterator[str]:
+    """Pass lines on; a NUL, which spreadsheets and editors hide, is an error."""
+    for number, line in enumerate(lines, 1):
+        if "\0" in line:
+            raise DataError(
+                f"{name}, line {number}: holds a NUL byte, which no text does, as files do that were cut off while "
+                "they were written. Copy it again, or save it as UTF-8."
+            )
+        yield line
 
 
 def _detect_layout(name: str, start: str) -> _CsvLayout:
@@ -264,6 +286,7 @@ def read_manifest_table(path: Path) -> ManifestTable:
         DataError: it cannot be read, a line is not like the others, it holds no rows or the images themselves, or
             pyarrow is not installed.
     """
+    _require_table(path)
     readers = {".jsonl": read_json_lines, ".ndjson": read_json_lines, ".parquet": read_parquet}
     try:
         table = readers.get(path.suffix.lower(), read_delimited)(path)
@@ -272,6 +295,29 @@ def read_manifest_table(path: Path) -> ManifestTable:
     if not len(table):
         raise DataError(f"{path} holds no rows. A manifest has one row for each picture.")
     return table
+
+
+_NO_TABLES = {
+    "zip": "a ZIP archive, as the files of Excel are. Save the sheet as CSV, or unpack the archive",
+    "gzip": "packed with gzip. Unpack it: gzip -d",
+    "xz": "packed with xz. Unpack it: xz -d",
+    "bzip2": "packed with bzip2. Unpack it: bzip2 -d",
+    "zstd": "packed with zstd. Unpack it: zstd -d",
+    "lfs": "a Git LFS pointer, which stands for the table. Run `git lfs pull` in its folder",
+    "html": "a web page, as a download that needs a login is answered with. Download it again",
+}
+"""Kinds of files that are often called like a table, with what to do."""
+
+
+def _require_table(path: Path) -> None:
+    """Refuse a file of another kind by its first bytes, before its contents are taken for cells."""
+    try:
+        with path.open("rb") as file:
+            kind = kind_from_bytes(file.read(HEAD_BYTES))
+    except OSError:
+        return  # the reader says why
+    if kind in _NO_TABLES:
+        raise DataError(f"{path} is no table but {_NO_TABLES[kind]}.")
 
 
 class TableBuilder:
@@ -313,6 +359,9 @@ def read_parquet(path: Path) -> ManifestTable:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             kinds = {field.name: str(field.type) for field in file.schema_arrow}
+            if len(kinds) < len(file.schema_arrow):
+                twice = next(name for name, count in Counter(file.schema_arrow.names).items() if count > 1)
+                raise DataError(f"{path} has several columns called {twice!r}. Give each a name of its own.")
             for name, kind in kinds.items():
                 if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):  # the images themselves
                     raise DataError(

@@ -422,7 +422,7 @@ def _split_sample_key(name: str) -> tuple[str, str]:
     """(key, suffix in lower case) of a file's name; the key is empty for hidden and system files."""
     folder, slash, base = name.rpartition("/")
     stem, _, suffix = base.partition(".")
-    if not stem or base in SYSTEM_FILES or "__MACOSX" in folder:
+    if not stem or not SYSTEM_FILES.isdisjoint(name.split("/")):
         return "", ""
     return _sanitize_key(f"{folder}{slash}{stem}"), suffix.lower()
 

@@ -85,6 +85,13 @@ def test_D3_litter_is_left_out_and_counted(draw):
     assert source.notes == ("Left out 6 hidden or system files and folders.",)
 
 
+@pytest.mark.parametrize("folder", ["@eaDir", "#recycle", "lost+found", "$RECYCLE.BIN", "System Volume Information"])
+def test_D3_what_a_system_keeps_beside_the_pictures_is_no_class(draw, folder):
+    source = opened(draw("cat/1.png", "dog/1.png", f"{folder}/1.png", f"cat/{folder}/1.png/SYNOPHOTO_THUMB_M.jpg"))
+    assert source.classes == ("cat", "dog") and len(source) == 2
+    assert source.notes == ("Left out 2 hidden or system files and folders.",)
+
+
 def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     root = draw("cat/1.png", "dog/1.png", "dog/deeper/1.png", "loose.png")
     (root / "labels.csv").write_text("a")

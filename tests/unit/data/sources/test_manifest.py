@@ -215,6 +215,43 @@ def test_D16_formulas_are_text(films):
     assert list(source.metadata["note"]) == ['=HYPERLINK("x")', "@SUM(A1)"]
 
 
+@pytest.mark.parametrize("between", ["", "\ufeff", "\n"])
+def test_tables_that_were_joined_repeat_their_header_and_it_is_left_out_with_a_note(films, between):
+    table = "path,label\na.png,cat\nb.png,dog\n"
+    source = read(films("\ufeff" + table + between + table.replace("a.png", "c.png").replace("b.png", "d.png")))
+    assert [str(name) for name in source.ids] == ["a.png", "b.png", "c.png", "d.png"]
+    assert words(source) == ["cat", "dog", "cat", "dog"]
+    line = 4 + (between == "\n")
+    assert f"films.csv repeats its header in line {line}, as joined tables do; it names no picture." in source.notes
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        (b"path,label\na.png,cat\nb.png,dog\0\n", 3),
+        (b"path,label\na.png,cat\nb.png,dog\n" + bytes(4096), 4),
+    ],
+)
+def test_a_nul_byte_is_named_by_its_line_and_never_part_of_a_class(films, text, line):
+    with pytest.raises(DataError, match=rf"films\.csv, line {line}: holds a NUL byte.*Copy it again"):
+        read(films(text))
+
+
+@pytest.mark.parametrize(
+    "start, remedy",
+    [
+        (b"PK\x03\x04 a book of Excel", r"a ZIP archive, as the files of Excel are\. Save the sheet as CSV"),
+        (b"\x1f\x8b\x08", r"packed with gzip\. Unpack it: gzip -d"),
+        (b"<!DOCTYPE html><title>Log in</title>", r"a web page, .*Download it again"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", r"a Git LFS pointer, .*git lfs pull"),
+    ],
+)
+@pytest.mark.parametrize("name", ["films.csv", "films.tsv", "films.jsonl", "films.parquet"])
+def test_a_file_that_is_only_called_like_a_table_is_named_as_what_it_is(films, name, start, remedy):
+    with pytest.raises(DataError, match=rf"is no table but {remedy}"):
+        read(films(start + b"\n" * 9, name))
+
+
 def test_a_manifest_without_pictures_or_labels_says_which_flag_names_them(films):
     with pytest.raises(DataError, match=r"No column of films\.csv names pictures.*'alpha', 'label'.*--data.path alpha"):
         read(films("alpha,label\n1,x\n2,y\n"))

@@ -97,6 +97,17 @@ def test_a_parquet_file_of_pictures_is_sent_to_the_right_door_and_a_damaged_one_
         read(path)
 
 
+def test_a_parquet_file_with_two_columns_of_one_name_is_refused(root):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pyarrow.table([["a.png", "b.png"], ["cat", "dog"], ["dog", "cat"]], names=["path", "label", "label"])
+    parquet.write_table(table, root / "films.parquet")
+    with pytest.raises(
+        DataError, match=r"films\.parquet has several columns called 'label'\. Give each a name of its own"
+    ):
+        read(root / "films.parquet")
+
+
 def test_parquet_without_pyarrow_says_what_to_install(root, monkeypatch):
     true_import = builtins.__import__
 

@@ -95,8 +95,10 @@ def test_a_name_with_another_ending_is_answered_by_the_file_that_is_there(draw):
 @pytest.mark.parametrize("allowed", [False, True])
 def test_D13_nul_and_empty_names_are_refused(draw, allowed):
     root = draw("ok.png")
-    with pytest.raises(DataError, match=r"line 3: 'a\\x00\.png' holds a NUL character"):
-        read(manifest(root, "ok.png", "a\0.png"), allow_outside_root=allowed)
+    lines = root / "films.jsonl"  # no other text can hold one
+    lines.write_text('{"path": "ok.png", "label": "a"}\n{"path": "a\\u0000.png", "label": "b"}\n')
+    with pytest.raises(DataError, match=r"line 2: 'a\\x00\.png' holds a NUL character"):
+        read(lines, allow_outside_root=allowed)
     with pytest.raises(DataError, match=r"line 3: no picture is named"):
         read(manifest(root, "ok.png", " "), allow_outside_root=allowed)
 
@@ -179,6 +181,54 @@ def test_names_written_on_windows_are_read(draw):
     source = read(manifest(draw("cats/1.png", "dogs/2.png"), "cats\\1.png", "dogs\\2.png"))
     assert list(source.ids) == ["cats/1.png", "dogs/2.png"]
     assert source.notes == ("2 pictures have names with \\ for /.",)
+
+
+@pytest.mark.parametrize("beginning", ["C:\\Users\\ann\\", "/home/ann/set 2/", "\\\\nas\\films\\", "//nas/films/"])
+def test_full_names_of_another_machine_are_cut_where_the_first_is_a_file_below_the_folder(draw, beginning):
+    between = "\\" if "\\" in beginning else "/"
+    names = [f"{beginning}{name.replace('/', between)}" for name in ("cats/1.png", "dogs/1.png", "dogs/gone.png")]
+    source = read(manifest(draw("cats/1.png", "dogs/1.png", "1.png"), *names))
+    assert list(source.ids) == ["cats/1.png", "dogs/1.png", "dogs/gone.png"]
+    assert there(source) == [True, True, False]
+    assert source.notes[0].startswith(
+        f"3 pictures have full names of another machine, beginning with {beginning.replace(between, '/')!r}; what"
+    )
+
+
+def test_full_names_are_all_cut_alike_so_that_none_is_taken_for_another(draw):
+    path = manifest(draw("1.png"), "/home/ann/cats/1.png", "/home/ann/dogs/1.png")
+    with pytest.raises(DataError, match=r"line 3: '/home/ann/dogs/1\.png' leads out of"):
+        read(path)
+
+
+def test_a_full_name_that_is_a_file_here_is_never_cut(draw, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other") / "a.png"
+    other.write_bytes(b"")
+    with pytest.raises(DataError, match="leads out of"):
+        read(manifest(draw("a.png"), str(other)))
+
+
+def test_names_written_as_in_an_address_are_read(draw):
+    root = draw("one two/caf\u00e9.png", "deep/a/b/c/50%.png", "20%25.png")
+    source = read(manifest(root, "one%20two/caf%C3%A9.png", "deep/a/b/c/50%25.png", "20%25.png", "%2E%2E%2Fx.png"))
+    assert list(source.ids)[:3] == ["one two/caf\u00e9.png", "deep/a/b/c/50%.png", "20%25.png"]
+    assert there(source) == [True, True, True, False]
+    way = "written as in an address (%20) or in another form of Unicode"
+    assert source.notes[0] == f"2 pictures have names that are {way}."
+
+
+def test_an_address_never_leads_out_of_the_folder(draw):
+    root = draw("in/a.png", "out.png") / "in"
+    with pytest.raises(DataError, match=r"line 3: '\.\./out\.png' is or lies behind a link that leads out of"):
+        read(manifest(root, "a.png", "%2e%2e%2fout.png"))
+
+
+@pytest.mark.parametrize("written, on_disk", [("\u00e9", "e\u0301"), ("e\u0301", "\u00e9")])
+def test_accents_are_the_same_in_both_forms_of_unicode(draw, written, on_disk):
+    source = read(manifest(draw(f"caf{on_disk}/1.png", "caf/1.png"), f"caf{written}/1.png", "caf/1.png"))
+    assert list(source.ids) == [f"caf{on_disk}/1.png", "caf/1.png"]
+    way = "written as in an address (%20) or in another form of Unicode"
+    assert source.notes == (f"1 pictures have names that are {way}.",)
 
 
 def test_a_pipe_among_the_pictures_blocks_nothing(draw):

@@ -96,10 +96,17 @@ def test_samples_without_a_picture_are_left_out_and_named(tmp_path):
 
 
 def test_D3_litter_of_file_managers_is_left_out_and_counted(tmp_path):
-    litter = {".DS_Store": b"", "x/._1.png": PNG, "__MACOSX/x/1.png": PNG, "Thumbs.db": b"", ".hidden.png": PNG}
+    litter = {
+        ".DS_Store": b"",
+        "x/._1.png": PNG,
+        "__MACOSX/x/1.png": PNG,
+        "@eaDir/1.png": PNG,
+        "Thumbs.db": b"",
+        ".hidden.png": PNG,
+    }
     found = samples(tmp_path, {"x/1.png": PNG, **litter})
     assert names(found) == ["x/1.png"]
-    assert found.notes == ("Left out 5 hidden or system files.",)
+    assert found.notes == ("Left out 6 hidden or system files.",)
 
 
 def test_links_are_left_out_and_say_how_to_pack_what_they_lead_to(tmp_path):
