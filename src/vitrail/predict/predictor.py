@@ -40,8 +40,8 @@ from ..spec import ImageSpec
 class Predictor:
     """A model, or an ensemble whose predictions are averaged, with its preprocessing and the names of its outputs.
 
-    An image gets the same prediction alone and in a batch, to 1e-5 in probability. The models are moved to the device
-    of their settings.
+    In float32 an image gets the same prediction alone and in a batch, to 1e-5 in probability. The models are moved to
+    the device of their settings.
 
     Args:
         members: of the same classes and task, with the same preprocessing.

@@ -95,8 +95,10 @@ class ReportFacts:
     """The same for regression."""
     decisions: Decisions = field(default_factory=Decisions)
     """Calibration, thresholds and abstention, fitted on the validation images."""
+    evaluated_precision: str = ""
+    """Number format of the stored predictions and metrics; empty where an older version computed them."""
     fast_precision: PrecisionComparison | None = None
-    """The fast number format beside float32, in which everything here was computed."""
+    """A fast number format beside float32."""
     notes: tuple[str, ...] = ()
     """Remarks for the reader, such as skipped images."""
 

@@ -290,6 +290,7 @@ def _report_facts(
         label_metrics=tuple(each for each in metrics if isinstance(each, MultilabelMetrics)),
         number_metrics=tuple(each for each in metrics if isinstance(each, RegressionMetrics)),
         decisions=decisions,
+        evaluated_precision=DEFAULT_SETTINGS.precision,
         fast_precision=compared,
         notes=(
             *dataset.source.notes,
