@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from exportable import pictures
 from served import reading, saved
 from vitrail import config
 from vitrail.checkpoints import bundle
+from vitrail.cli.main import main
 from vitrail.errors import UsageError
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.precision import COMPARISON_KEY, PRECISION_KEY, PrecisionComparison
@@ -85,3 +87,13 @@ def test_a_number_format_that_is_unknown_or_slow_here_is_refused(tmp_path):
         open_predictor(folder, "cpu", "double")
     with pytest.raises(UsageError, match="float16 is for GPUs without bfloat16"):
         open_predictor(folder, "cpu", "fp16")
+
+
+def test_an_onnx_file_and_stored_answers_of_folds_take_no_number_format(tmp_path, capsys):
+    Image.new("L", (8, 8)).save(tmp_path / "a.png")
+    assert main(["predict", "flowers.onnx", str(tmp_path / "a.png"), "--precision", "bf16"]) == 2
+    assert "number format that it was exported in. Leave out --precision bf16" in capsys.readouterr().err
+    (tmp_path / "folds").mkdir()
+    (tmp_path / "folds" / "folds.json").write_text("{}")
+    assert main(["evaluate", str(tmp_path / "folds"), "--precision", "bf16"]) == 2
+    assert "whose answers are kept, in float32. Leave out --precision bf16" in capsys.readouterr().err
